@@ -5,7 +5,7 @@
 -- new requests go behind (but with a ticket or a head start), or are refused. Where somebody may
 -- wait after it, the client counts as heard of, but with tries alone.
 --
--- KEYS[1] permits   sorted set: ID -> end of its lease, ms on the server's clock
+-- KEYS[1] permits   sorted set: ID -> expiry of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
@@ -20,11 +20,11 @@
 --                   3600000 ms), or the ticket that the ID had, 1 to 9007199254740991
 -- Reply             server time (ms), wake_in, declared limit before (-1: none), then for each
 --                   request three integers:
---   1 token end     granted: fencing token, end of lease (ms on the server's clock)
+--   1 token expires_at  granted: fencing token, end of lease (ms on the server's clock)
 --   2 ticket position  queued: ticket, position in the queue (1 is the head)
 --   0 0 0           refused
---   3 token end     once, where it can stand for a 1 to each of several requests: all have this end
---                   of lease, the first has this token, each next one the next number
+--   3 token expires_at  once, in place of a 1 for each of several requests: all of them have this
+--                   end of lease, the first has this token, and each next one the next number
 --   wake_in         ms until this client is to call `wake`: 0 at once, -1 it is not to. Where more
 --                   than 16 clients wait, some of them are to
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION, SEM_TOO_HEAVY
@@ -86,19 +86,19 @@ end
 if expired[1] then
   redis.call('ZREM', PERMITS, unpack(expired))
 end
--- include: lib/purge.lua
+-- include: lib/expire.lua
 
 local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(ids)) or {}
 local may_queue = wants_to_wait and (queued > 0 or held + wanted > limit)
 -- First those whose position may be in front of others. A ticket is believed when it can have been
 -- given. A head start counts from a new number, and not where the clock was set back.
 for i = 1, may_queue and count or 0 do
-  local wait_mode, ahead = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
-  local ticket = not ahead and tonumber(wait_mode)
-  if (ticket or ahead) and not ends[i] and not tickets[i] then
-    if ahead or ticket > math.max(last_number, now_us) then
+  local wait_mode, head_start = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
+  local ticket = not head_start and tonumber(wait_mode)
+  if (ticket or head_start) and not ends[i] and not tickets[i] then
+    if head_start or ticket > math.max(last_number, now_us) then
       last_number = math.max(last_number + 1, now_us)
-      ticket = math.max(1, last_number - (ahead and not is_set_back and ahead * 1000 or 0))
+      ticket = math.max(1, last_number - (is_set_back and 0 or (head_start or 0) * 1000))
     end
     last_number, tickets[i] = math.max(last_number, ticket), ticket
     has_new_key, queued = has_new_key or queued == 0, queued + 1

@@ -105,7 +105,7 @@ local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000) -- ms
 
 local state = redis.pcall('HMGET', STATE,
-  'version', 'declared', 'runtime', 'last', 'longest', 'first', 'keep')
+  'version', 'declared', 'runtime', 'last_number', 'longest_lease', 'first_expiry', 'expire_at')
 local permits, queued = redis.pcall('ZCARD', PERMITS), redis.pcall('ZCARD', QUEUE)
 local clients = redis.pcall('ZCARD', CLIENTS)
 local failed = state.err and state or type(permits) == 'table' and permits
@@ -117,9 +117,9 @@ elseif failed then
     or failed == queued and QUEUE or CLIENTS
   return redis.error_reply('SEM_TYPE the key ' .. key .. ' exists and is not a '
     .. (key == STATE and 'hash' or 'sorted set'))
-elseif state[1] and state[1] ~= '2' then
+elseif state[1] and state[1] ~= '1' then
   return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
-    .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
+    .. state[1] .. ', these scripts speak version 1: upgrade the older, or use another prefix')
 end
 
 lookup[#lookup + 1] = '*'
@@ -133,12 +133,12 @@ local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the one in force
 local last_number = (state[4] or 0) + 0 -- the last token or ticket given: microseconds, as `now_us`
 local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
-local first_end = (state[6] or 0) + 0 -- no lease ends before, ms
-local keep = (state[7] or 0) + 0 -- when the keys expire, ms
+local first_expiry = (state[6] or 0) + 0 -- no lease ends before, ms
+local expire_at = (state[7] or 0) + 0 -- when the keys expire, ms
 
 -- What is decided from here on, for lib/write.lua.
 local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
-local changed = {} -- fields of `state`, but for `last`
+local changed = {} -- fields of `state`, but for `last_number`
 local granted, leases = {}, {} -- IDs whose lease begins now, and their leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
@@ -146,12 +146,12 @@ local sweeps = false -- dead requests at the head of the queue leave it though n
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
-  first_end = MAX_NUMBER
+  first_expiry = MAX_NUMBER
   if permits + queued + clients > 0 then
-    longest_lease, first_end, live_until = MAX_TIME, 0, now + MAX_TIME
+    longest_lease, first_expiry, live_until = MAX_TIME, 0, now + MAX_TIME
     last_number = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   end
-  changed = {version = '2', longest = longest_lease, first = first_end}
+  changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
 local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
 local how, number = ARGV[1], integer(ARGV[2], 0, MAX_COUNT)
@@ -196,10 +196,10 @@ if is_set_back then
     for _, member in ipairs(beyond) do
       redis.call('ZADD', key, latest, member)
     end
-    first_end, more = beyond[1] and 0 or first_end, more or #beyond == BOUND
+    first_expiry, more = beyond[1] and 0 or first_expiry, more or #beyond == BOUND
   end
 end
-if first_end <= now then
+if first_expiry <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, '(0', now, 'LIMIT', 0, BOUND)
   for _, id in ipairs(ended) do
     permits, held = permits - 1, held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
@@ -208,8 +208,8 @@ if first_end <= now then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local first = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first_end, more = (first[2] or MAX_NUMBER) + 0, more or #ended == BOUND
-  changed.first = first_end
+  first_expiry, more = (first[2] or MAX_NUMBER) + 0, more or #ended == BOUND
+  changed.first_expiry = first_expiry
   live_until = math.max(live_until, now)
 end
 
@@ -218,12 +218,12 @@ local may_queue = wants_to_wait and (queued > 0 or held + wanted > limit)
 -- First those whose position may be in front of others. A ticket is believed when it can have been
 -- given. A head start counts from a new number, and not where the clock was set back.
 for i = 1, may_queue and count or 0 do
-  local wait_mode, ahead = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
-  local ticket = not ahead and tonumber(wait_mode)
-  if (ticket or ahead) and not ends[i] and not tickets[i] then
-    if ahead or ticket > math.max(last_number, now_us) then
+  local wait_mode, head_start = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
+  local ticket = not head_start and tonumber(wait_mode)
+  if (ticket or head_start) and not ends[i] and not tickets[i] then
+    if head_start or ticket > math.max(last_number, now_us) then
       last_number = math.max(last_number + 1, now_us)
-      ticket = math.max(1, last_number - (ahead and not is_set_back and ahead * 1000 or 0))
+      ticket = math.max(1, last_number - (is_set_back and 0 or (head_start or 0) * 1000))
     end
     last_number, tickets[i] = math.max(last_number, ticket), ticket
     has_new_key, queued = has_new_key or queued == 0, queued + 1
@@ -330,10 +330,10 @@ for i = 1, #granted do
     local held_until = now + lease
     -- Where all leases in use begin now, none is longer than the longest of these.
     if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
-      longest_lease, changed.longest = lease, lease
+      longest_lease, changed.longest_lease = lease, lease
     end
-    if held_until < first_end then
-      first_end, changed.first = held_until, held_until
+    if held_until < first_expiry then
+      first_expiry, changed.first_expiry = held_until, held_until
     end
     live_until = math.max(live_until, held_until)
     text = string.format('%.0f', held_until)
@@ -352,25 +352,25 @@ for from = 1, #entries, 1000 do
 end
 if live_until > 0 then
   local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers must not go back
-  local moves = must_last > keep
+  local moves = must_last > expire_at
   if moves then
-    keep = must_last + math.max(60000, must_last - now)
-    changed.keep = keep
+    expire_at = must_last + math.max(60000, must_last - now)
+    changed.expire_at = expire_at
   end
-  local fields = {'last', last_number}
+  local fields = {'last_number', last_number}
   for field, value in pairs(changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, keep) -- one that is empty may have moved to another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- one that is empty may have moved to another node
     end
   end
   if runtime and has_new_runtime then
     redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    redis.call('PEXPIREAT', STATE, keep + 7200000) -- so numbers grow on if the clock steps back
+    redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow on if the clock steps back
   end
 end
 -- Last, since the queue may be empty after that.
@@ -392,7 +392,7 @@ if leaving then
   end
 end
 local wake_in = more and 0
-  or waits and first_end < MAX_NUMBER and math.max(1, first_end - now) or -1
+  or waits and first_expiry < MAX_NUMBER and math.max(1, first_expiry - now) or -1
 
 if alike and #granted == count and not leaving then
   return {now, wake_in, declared_before, 3, token, now + same}
@@ -452,7 +452,8 @@ end
 if #ARGV ~= 4 then
   return wrong_number(4)
 end
-for index, argument in ipairs({'skip_held', 'holders', 'skip_wait', 'waiters'}) do
+local arguments = {'holders_offset', 'holders_count', 'waiters_offset', 'waiters_count'}
+for index, argument in ipairs(arguments) do
   local max = index % 2 == 0 and 1000 or MAX_NUMBER
   if not integer(ARGV[index], 0, max) then
     return wrong(index, argument, string.format('an integer from 0 to %.0f', max))
@@ -466,7 +467,7 @@ local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000) -- ms
 
 local state = redis.pcall('HMGET', STATE,
-  'version', 'declared', 'runtime', 'last', 'longest', 'first', 'keep')
+  'version', 'declared', 'runtime', 'last_number', 'longest_lease', 'first_expiry', 'expire_at')
 local permits, queued = redis.pcall('ZCARD', PERMITS), redis.pcall('ZCARD', QUEUE)
 local clients = redis.pcall('ZCARD', CLIENTS)
 local failed = state.err and state or type(permits) == 'table' and permits
@@ -478,9 +479,9 @@ elseif failed then
     or failed == queued and QUEUE or CLIENTS
   return redis.error_reply('SEM_TYPE the key ' .. key .. ' exists and is not a '
     .. (key == STATE and 'hash' or 'sorted set'))
-elseif state[1] and state[1] ~= '2' then
+elseif state[1] and state[1] ~= '1' then
   return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
-    .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
+    .. state[1] .. ', these scripts speak version 1: upgrade the older, or use another prefix')
 end
 
 lookup[#lookup + 1] = '*'
@@ -494,12 +495,12 @@ local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the one in force
 local last_number = (state[4] or 0) + 0 -- the last token or ticket given: microseconds, as `now_us`
 local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
-local first_end = (state[6] or 0) + 0 -- no lease ends before, ms
-local keep = (state[7] or 0) + 0 -- when the keys expire, ms
+local first_expiry = (state[6] or 0) + 0 -- no lease ends before, ms
+local expire_at = (state[7] or 0) + 0 -- when the keys expire, ms
 
 -- What is decided from here on, for lib/write.lua.
 local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
-local changed = {} -- fields of `state`, but for `last`
+local changed = {} -- fields of `state`, but for `last_number`
 local granted, leases = {}, {} -- IDs whose lease begins now, and their leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
@@ -507,12 +508,12 @@ local sweeps = false -- dead requests at the head of the queue leave it though n
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
-  first_end = MAX_NUMBER
+  first_expiry = MAX_NUMBER
   if permits + queued + clients > 0 then
-    longest_lease, first_end, live_until = MAX_TIME, 0, now + MAX_TIME
+    longest_lease, first_expiry, live_until = MAX_TIME, 0, now + MAX_TIME
     last_number = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   end
-  changed = {version = '2', longest = longest_lease, first = first_end}
+  changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
 local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
 
@@ -536,8 +537,8 @@ end)
 each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(id, ticket)
   waiters[#waiters + 1] = string.match(id, '^%a:([^:]*)') or ''
   waiting[#waiting + 1] = id
-  local ahead = string.match(id, ':ahead(%d+)%-[^:]*$') or 0 -- the ticket is older by that
-  waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000) - ahead)
+  local head_start = string.match(id, ':headstart(%d+)%-[^:]*$') or 0 -- the ticket is older by that
+  waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000) - head_start)
   waiting[#waiting + 1] = -1
 end)
 local heard = waiters[1] and redis.call('ZMSCORE', CLIENTS, unpack(waiters)) or {}
@@ -647,7 +648,7 @@ local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000) -- ms
 
 local state = redis.pcall('HMGET', STATE,
-  'version', 'declared', 'runtime', 'last', 'longest', 'first', 'keep')
+  'version', 'declared', 'runtime', 'last_number', 'longest_lease', 'first_expiry', 'expire_at')
 local permits, queued = redis.pcall('ZCARD', PERMITS), redis.pcall('ZCARD', QUEUE)
 local clients = redis.pcall('ZCARD', CLIENTS)
 local failed = state.err and state or type(permits) == 'table' and permits
@@ -659,9 +660,9 @@ elseif failed then
     or failed == queued and QUEUE or CLIENTS
   return redis.error_reply('SEM_TYPE the key ' .. key .. ' exists and is not a '
     .. (key == STATE and 'hash' or 'sorted set'))
-elseif state[1] and state[1] ~= '2' then
+elseif state[1] and state[1] ~= '1' then
   return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
-    .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
+    .. state[1] .. ', these scripts speak version 1: upgrade the older, or use another prefix')
 end
 
 lookup[#lookup + 1] = '*'
@@ -675,12 +676,12 @@ local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the one in force
 local last_number = (state[4] or 0) + 0 -- the last token or ticket given: microseconds, as `now_us`
 local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
-local first_end = (state[6] or 0) + 0 -- no lease ends before, ms
-local keep = (state[7] or 0) + 0 -- when the keys expire, ms
+local first_expiry = (state[6] or 0) + 0 -- no lease ends before, ms
+local expire_at = (state[7] or 0) + 0 -- when the keys expire, ms
 
 -- What is decided from here on, for lib/write.lua.
 local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
-local changed = {} -- fields of `state`, but for `last`
+local changed = {} -- fields of `state`, but for `last_number`
 local granted, leases = {}, {} -- IDs whose lease begins now, and their leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
@@ -688,12 +689,12 @@ local sweeps = false -- dead requests at the head of the queue leave it though n
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
-  first_end = MAX_NUMBER
+  first_expiry = MAX_NUMBER
   if permits + queued + clients > 0 then
-    longest_lease, first_end, live_until = MAX_TIME, 0, now + MAX_TIME
+    longest_lease, first_expiry, live_until = MAX_TIME, 0, now + MAX_TIME
     last_number = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   end
-  changed = {version = '2', longest = longest_lease, first = first_end}
+  changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
 local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
 
@@ -743,10 +744,10 @@ if is_set_back then
     for _, member in ipairs(beyond) do
       redis.call('ZADD', key, latest, member)
     end
-    first_end, more = beyond[1] and 0 or first_end, more or #beyond == BOUND
+    first_expiry, more = beyond[1] and 0 or first_expiry, more or #beyond == BOUND
   end
 end
-if first_end <= now then
+if first_expiry <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, '(0', now, 'LIMIT', 0, BOUND)
   for _, id in ipairs(ended) do
     permits, held = permits - 1, held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
@@ -755,8 +756,8 @@ if first_end <= now then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local first = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first_end, more = (first[2] or MAX_NUMBER) + 0, more or #ended == BOUND
-  changed.first = first_end
+  first_expiry, more = (first[2] or MAX_NUMBER) + 0, more or #ended == BOUND
+  changed.first_expiry = first_expiry
   live_until = math.max(live_until, now)
 end
 local leaving, told -- IDs that leave the queue, and those of whom a client must be told
@@ -812,10 +813,10 @@ for i = 1, #granted do
     local held_until = now + lease
     -- Where all leases in use begin now, none is longer than the longest of these.
     if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
-      longest_lease, changed.longest = lease, lease
+      longest_lease, changed.longest_lease = lease, lease
     end
-    if held_until < first_end then
-      first_end, changed.first = held_until, held_until
+    if held_until < first_expiry then
+      first_expiry, changed.first_expiry = held_until, held_until
     end
     live_until = math.max(live_until, held_until)
     text = string.format('%.0f', held_until)
@@ -834,25 +835,25 @@ for from = 1, #entries, 1000 do
 end
 if live_until > 0 then
   local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers must not go back
-  local moves = must_last > keep
+  local moves = must_last > expire_at
   if moves then
-    keep = must_last + math.max(60000, must_last - now)
-    changed.keep = keep
+    expire_at = must_last + math.max(60000, must_last - now)
+    changed.expire_at = expire_at
   end
-  local fields = {'last', last_number}
+  local fields = {'last_number', last_number}
   for field, value in pairs(changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, keep) -- one that is empty may have moved to another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- one that is empty may have moved to another node
     end
   end
   if runtime and has_new_runtime then
     redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    redis.call('PEXPIREAT', STATE, keep + 7200000) -- so numbers grow on if the clock steps back
+    redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow on if the clock steps back
   end
 end
 -- Last, since the queue may be empty after that.
@@ -874,7 +875,7 @@ if leaving then
   end
 end
 local wake_in = more and 0
-  or waits and first_end < MAX_NUMBER and math.max(1, first_end - now) or -1
+  or waits and first_expiry < MAX_NUMBER and math.max(1, first_expiry - now) or -1
 
 return {now, wake_in, runtime or declared or -1, before, declared or -1, declared_before}
 end,
@@ -1110,7 +1111,7 @@ local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000) -- ms
 
 local state = redis.pcall('HMGET', STATE,
-  'version', 'declared', 'runtime', 'last', 'longest', 'first', 'keep')
+  'version', 'declared', 'runtime', 'last_number', 'longest_lease', 'first_expiry', 'expire_at')
 local permits, queued = redis.pcall('ZCARD', PERMITS), redis.pcall('ZCARD', QUEUE)
 local clients = redis.pcall('ZCARD', CLIENTS)
 local failed = state.err and state or type(permits) == 'table' and permits
@@ -1122,9 +1123,9 @@ elseif failed then
     or failed == queued and QUEUE or CLIENTS
   return redis.error_reply('SEM_TYPE the key ' .. key .. ' exists and is not a '
     .. (key == STATE and 'hash' or 'sorted set'))
-elseif state[1] and state[1] ~= '2' then
+elseif state[1] and state[1] ~= '1' then
   return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
-    .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
+    .. state[1] .. ', these scripts speak version 1: upgrade the older, or use another prefix')
 end
 
 lookup[#lookup + 1] = '*'
@@ -1138,12 +1139,12 @@ local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the one in force
 local last_number = (state[4] or 0) + 0 -- the last token or ticket given: microseconds, as `now_us`
 local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
-local first_end = (state[6] or 0) + 0 -- no lease ends before, ms
-local keep = (state[7] or 0) + 0 -- when the keys expire, ms
+local first_expiry = (state[6] or 0) + 0 -- no lease ends before, ms
+local expire_at = (state[7] or 0) + 0 -- when the keys expire, ms
 
 -- What is decided from here on, for lib/write.lua.
 local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
-local changed = {} -- fields of `state`, but for `last`
+local changed = {} -- fields of `state`, but for `last_number`
 local granted, leases = {}, {} -- IDs whose lease begins now, and their leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
@@ -1151,12 +1152,12 @@ local sweeps = false -- dead requests at the head of the queue leave it though n
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
-  first_end = MAX_NUMBER
+  first_expiry = MAX_NUMBER
   if permits + queued + clients > 0 then
-    longest_lease, first_end, live_until = MAX_TIME, 0, now + MAX_TIME
+    longest_lease, first_expiry, live_until = MAX_TIME, 0, now + MAX_TIME
     last_number = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   end
-  changed = {version = '2', longest = longest_lease, first = first_end}
+  changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
 local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
 
@@ -1199,10 +1200,10 @@ if is_set_back then
     for _, member in ipairs(beyond) do
       redis.call('ZADD', key, latest, member)
     end
-    first_end, more = beyond[1] and 0 or first_end, more or #beyond == BOUND
+    first_expiry, more = beyond[1] and 0 or first_expiry, more or #beyond == BOUND
   end
 end
-if first_end <= now then
+if first_expiry <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, '(0', now, 'LIMIT', 0, BOUND)
   for _, id in ipairs(ended) do
     permits, held = permits - 1, held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
@@ -1211,8 +1212,8 @@ if first_end <= now then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local first = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first_end, more = (first[2] or MAX_NUMBER) + 0, more or #ended == BOUND
-  changed.first = first_end
+  first_expiry, more = (first[2] or MAX_NUMBER) + 0, more or #ended == BOUND
+  changed.first_expiry = first_expiry
   live_until = math.max(live_until, now)
 end
 local leaving, told -- IDs that leave the queue, and those of whom a client must be told
@@ -1268,10 +1269,10 @@ for i = 1, #granted do
     local held_until = now + lease
     -- Where all leases in use begin now, none is longer than the longest of these.
     if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
-      longest_lease, changed.longest = lease, lease
+      longest_lease, changed.longest_lease = lease, lease
     end
-    if held_until < first_end then
-      first_end, changed.first = held_until, held_until
+    if held_until < first_expiry then
+      first_expiry, changed.first_expiry = held_until, held_until
     end
     live_until = math.max(live_until, held_until)
     text = string.format('%.0f', held_until)
@@ -1290,25 +1291,25 @@ for from = 1, #entries, 1000 do
 end
 if live_until > 0 then
   local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers must not go back
-  local moves = must_last > keep
+  local moves = must_last > expire_at
   if moves then
-    keep = must_last + math.max(60000, must_last - now)
-    changed.keep = keep
+    expire_at = must_last + math.max(60000, must_last - now)
+    changed.expire_at = expire_at
   end
-  local fields = {'last', last_number}
+  local fields = {'last_number', last_number}
   for field, value in pairs(changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, keep) -- one that is empty may have moved to another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- one that is empty may have moved to another node
     end
   end
   if runtime and has_new_runtime then
     redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    redis.call('PEXPIREAT', STATE, keep + 7200000) -- so numbers grow on if the clock steps back
+    redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow on if the clock steps back
   end
 end
 -- Last, since the queue may be empty after that.
@@ -1330,7 +1331,7 @@ if leaving then
   end
 end
 local wake_in = more and 0
-  or waits and first_end < MAX_NUMBER and math.max(1, first_end - now) or -1
+  or waits and first_expiry < MAX_NUMBER and math.max(1, first_expiry - now) or -1
 
 reply[2] = wake_in
 return reply
@@ -1435,7 +1436,7 @@ local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000) -- ms
 
 local state = redis.pcall('HMGET', STATE,
-  'version', 'declared', 'runtime', 'last', 'longest', 'first', 'keep')
+  'version', 'declared', 'runtime', 'last_number', 'longest_lease', 'first_expiry', 'expire_at')
 local permits, queued = redis.pcall('ZCARD', PERMITS), redis.pcall('ZCARD', QUEUE)
 local clients = redis.pcall('ZCARD', CLIENTS)
 local failed = state.err and state or type(permits) == 'table' and permits
@@ -1447,9 +1448,9 @@ elseif failed then
     or failed == queued and QUEUE or CLIENTS
   return redis.error_reply('SEM_TYPE the key ' .. key .. ' exists and is not a '
     .. (key == STATE and 'hash' or 'sorted set'))
-elseif state[1] and state[1] ~= '2' then
+elseif state[1] and state[1] ~= '1' then
   return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
-    .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
+    .. state[1] .. ', these scripts speak version 1: upgrade the older, or use another prefix')
 end
 
 lookup[#lookup + 1] = '*'
@@ -1463,12 +1464,12 @@ local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the one in force
 local last_number = (state[4] or 0) + 0 -- the last token or ticket given: microseconds, as `now_us`
 local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
-local first_end = (state[6] or 0) + 0 -- no lease ends before, ms
-local keep = (state[7] or 0) + 0 -- when the keys expire, ms
+local first_expiry = (state[6] or 0) + 0 -- no lease ends before, ms
+local expire_at = (state[7] or 0) + 0 -- when the keys expire, ms
 
 -- What is decided from here on, for lib/write.lua.
 local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
-local changed = {} -- fields of `state`, but for `last`
+local changed = {} -- fields of `state`, but for `last_number`
 local granted, leases = {}, {} -- IDs whose lease begins now, and their leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
@@ -1476,12 +1477,12 @@ local sweeps = false -- dead requests at the head of the queue leave it though n
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
-  first_end = MAX_NUMBER
+  first_expiry = MAX_NUMBER
   if permits + queued + clients > 0 then
-    longest_lease, first_end, live_until = MAX_TIME, 0, now + MAX_TIME
+    longest_lease, first_expiry, live_until = MAX_TIME, 0, now + MAX_TIME
     last_number = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   end
-  changed = {version = '2', longest = longest_lease, first = first_end}
+  changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
 local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
 if is_set_back then
@@ -1492,10 +1493,10 @@ if is_set_back then
     for _, member in ipairs(beyond) do
       redis.call('ZADD', key, latest, member)
     end
-    first_end, more = beyond[1] and 0 or first_end, more or #beyond == BOUND
+    first_expiry, more = beyond[1] and 0 or first_expiry, more or #beyond == BOUND
   end
 end
-if first_end <= now then
+if first_expiry <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, '(0', now, 'LIMIT', 0, BOUND)
   for _, id in ipairs(ended) do
     permits, held = permits - 1, held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
@@ -1504,8 +1505,8 @@ if first_end <= now then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local first = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first_end, more = (first[2] or MAX_NUMBER) + 0, more or #ended == BOUND
-  changed.first = first_end
+  first_expiry, more = (first[2] or MAX_NUMBER) + 0, more or #ended == BOUND
+  changed.first_expiry = first_expiry
   live_until = math.max(live_until, now)
 end
 
@@ -1583,10 +1584,10 @@ for i = 1, #granted do
     local held_until = now + lease
     -- Where all leases in use begin now, none is longer than the longest of these.
     if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
-      longest_lease, changed.longest = lease, lease
+      longest_lease, changed.longest_lease = lease, lease
     end
-    if held_until < first_end then
-      first_end, changed.first = held_until, held_until
+    if held_until < first_expiry then
+      first_expiry, changed.first_expiry = held_until, held_until
     end
     live_until = math.max(live_until, held_until)
     text = string.format('%.0f', held_until)
@@ -1605,25 +1606,25 @@ for from = 1, #entries, 1000 do
 end
 if live_until > 0 then
   local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers must not go back
-  local moves = must_last > keep
+  local moves = must_last > expire_at
   if moves then
-    keep = must_last + math.max(60000, must_last - now)
-    changed.keep = keep
+    expire_at = must_last + math.max(60000, must_last - now)
+    changed.expire_at = expire_at
   end
-  local fields = {'last', last_number}
+  local fields = {'last_number', last_number}
   for field, value in pairs(changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, keep) -- one that is empty may have moved to another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- one that is empty may have moved to another node
     end
   end
   if runtime and has_new_runtime then
     redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    redis.call('PEXPIREAT', STATE, keep + 7200000) -- so numbers grow on if the clock steps back
+    redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow on if the clock steps back
   end
 end
 -- Last, since the queue may be empty after that.
@@ -1645,7 +1646,7 @@ if leaving then
   end
 end
 local wake_in = more and 0
-  or waits and first_end < MAX_NUMBER and math.max(1, first_end - now) or -1
+  or waits and first_expiry < MAX_NUMBER and math.max(1, first_expiry - now) or -1
 
 reply[2] = wake_in
 return all_held and {now, wake_in, 3} or reply
@@ -1704,7 +1705,7 @@ local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000) -- ms
 
 local state = redis.pcall('HMGET', STATE,
-  'version', 'declared', 'runtime', 'last', 'longest', 'first', 'keep')
+  'version', 'declared', 'runtime', 'last_number', 'longest_lease', 'first_expiry', 'expire_at')
 local permits, queued = redis.pcall('ZCARD', PERMITS), redis.pcall('ZCARD', QUEUE)
 local clients = redis.pcall('ZCARD', CLIENTS)
 local failed = state.err and state or type(permits) == 'table' and permits
@@ -1716,9 +1717,9 @@ elseif failed then
     or failed == queued and QUEUE or CLIENTS
   return redis.error_reply('SEM_TYPE the key ' .. key .. ' exists and is not a '
     .. (key == STATE and 'hash' or 'sorted set'))
-elseif state[1] and state[1] ~= '2' then
+elseif state[1] and state[1] ~= '1' then
   return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
-    .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
+    .. state[1] .. ', these scripts speak version 1: upgrade the older, or use another prefix')
 end
 
 lookup[#lookup + 1] = '*'
@@ -1732,12 +1733,12 @@ local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the one in force
 local last_number = (state[4] or 0) + 0 -- the last token or ticket given: microseconds, as `now_us`
 local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
-local first_end = (state[6] or 0) + 0 -- no lease ends before, ms
-local keep = (state[7] or 0) + 0 -- when the keys expire, ms
+local first_expiry = (state[6] or 0) + 0 -- no lease ends before, ms
+local expire_at = (state[7] or 0) + 0 -- when the keys expire, ms
 
 -- What is decided from here on, for lib/write.lua.
 local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
-local changed = {} -- fields of `state`, but for `last`
+local changed = {} -- fields of `state`, but for `last_number`
 local granted, leases = {}, {} -- IDs whose lease begins now, and their leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
@@ -1745,12 +1746,12 @@ local sweeps = false -- dead requests at the head of the queue leave it though n
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
-  first_end = MAX_NUMBER
+  first_expiry = MAX_NUMBER
   if permits + queued + clients > 0 then
-    longest_lease, first_end, live_until = MAX_TIME, 0, now + MAX_TIME
+    longest_lease, first_expiry, live_until = MAX_TIME, 0, now + MAX_TIME
     last_number = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   end
-  changed = {version = '2', longest = longest_lease, first = first_end}
+  changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
 local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
 
@@ -1763,10 +1764,10 @@ if is_set_back then
     for _, member in ipairs(beyond) do
       redis.call('ZADD', key, latest, member)
     end
-    first_end, more = beyond[1] and 0 or first_end, more or #beyond == BOUND
+    first_expiry, more = beyond[1] and 0 or first_expiry, more or #beyond == BOUND
   end
 end
-if first_end <= now then
+if first_expiry <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, '(0', now, 'LIMIT', 0, BOUND)
   for _, id in ipairs(ended) do
     permits, held = permits - 1, held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
@@ -1775,8 +1776,8 @@ if first_end <= now then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local first = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first_end, more = (first[2] or MAX_NUMBER) + 0, more or #ended == BOUND
-  changed.first = first_end
+  first_expiry, more = (first[2] or MAX_NUMBER) + 0, more or #ended == BOUND
+  changed.first_expiry = first_expiry
   live_until = math.max(live_until, now)
 end
 local leaving, told -- IDs that leave the queue, and those of whom a client must be told
@@ -1832,10 +1833,10 @@ for i = 1, #granted do
     local held_until = now + lease
     -- Where all leases in use begin now, none is longer than the longest of these.
     if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
-      longest_lease, changed.longest = lease, lease
+      longest_lease, changed.longest_lease = lease, lease
     end
-    if held_until < first_end then
-      first_end, changed.first = held_until, held_until
+    if held_until < first_expiry then
+      first_expiry, changed.first_expiry = held_until, held_until
     end
     live_until = math.max(live_until, held_until)
     text = string.format('%.0f', held_until)
@@ -1854,25 +1855,25 @@ for from = 1, #entries, 1000 do
 end
 if live_until > 0 then
   local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers must not go back
-  local moves = must_last > keep
+  local moves = must_last > expire_at
   if moves then
-    keep = must_last + math.max(60000, must_last - now)
-    changed.keep = keep
+    expire_at = must_last + math.max(60000, must_last - now)
+    changed.expire_at = expire_at
   end
-  local fields = {'last', last_number}
+  local fields = {'last_number', last_number}
   for field, value in pairs(changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, keep) -- one that is empty may have moved to another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- one that is empty may have moved to another node
     end
   end
   if runtime and has_new_runtime then
     redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    redis.call('PEXPIREAT', STATE, keep + 7200000) -- so numbers grow on if the clock steps back
+    redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow on if the clock steps back
   end
 end
 -- Last, since the queue may be empty after that.
@@ -1894,7 +1895,7 @@ if leaving then
   end
 end
 local wake_in = more and 0
-  or waits and first_end < MAX_NUMBER and math.max(1, first_end - now) or -1
+  or waits and first_expiry < MAX_NUMBER and math.max(1, first_expiry - now) or -1
 
 return {now, wake_in, queued}
 end,

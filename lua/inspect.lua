@@ -1,27 +1,27 @@
 -- inspect: tells who holds and who waits, a page at a time. Changes nothing.
 --
--- Tokens are not stored: the holder has its own. `last` is the newest token or ticket given.
+-- Tokens are not stored: the holder has its own. `last_number` is the newest token or ticket given.
 --
--- KEYS[1] permits   sorted set: ID -> end of its lease, ms on the server's clock
+-- KEYS[1] permits   sorted set: ID -> expiry of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
--- ARGV[1] skip_held 0 to 9007199254740991: how many holders to leave out
--- ARGV[2] holders   0 to 1000: how many holders to tell
--- ARGV[3] skip_wait 0 to 9007199254740991: how many waiters to leave out
--- ARGV[4] waiters   0 to 1000: how many waiters to tell
+-- ARGV[1] holders_offset  0 to 9007199254740991: how many holders to leave out
+-- ARGV[2] holders_count  0 to 1000: how many holders to tell
+-- ARGV[3] waiters_offset  0 to 9007199254740991: how many waiters to leave out
+-- ARGV[4] waiters_count  0 to 1000: how many waiters to tell
 -- Reply             server time (ms), then seven integers and two lists:
 --   limit           in force, -1 where there is none
 --   declared        -1 where there is none
 --   runtime         -1 where there is none
 --   held            the weight of all permits whose lease has not ended; too high for a moment when
 --                   more than 1,000 have
---   members         entries in the list of holders, over all pages
+--   holders_total   entries in the list of holders, over all pages
 --   queued          the length of the queue
---   last            the last number given, or one before the next; 0 before the first
+--   last_number     the last number given, or one before the next; 0 before the first
 --   holders         for each, by the end of lease: ID, ms left
 --   waiters         for each, in the queue's order: ID, ms waited (without the head start, where
---                   its nonce begins with it, "aheadMS-"), and ms for which its client is taken
+--                   its nonce begins with it, "headstartMS-"), and ms for which its client is taken
 --                   to be there, -1 where it is not
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) and O(1) for each entry told. Commands:
@@ -33,7 +33,8 @@
 if #ARGV ~= 4 then
   return wrong_number(4)
 end
-for index, argument in ipairs({'skip_held', 'holders', 'skip_wait', 'waiters'}) do
+local arguments = {'holders_offset', 'holders_count', 'waiters_offset', 'waiters_count'}
+for index, argument in ipairs(arguments) do
   local max = index % 2 == 0 and 1000 or MAX_NUMBER
   if not integer(ARGV[index], 0, max) then
     return wrong(index, argument, string.format('an integer from 0 to %.0f', max))
@@ -62,8 +63,8 @@ end)
 each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(id, ticket)
   waiters[#waiters + 1] = string.match(id, '^%a:([^:]*)') or ''
   waiting[#waiting + 1] = id
-  local ahead = string.match(id, ':ahead(%d+)%-[^:]*$') or 0 -- the ticket is older by that
-  waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000) - ahead)
+  local head_start = string.match(id, ':headstart(%d+)%-[^:]*$') or 0 -- the ticket is older by that
+  waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000) - head_start)
   waiting[#waiting + 1] = -1
 end)
 local heard = waiters[1] and redis.call('ZMSCORE', CLIENTS, unpack(waiters)) or {}

@@ -4,7 +4,7 @@
 -- that stands for it from now on, and the ID it had is unknown. Repeated, that changes nothing
 -- more.
 --
--- KEYS[1] permits   sorted set: ID -> end of its lease, ms on the server's clock
+-- KEYS[1] permits   sorted set: ID -> expiry of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
@@ -82,7 +82,7 @@ if queued > 0 then
   -- What is lost, or stands for a permit, waits for none.
   queued = queued - redis.call('ZREM', QUEUE, unpack(ids))
 end
--- include: lib/purge.lua
+-- include: lib/expire.lua
 -- include: lib/serve.lua
 local waits = false
 -- include: lib/write.lua

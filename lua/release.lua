@@ -2,7 +2,7 @@
 --
 -- A call may be repeated: the second time the IDs are unknown, and no other permit is touched.
 --
--- KEYS[1] permits   sorted set: ID -> end of its lease, ms on the server's clock
+-- KEYS[1] permits   sorted set: ID -> expiry of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
@@ -41,7 +41,7 @@ for i = 1, count do
 end
 local lookup = {}
 -- include: lib/read.lua
--- include: lib/purge.lua
+-- include: lib/expire.lua
 
 -- The removals come first, whether they find anything or not: a server that may not write refuses
 -- them, and one whose memory is full lets a script go on that began like this.

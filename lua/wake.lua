@@ -3,7 +3,7 @@
 -- A waiting client calls this when `wake_in` of an earlier reply has passed. It is never wrong to
 -- call it.
 --
--- KEYS[1] permits   sorted set: ID -> end of its lease, ms on the server's clock
+-- KEYS[1] permits   sorted set: ID -> expiry of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
@@ -22,7 +22,7 @@ local asked, lookup = {}, {}
 -- include: lib/read.lua
 
 redis.call('ZREM', PERMITS, '') -- removes nothing; lets a full server go on, a replica refuse
--- include: lib/purge.lua
+-- include: lib/expire.lua
 -- include: lib/serve.lua
 local waits = queued > 0
 -- include: lib/write.lua

@@ -62,19 +62,19 @@ pub(crate) struct ClientSettings {
     /// As it was set: see [`tolerance`](Self::tolerance).
     pub(crate) outage_tolerance: Duration,
     /// How many names become labels.
-    pub(crate) metrics_names: usize,
+    pub(crate) max_metric_names: usize,
 }
 
 impl ClientSettings {
     /// How long a call that nobody queues for may be repeated.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn call_timeout(&self) -> Duration {
         self.response_timeout * 2
     }
 
     /// For how long a wait survives an outage. Any call is repeated for as long as
-    /// [`patience`](Self::patience).
+    /// [`call_timeout`](Self::call_timeout).
     pub(crate) fn tolerance(&self) -> Duration {
-        self.outage_tolerance.max(self.patience())
+        self.outage_tolerance.max(self.call_timeout())
     }
 
     /// For how long what was sent may reach the server when its connection has been given up.
@@ -273,7 +273,7 @@ impl Context {
         self.tasks.close();
         self.end.cancel();
         self.router.end_all();
-        let deadline = Instant::now() + self.settings.patience();
+        let deadline = Instant::now() + self.settings.call_timeout();
         if self.until(Some(deadline), self.tasks.wait()).await.is_none() {
             tracing::warn!("shut down before Redis took all permits back; their leases will end");
             // It was waited for long enough.

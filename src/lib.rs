@@ -84,7 +84,7 @@ pub mod tower;
 mod wakeup;
 
 pub use client::{Names, SemaphoreClient, SemaphoreClientBuilder};
-pub use diagnosis::{Check, Diagnosis, Examination, Verdict};
+pub use diagnosis::{Check, Diagnosis, ServerReport, Verdict};
 pub use error::{ConnectErrorKind, Error};
 /// The crate whose `Dir` [`ScriptRegistry::from_dir`] reads.
 #[doc(no_inline)]

@@ -1,5 +1,5 @@
 //! S1 to S7: what the server needs for a call by itself, when many come one right after the other.
-//! The floor is a script that does nothing, with the arguments that the first scripts of this crate
+//! The baseline is a script that does nothing, with the arguments that the first scripts of this crate
 //! took: so it stays what it was when arguments change.
 
 use redis::aio::{MultiplexedConnection, PubSub};
@@ -35,7 +35,10 @@ pub async fn s1_to_s7() -> Result<Vec<Figure>> {
     ] {
         let mut rounds = Rounds::default();
         for _ in 0..rounds_of(ROUNDS) {
-            rounds.add(calls.floor(case).await?, calls.time(&unique_name("calls"), 0, case).await?);
+            rounds.add(
+                calls.baseline(case).await?,
+                calls.time(&unique_name("calls"), 0, case).await?,
+            );
         }
         let (medians, ratio) = rounds.medians();
         figures.push(Figure::new(id, what, "us", medians, ratio, Better::AtMost(target)));
@@ -149,7 +152,7 @@ impl Calls {
     }
 
     /// What it needs for calls that do nothing.
-    async fn floor(&mut self, case: Case) -> Result<f64> {
+    async fn baseline(&mut self, case: Case) -> Result<f64> {
         let (request, fixed, in_a_call): (&[&str], &[&str], u64) = match case {
             Case::Releases { in_a_call } => (&[], &["return"], in_a_call),
             Case::HandOffs => (&[], &["return"], 1),
@@ -158,7 +161,7 @@ impl Calls {
         };
         let calls: Vec<_> = (0..REQUESTS.max(4 * in_a_call) / in_a_call)
             .map(|call| {
-                let mut cmd = self.call(&self.nothing, "floor");
+                let mut cmd = self.call(&self.nothing, "baseline");
                 cmd.arg(fixed);
                 for number in 0..in_a_call {
                     cmd.arg(format!("bench-host:4711:{:032x}", call << 32 | number)).arg(request);

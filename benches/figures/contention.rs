@@ -76,7 +76,7 @@ pub async fn p3_to_p6() -> Result<Vec<Figure>> {
             turn_ratio,
             at_most(1.5),
         ),
-        // Two calls are not a floor: what gathers goes out together.
+        // Two calls are not a baseline: what gathers goes out together.
         Figure::new(
             "P6",
             "contention: calls for each acquire and release",

@@ -34,11 +34,11 @@ pub fn as_partner() -> Option<Result<()>> {
 }
 
 pub async fn p7() -> Result<Figure> {
-    let mut floor = Pair::<OfMessages>::start().await?;
+    let mut baseline = Pair::<OfMessages>::start().await?;
     let mut ours = Pair::<OfDesign<Ours>>::start().await?;
     let mut rounds = Rounds::default();
     for _ in 0..rounds_of(ROUNDS) {
-        rounds.add(floor.round().await?, ours.round().await?);
+        rounds.add(baseline.round().await?, ours.round().await?);
     }
     let (medians, ratio) = rounds.medians();
     let what = "hand-off to another process, p50";

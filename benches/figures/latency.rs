@@ -6,8 +6,8 @@ use redis_semaphore::{Semaphore, SemaphoreClient};
 
 use crate::network::{FAR, NEAR};
 use crate::support::Result;
+use crate::support::baseline::{self, Baseline};
 use crate::support::figure::{Better, Figure};
-use crate::support::floor::{self, Floor};
 use crate::support::network::{Network, Way};
 use crate::support::rounds::{Rounds, median, micros, rounds_of};
 use crate::support::server::{semaphores, unique_name, url};
@@ -19,9 +19,9 @@ const PAIRS_OVER_NETWORK: usize = 20;
 const BEYOND: f64 = 120.0;
 
 pub async fn p1() -> Result<Figure> {
-    let floor = Floor::connect().await?;
+    let baseline = Baseline::connect().await?;
     let semaphore = semaphores().await?.semaphore(unique_name("p1")).limit(1000).build()?;
-    let (medians, ratio) = in_turns(floor, semaphore, PAIRS).await?.medians();
+    let (medians, ratio) = in_turns(baseline, semaphore, PAIRS).await?.medians();
     let what = "one task: acquire + release, p50";
     Ok(Figure::new("P1", what, "us", medians, ratio, Better::AtMost(1.12)))
 }
@@ -35,34 +35,34 @@ pub async fn n6() -> Result<Vec<Figure>> {
 
 async fn far_away(id: &'static str, what: &'static str, one_way: Duration) -> Result<Figure> {
     let client = Network::to(url()?, Way::of(one_way))?.client()?;
-    let floor = Floor::at(&client).await?;
+    let baseline = Baseline::at(&client).await?;
     let semaphores = SemaphoreClient::builder().connect_client(client).await?;
     let semaphore = semaphores.semaphore(unique_name(id)).limit(1000).build()?;
-    let rounds = in_turns(floor, semaphore, PAIRS_OVER_NETWORK).await?;
+    let rounds = in_turns(baseline, semaphore, PAIRS_OVER_NETWORK).await?;
     let (medians @ (two_trips, _), _) = rounds.medians();
     Ok(Figure::of_value(id, what, "us", medians, Better::AtMost(two_trips + BEYOND)))
 }
 
 /// Pairs of calls that do nothing, and of acquire and release, in a task, as in a program: see
 /// `support/pairs.rs`.
-async fn in_turns(floor: Floor, semaphore: Semaphore, pairs: usize) -> Result<Rounds> {
-    tokio::spawn(take_turns(floor, semaphore, pairs)).await?
+async fn in_turns(baseline: Baseline, semaphore: Semaphore, pairs: usize) -> Result<Rounds> {
+    tokio::spawn(take_turns(baseline, semaphore, pairs)).await?
 }
 
-async fn take_turns(mut floor: Floor, semaphore: Semaphore, pairs: usize) -> Result<Rounds> {
-    let id = floor::id();
+async fn take_turns(mut baseline: Baseline, semaphore: Semaphore, pairs: usize) -> Result<Rounds> {
+    let id = baseline::id();
     let mut rounds = Rounds::default();
     for _ in 0..rounds_of(ROUNDS) {
-        let (mut floors, mut values) = (Vec::new(), Vec::new());
+        let (mut baselines, mut values) = (Vec::new(), Vec::new());
         for _ in 0..pairs {
             let start = Instant::now();
-            floor.pair(&id).await?;
-            floors.push(micros(start.elapsed()));
+            baseline.pair(&id).await?;
+            baselines.push(micros(start.elapsed()));
             let start = Instant::now();
             semaphore.acquire().await?.release().await?;
             values.push(micros(start.elapsed()));
         }
-        rounds.add(median(&mut floors), median(&mut values));
+        rounds.add(median(&mut baselines), median(&mut values));
     }
     Ok(rounds)
 }

@@ -7,8 +7,8 @@ use redis::Client;
 use redis_semaphore::{Error, SemaphoreClient};
 
 use crate::support::Result;
+use crate::support::baseline::Baseline;
 use crate::support::figure::{Better, Figure};
-use crate::support::floor::Floor;
 use crate::support::load::{Load, round_trip};
 use crate::support::network::{Network, Way};
 use crate::support::ours::Ours;
@@ -69,11 +69,11 @@ impl Contention {
         client: &Client,
         connect: impl AsyncFn() -> std::result::Result<SemaphoreClient, Error>,
     ) -> Result<Figure> {
-        let floor = Floor::at(client).await?;
+        let baseline = Baseline::at(client).await?;
         let mut rounds = Rounds::default();
         for _ in 0..rounds_of(ROUNDS) {
             // While nothing else is under way.
-            let round_trip = round_trip(&floor).await?;
+            let round_trip = round_trip(&baseline).await?;
             let semaphores = connect().await?;
             let name = unique_name(self.id);
             let semaphore = semaphores.semaphore(name).limit(self.load.limit).build()?;
@@ -101,8 +101,8 @@ async fn own_error(
     target: f64,
 ) -> Result<Figure> {
     let network = Network::to(url()?, Way::of(one_way))?;
-    let through = Floor::at(&network.client()?).await?;
-    let direct = Floor::at(&client()?).await?;
+    let through = Baseline::at(&network.client()?).await?;
+    let direct = Baseline::at(&client()?).await?;
     let mut rounds = Rounds::default();
     for _ in 0..rounds_of(ROUNDS) {
         let trip = round_trip(&direct).await? + 2 * one_way;

@@ -7,8 +7,8 @@ use tokio::task::JoinSet;
 
 use crate::network::NEAR;
 use crate::support::Result;
+use crate::support::baseline::{self, Baseline};
 use crate::support::figure::{Better, Figure};
-use crate::support::floor::{self, Floor};
 use crate::support::network::{Network, Way};
 use crate::support::rounds::{Rounds, rounds_of};
 use crate::support::server::{semaphores, unique_name, url};
@@ -19,7 +19,7 @@ const ROUND: Duration = Duration::from_millis(500);
 const NEXT_DOOR: Duration = Duration::from_micros(100);
 
 pub async fn p2() -> Result<Vec<Figure>> {
-    let at = Place { floor: Floor::connect().await?, semaphores: semaphores().await? };
+    let at = Place { baseline: Baseline::connect().await?, semaphores: semaphores().await? };
     Ok(vec![
         at.figure("P2", "256 tasks: pairs of acquire and release", 256, 2.0).await?,
         at.figure("P2a", "16 tasks: pairs of acquire and release", 16, 0.9).await?,
@@ -39,15 +39,15 @@ pub async fn n5() -> Result<Vec<Figure>> {
 
 /// Where pairs are counted.
 struct Place {
-    floor: Floor,
+    baseline: Baseline,
     semaphores: SemaphoreClient,
 }
 
 impl Place {
     async fn behind(one_way: Duration) -> Result<Self> {
         let client = Network::to(url()?, Way::of(one_way))?.client()?;
-        let floor = Floor::at(&client).await?;
-        Ok(Self { floor, semaphores: SemaphoreClient::builder().connect_client(client).await? })
+        let baseline = Baseline::at(&client).await?;
+        Ok(Self { baseline, semaphores: SemaphoreClient::builder().connect_client(client).await? })
     }
 
     async fn figure(
@@ -60,19 +60,20 @@ impl Place {
         let semaphore = self.semaphores.semaphore(unique_name(id)).limit(1_000_000).build()?;
         let mut rounds = Rounds::default();
         for _ in 0..rounds_of(ROUNDS) {
-            let floors = per_second(tasks, |end| floor_pairs(self.floor.clone(), end)).await?;
+            let baselines =
+                per_second(tasks, |end| baseline_pairs(self.baseline.clone(), end)).await?;
             let values = per_second(tasks, |end| pairs(semaphore.clone(), end)).await?;
-            rounds.add(floors, values);
+            rounds.add(baselines, values);
         }
         let (medians, ratio) = rounds.medians();
         Ok(Figure::new(id, what, "/s", medians, ratio, Better::AtLeast(target)))
     }
 }
 
-async fn floor_pairs(mut floor: Floor, end: Instant) -> Result<u64> {
-    let (id, mut done) = (floor::id(), 0);
+async fn baseline_pairs(mut baseline: Baseline, end: Instant) -> Result<u64> {
+    let (id, mut done) = (baseline::id(), 0);
     while Instant::now() < end {
-        floor.pair(&id).await?;
+        baseline.pair(&id).await?;
         done += 1;
     }
     Ok(done)

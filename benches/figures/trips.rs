@@ -32,14 +32,14 @@ pub async fn n8() -> Result<Vec<Figure>> {
         from_new.push(first_permit(&network, &semaphores).await? - idle);
         semaphores.shutdown().await;
     }
-    let figure = |id, what, counted: &[u32], floor, target| {
+    let figure = |id, what, counted: &[u32], baseline, target| {
         let mut counted: Vec<f64> = counted.iter().copied().map(f64::from).collect();
         let counted = median(&mut counted);
-        Figure::of_value(id, what, "trips", (floor, counted), Better::AtMost(target))
+        Figure::of_value(id, what, "trips", (baseline, counted), Better::AtMost(target))
     };
-    let (floor, target) = (LEAST_WITH_CONNECT, ACHIEVABLE_WITH_CONNECT);
+    let (baseline, target) = (LEAST_WITH_CONNECT, ACHIEVABLE_WITH_CONNECT);
     Ok(vec![
-        figure("N8", "round trips: connect to first permit", &from_connect, floor, target),
+        figure("N8", "round trips: connect to first permit", &from_connect, baseline, target),
         figure("N8a", "round trips: new semaphore to first permit", &from_new, LEAST, LEAST),
     ])
 }

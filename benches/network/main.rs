@@ -17,8 +17,8 @@ use redis_semaphore::SemaphoreClient;
 use serde::Serialize;
 use support::Result;
 use support::arguments::Arguments;
+use support::baseline::Baseline;
 use support::design::Design;
-use support::floor::Floor;
 use support::load::{Load, round_trip};
 use support::network::{Network, Way};
 use support::ours::Ours;
@@ -74,13 +74,13 @@ async fn main() -> Result<()> {
     print(&points, arguments.json)
 }
 
-/// Crate and floor take turns.
+/// Crate and baseline take turns.
 async fn at(client: &Client, jitter: f64) -> Result<[Point; 2]> {
-    let floor = Floor::at(client).await?;
+    let baseline = Baseline::at(client).await?;
     let mut trips = Vec::new();
     let (mut relay, mut ours) = (Rounds::default(), Rounds::default());
     for _ in 0..rounds_of(ROUNDS) {
-        let trip = round_trip(&floor).await?;
+        let trip = round_trip(&baseline).await?;
         trips.push(trip.as_secs_f64() * 1e3);
         let name = unique_name("network");
         let design = Relay::at(client, &name, LOAD.limit).await?;

@@ -1,4 +1,4 @@
-//! The semaphore beside the one of the crate distributed-lock-redis, and beside its floor.
+//! The semaphore beside the one of the crate distributed-lock-redis, and beside its baseline.
 //!
 //! ```text
 //! scripts/with-redis cargo bench --manifest-path benches/peers/Cargo.toml
@@ -19,7 +19,7 @@ use std::time::Duration;
 use criterion::Criterion;
 use distributed_lock::DistributedLock;
 use support::Result;
-use support::floor::Floor;
+use support::baseline::Baseline;
 use support::ours::Ours;
 use support::relay::Relay;
 use support::runner::Runner;
@@ -34,14 +34,14 @@ fn main() -> Result<()> {
         .configure_from_args();
 
     let mut group = uncontended::group(&mut criterion);
-    uncontended::bench::<Floor>(&mut group, &runner);
+    uncontended::bench::<Baseline>(&mut group, &runner);
     uncontended::bench::<Ours>(&mut group, &runner);
     uncontended::bench::<DistributedLock>(&mut group, &runner);
     group.finish();
 
     let mut group = throughput::group(&mut criterion, "throughput");
     for tasks in throughput::TASKS {
-        throughput::bench::<Floor>(&mut group, &runner, tasks);
+        throughput::bench::<Baseline>(&mut group, &runner, tasks);
         throughput::bench::<Ours>(&mut group, &runner, tasks);
         throughput::bench::<DistributedLock>(&mut group, &runner, tasks);
     }

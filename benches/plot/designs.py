@@ -3,7 +3,7 @@
 # Name in the benches: name for people, color, line, marker.
 DESIGNS = {
     "ours": ("this crate", "#1356a0", "-", "o"),
-    "floor": ("floor", "#808080", "--", "s"),
+    "baseline": ("baseline", "#808080", "--", "s"),
     "distributed_lock_redis": ("distributed-lock-redis", "#7d5a3c", "-", "X"),
     "blocking_list": ("blocking list", "#d9771c", "-", "^"),
     "fair": ("fair", "#2a8c55", "-", "D"),

@@ -6,7 +6,7 @@ from designs import name
 from places import PAGE
 from results import Missing
 
-BENCHED = ["floor", "ours", "blocking_list", "fair", "locked"]
+BENCHED = ["baseline", "ours", "blocking_list", "fair", "locked"]
 PEER = "distributed_lock_redis"
 
 
@@ -64,13 +64,13 @@ def about(facts):
 
 
 def latency(results):
-    rows = [("", "acquire + release", "× floor", "hand-off", "× floor")]
+    rows = [("", "acquire + release", "× baseline", "hand-off", "× baseline")]
     for design in BENCHED:
         row = [name(design)]
         for group in ("uncontended", "hand_off"):
             time = results.ours.median(group, design)
-            floor = results.ours.median(group, "floor")
-            row += [f"{time / 1000:,.0f} µs", ratio(time, floor)]
+            baseline = results.ours.median(group, "baseline")
+            row += [f"{time / 1000:,.0f} µs", ratio(time, baseline)]
         rows.append(row)
     return rows
 
@@ -85,10 +85,10 @@ def throughput(results):
 
 
 def clients(groups):
-    rows = [("pairs per second", "floor", "this crate")]
+    rows = [("pairs per second", "baseline", "this crate")]
     for number, time in groups.line("clients", "ours"):
-        floor = groups.median("clients", "floor", number)
-        rows.append((f"{number} clients", rate(floor / number), rate(time / number)))
+        baseline = groups.median("clients", "baseline", number)
+        rows.append((f"{number} clients", rate(baseline / number), rate(time / number)))
     return rows
 
 
@@ -141,10 +141,10 @@ def crowds(groups):
 
 
 def renewal(groups):
-    rows = [("permits", "floor", "this crate", "for each permit")]
+    rows = [("permits", "baseline", "this crate", "for each permit")]
     for permits, time in groups.line("renewal", "ours"):
-        floor = groups.median("renewal", "floor", permits)
-        times = (f"{floor / 1e6:.2f} ms", f"{time / 1e6:.2f} ms", f"{time / permits / 1000:.1f} µs")
+        baseline = groups.median("renewal", "baseline", permits)
+        times = (f"{baseline / 1e6:.2f} ms", f"{time / 1e6:.2f} ms", f"{time / permits / 1000:.1f} µs")
         rows.append((f"{permits:,}", *times))
     return rows
 
@@ -160,17 +160,17 @@ def memory(measured):
 
 def network(results):
     """Each jitter has round trips of its own, so it has rows of its own."""
-    rows = [("a round trip", "each way", "floor", "this crate")]
+    rows = [("a round trip", "each way", "baseline", "this crate")]
     for jitter in results.jitters():
         steadiness = f"± {jitter:.0%}" if jitter else "steady"
-        lines = (results.line(design, jitter) for design in ("floor", "ours"))
-        for (trip, floor), (_, ours) in zip(*lines):
-            rows.append((f"{trip:.1f} ms", steadiness, f"{floor:.0%}", f"{ours:.0%}"))
+        lines = (results.line(design, jitter) for design in ("baseline", "ours"))
+        for (trip, baseline), (_, ours) in zip(*lines):
+            rows.append((f"{trip:.1f} ms", steadiness, f"{baseline:.0%}", f"{ours:.0%}"))
     return rows
 
 
 def peers(groups):
-    designs = ["floor", "ours", PEER]
+    designs = ["baseline", "ours", PEER]
     rows = [[""] + [name(design) for design in designs]]
     times = [groups.median("uncontended", design) for design in designs]
     rows.append(["one task: a pair"] + [f"{time / 1000:,.0f} µs" for time in times])
@@ -194,5 +194,5 @@ def rate(nanoseconds):
     return f"{round(per_second, digits):,.0f}"
 
 
-def ratio(time, floor):
-    return f"{time / floor:.1f}"
+def ratio(time, baseline):
+    return f"{time / baseline:.1f}"

@@ -6,10 +6,10 @@ use criterion::{BenchmarkGroup, BenchmarkId, Criterion};
 
 use crate::support::Result;
 use crate::support::arguments::only_tests;
+use crate::support::baseline::Baseline;
 use crate::support::designs::blocking_list::BlockingList;
 use crate::support::designs::fair::Fair;
 use crate::support::designs::locked::Locked;
-use crate::support::floor::Floor;
 use crate::support::holders::Fill;
 use crate::support::ours::Ours;
 use crate::support::pairs::time_pairs;
@@ -22,7 +22,7 @@ const FEW: u64 = 10_000;
 
 pub fn bench(criterion: &mut Criterion, runner: &Runner) -> Result<()> {
     let mut server = Server::connect()?;
-    let mut floor = Filled::<Floor>::default();
+    let mut baseline = Filled::<Baseline>::default();
     let mut ours = Filled::<Ours>::default();
     let mut fair = Filled::<Fair>::default();
     let mut locked = Filled::<Locked>::default();
@@ -31,9 +31,9 @@ pub fn bench(criterion: &mut Criterion, runner: &Runner) -> Result<()> {
     let mut group = criterion.benchmark_group("holders");
     for holders in if only_tests() { &SIZES[..2] } else { &SIZES[..] } {
         let holders = *holders;
-        floor.bench(&mut group, runner, holders);
+        baseline.bench(&mut group, runner, holders);
         ours.bench(&mut group, runner, holders);
-        floor.bench_server(&mut group, runner, &mut server, holders);
+        baseline.bench_server(&mut group, runner, &mut server, holders);
         ours.bench_server(&mut group, runner, &mut server, holders);
         if holders <= FEW {
             fair.bench(&mut group, runner, holders);

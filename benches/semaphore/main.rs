@@ -1,4 +1,4 @@
-//! What the semaphore costs, beside its floor and beside older designs.
+//! What the semaphore costs, beside its baseline and beside older designs.
 //!
 //! ```text
 //! scripts/with-redis cargo bench --bench semaphore
@@ -21,10 +21,10 @@ use std::time::Duration;
 use criterion::Criterion;
 use support::Result;
 use support::apart::Apart;
+use support::baseline::Baseline;
 use support::designs::blocking_list::BlockingList;
 use support::designs::fair::Fair;
 use support::designs::locked::Locked;
-use support::floor::Floor;
 use support::open_files;
 use support::ours::Ours;
 use support::relay::Relay;
@@ -45,7 +45,7 @@ fn main() -> Result<()> {
         .configure_from_args();
 
     let mut group = uncontended::group(&mut criterion);
-    uncontended::bench::<Floor>(&mut group, &runner);
+    uncontended::bench::<Baseline>(&mut group, &runner);
     uncontended::bench::<Ours>(&mut group, &runner);
     uncontended::bench::<Fair>(&mut group, &runner);
     uncontended::bench::<Locked>(&mut group, &runner);
@@ -54,7 +54,7 @@ fn main() -> Result<()> {
 
     let mut group = throughput::group(&mut criterion, "throughput");
     for tasks in throughput::TASKS {
-        throughput::bench::<Floor>(&mut group, &runner, tasks);
+        throughput::bench::<Baseline>(&mut group, &runner, tasks);
         throughput::bench::<Ours>(&mut group, &runner, tasks);
         throughput::bench::<Fair>(&mut group, &runner, tasks);
         throughput::bench::<BlockingList>(&mut group, &runner, tasks);
@@ -68,7 +68,7 @@ fn main() -> Result<()> {
     // Many processes with one task each: nothing gathers in any of them, each request is a call.
     let mut group = throughput::group(&mut criterion, "clients");
     for clients in [16, 128] {
-        throughput::bench::<Apart<Floor>>(&mut group, &runner, clients);
+        throughput::bench::<Apart<Baseline>>(&mut group, &runner, clients);
         throughput::bench::<Apart<Ours>>(&mut group, &runner, clients);
     }
     group.finish();

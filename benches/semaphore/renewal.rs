@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, Throughput};
 
 use crate::support::Result;
-use crate::support::floor::Floor;
+use crate::support::baseline::Baseline;
 use crate::support::runner::Runner;
 use crate::support::scripts::{GRANTED, Scripts, batches};
 use crate::support::server::unique_name;
@@ -18,10 +18,10 @@ pub fn bench(criterion: &mut Criterion, runner: &Runner) {
     for permits in PERMITS {
         group.throughput(Throughput::Elements(permits));
         let ids: Arc<[Vec<String>]> = batches(0..permits).collect();
-        let mut floor = None;
-        group.bench_function(BenchmarkId::new("floor", permits), |bencher| {
-            let floor = floor.get_or_insert_with(|| runner.run(Floor::connect()));
-            bencher.iter_custom(|times| runner.run(time_floor(floor, &ids, times)));
+        let mut baseline = None;
+        group.bench_function(BenchmarkId::new("baseline", permits), |bencher| {
+            let baseline = baseline.get_or_insert_with(|| runner.run(Baseline::connect()));
+            bencher.iter_custom(|times| runner.run(time_baseline(baseline, &ids, times)));
         });
         let mut held = None;
         group.bench_function(BenchmarkId::new("ours", permits), |bencher| {
@@ -54,13 +54,17 @@ async fn time_ours(scripts: &Scripts, ids: &Arc<[Vec<String>]>, times: u64) -> R
     task.await?
 }
 
-async fn time_floor(floor: &Floor, ids: &Arc<[Vec<String>]>, times: u64) -> Result<Duration> {
-    let (mut floor, ids) = (floor.clone(), ids.clone());
+async fn time_baseline(
+    baseline: &Baseline,
+    ids: &Arc<[Vec<String>]>,
+    times: u64,
+) -> Result<Duration> {
+    let (mut baseline, ids) = (baseline.clone(), ids.clone());
     let task = tokio::spawn(async move {
         let started = Instant::now();
         for _ in 0..times {
             for batch in ids.iter() {
-                floor.refresh(batch).await?;
+                baseline.refresh(batch).await?;
             }
         }
         Ok(started.elapsed())

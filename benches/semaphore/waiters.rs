@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 
 use crate::support::Result;
 use crate::support::arguments::only_tests;
-use crate::support::floor::Floor;
+use crate::support::baseline::Baseline;
 use crate::support::pairs::time_pairs;
 use crate::support::runner::Runner;
 use crate::support::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_id};
@@ -21,23 +21,23 @@ const SIZES: [u64; 5] = [10, 100, 1_000, 10_000, 100_000];
 
 pub fn bench(criterion: &mut Criterion, runner: &Runner) -> Result<()> {
     let mut server = Server::connect()?;
-    let mut floor = None;
+    let mut baseline = None;
     let mut line = None;
     let mut group = criterion.benchmark_group("waiters");
     for waiters in if only_tests() { &SIZES[..2] } else { &SIZES[..] } {
-        group.bench_function(BenchmarkId::new("floor", waiters), |bencher| {
-            let floor = floor.get_or_insert_with(|| runner.run(Floor::connect()));
-            bencher.iter_custom(|pairs| runner.run(time_pairs(floor, pairs)));
+        group.bench_function(BenchmarkId::new("baseline", waiters), |bencher| {
+            let baseline = baseline.get_or_insert_with(|| runner.run(Baseline::connect()));
+            bencher.iter_custom(|pairs| runner.run(time_pairs(baseline, pairs)));
         });
         group.bench_function(BenchmarkId::new("ours", waiters), |bencher| {
             let line = line.get_or_insert_with(|| runner.run(Line::open()));
             runner.run(Line::fill(line, *waiters));
             bencher.iter_custom(|pairs| runner.run(Line::time(line, pairs)));
         });
-        group.bench_function(BenchmarkId::new("floor_on_server", waiters), |bencher| {
-            let floor = floor.get_or_insert_with(|| runner.run(Floor::connect()));
+        group.bench_function(BenchmarkId::new("baseline_on_server", waiters), |bencher| {
+            let baseline = baseline.get_or_insert_with(|| runner.run(Baseline::connect()));
             bencher.iter_custom(|pairs| {
-                server.time_in_scripts(|| runner.run(time_pairs(floor, pairs)))
+                server.time_in_scripts(|| runner.run(time_pairs(baseline, pairs)))
             });
         });
         group.bench_function(BenchmarkId::new("ours_on_server", waiters), |bencher| {

@@ -7,7 +7,7 @@ pub struct Figure {
     pub id: &'static str,
     pub what: &'static str,
     pub unit: &'static str,
-    pub floor: f64,
+    pub baseline: f64,
     pub value: f64,
     pub ratio: f64,
     pub target: f64,
@@ -36,12 +36,12 @@ impl Figure {
         id: &'static str,
         what: &'static str,
         unit: &'static str,
-        (floor, value): (f64, f64),
+        (baseline, value): (f64, f64),
         ratio: f64,
         better: Better,
     ) -> Self {
         let (target, met) = better.judge(ratio);
-        Self { id, what, unit, floor, value, ratio, target, met }
+        Self { id, what, unit, baseline, value, ratio, target, met }
     }
 
     /// A figure whose value has a target, in its own unit.
@@ -49,24 +49,24 @@ impl Figure {
         id: &'static str,
         what: &'static str,
         unit: &'static str,
-        (floor, value): (f64, f64),
+        (baseline, value): (f64, f64),
         better: Better,
     ) -> Self {
         let (target, met) = better.judge(value);
-        Self { id, what, unit, floor, value, ratio: value / floor, target, met }
+        Self { id, what, unit, baseline, value, ratio: value / baseline, target, met }
     }
 }
 
 pub fn table(figures: &[Figure]) -> String {
     let mut table = format!(
         "{:<4} {:<52} {:>10} {:>10} {:<8} {:>6} {:>7}\n",
-        "", "", "floor", "value", "", "ratio", "target"
+        "", "", "baseline", "value", "", "ratio", "target"
     );
     for figure in figures {
-        let Figure { id, what, unit, floor, value, ratio, target, met } = figure;
+        let Figure { id, what, unit, baseline, value, ratio, target, met } = figure;
         let verdict = if *met { "met" } else { "NOT MET" };
         table += &format!(
-            "{id:<4} {what:<52} {floor:>10.1} {value:>10.1} {unit:<8} {ratio:>6.2} {target:>7.2} {verdict}\n"
+            "{id:<4} {what:<52} {baseline:>10.1} {value:>10.1} {unit:<8} {ratio:>6.2} {target:>7.2} {verdict}\n"
         );
     }
     table

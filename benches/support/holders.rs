@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use super::Result;
+use super::baseline::Baseline;
 use super::design::Design;
 use super::designs::blocking_list::BlockingList;
 use super::designs::fair::Fair;
 use super::designs::locked::Locked;
-use super::floor::Floor;
 use super::ours::Ours;
 use super::scripts::{GRANTED, Scripts, batches};
 
@@ -16,7 +16,7 @@ pub trait Fill: Design {
     fn add_holders(&mut self, numbers: Range<u64>) -> impl Future<Output = Result<()>>;
 }
 
-impl Fill for Floor {
+impl Fill for Baseline {
     async fn add_holders(&mut self, _: Range<u64>) -> Result<()> {
         Ok(())
     }

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::Result;
+use super::baseline::{Baseline, id};
 use super::crew::Crew;
 use super::design::Design;
-use super::floor::{Floor, id};
 use super::rounds::median;
 
 /// Rounds that all tasks have had before anything is counted.
@@ -52,13 +52,13 @@ impl Load {
 }
 
 /// How long a script that does nothing takes, there and back. In a task, as in a program.
-pub async fn round_trip(floor: &Floor) -> Result<Duration> {
-    let mut floor = floor.clone();
+pub async fn round_trip(baseline: &Baseline) -> Result<Duration> {
+    let mut baseline = baseline.clone();
     let task = tokio::spawn(async move {
         let (id, mut times) = (id(), Vec::new());
         for _ in 0..ROUND_TRIPS {
             let begun = Instant::now();
-            floor.release(&id).await?;
+            baseline.release(&id).await?;
             times.push(begun.elapsed().as_secs_f64());
         }
         Ok(Duration::from_secs_f64(median(&mut times)))

@@ -15,7 +15,7 @@ pub async fn each(
     Ok((server.used_memory()? as f64 - before) / count as f64)
 }
 
-/// A member of a sorted set, which is the floor.
+/// A member of a sorted set, which is the baseline.
 pub async fn member(server: &mut Server, count: u64) -> Result<f64> {
     let (mut connection, key) = (connection().await?, unique_name("memory"));
     let add = async {

@@ -1,4 +1,4 @@
-//! What all benches share: the designs that they compare, the floor against which they measure, and
+//! What all benches share: the designs that they compare, the baseline against which they measure, and
 //! what the server counts.
 
 // Each bench uses a part of it.
@@ -6,11 +6,11 @@
 
 pub mod apart;
 pub mod arguments;
+pub mod baseline;
 pub mod crew;
 pub mod design;
 pub mod designs;
 pub mod figure;
-pub mod floor;
 pub mod holders;
 pub mod load;
 pub mod memory;

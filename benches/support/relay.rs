@@ -1,4 +1,4 @@
-//! The floor of a hand-off: a release publishes to the process that waits, and that is all the
+//! The baseline of a hand-off: a release publishes to the process that waits, and that is all the
 //! server does. Who waits is known only to the process itself.
 
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use super::Result;
+use super::baseline::Baseline;
 use super::design::Design;
-use super::floor::Floor;
 use super::server::{client, connection_to};
 
 pub struct Relay {
-    floor: Floor,
+    baseline: Baseline,
     /// The places that are free, as far as messages have told.
     places: Arc<Semaphore>,
     _listener: Arc<Listener>,
@@ -51,18 +51,18 @@ pub async fn listen(client: &Client, name: &str) -> Result<PubSub> {
 }
 
 /// Calls that publish as a hand-off does.
-pub async fn publisher(connection: MultiplexedConnection, name: &str) -> Result<Floor> {
-    Floor::over(connection, &release_script(name)).await
+pub async fn publisher(connection: MultiplexedConnection, name: &str) -> Result<Baseline> {
+    Baseline::over(connection, &release_script(name)).await
 }
 
 impl Relay {
     /// At the end of a network, say.
     pub async fn at(client: &Client, name: &str, limit: u32) -> Result<Self> {
-        let floor = publisher(connection_to(client).await?, name).await?;
-        Ok(Self::between(floor, listen(client, name).await?, limit))
+        let baseline = publisher(connection_to(client).await?, name).await?;
+        Ok(Self::between(baseline, listen(client, name).await?, limit))
     }
 
-    fn between(floor: Floor, messages: PubSub, limit: u32) -> Self {
+    fn between(baseline: Baseline, messages: PubSub, limit: u32) -> Self {
         let mut messages = messages.into_on_message();
         let places = Arc::new(Semaphore::new(limit as usize));
         let freed = places.clone();
@@ -71,13 +71,13 @@ impl Relay {
                 freed.add_permits(1);
             }
         });
-        Self { floor, places, _listener: Arc::new(Listener(listener.abort_handle())) }
+        Self { baseline, places, _listener: Arc::new(Listener(listener.abort_handle())) }
     }
 }
 
 /// For one process: each release of that name frees a place here.
 impl Design for Relay {
-    const NAME: &'static str = "floor";
+    const NAME: &'static str = "baseline";
     type Permit = String;
 
     async fn open(name: &str, limit: u32) -> Result<Self> {
@@ -85,17 +85,17 @@ impl Design for Relay {
     }
 
     async fn for_task(&self) -> Result<Self> {
-        let (floor, places) = (self.floor.clone(), self.places.clone());
-        Ok(Self { floor, places, _listener: self._listener.clone() })
+        let (baseline, places) = (self.baseline.clone(), self.places.clone());
+        Ok(Self { baseline, places, _listener: self._listener.clone() })
     }
 
     async fn acquire(&mut self) -> Result<String> {
-        let id = Design::acquire(&mut self.floor).await?;
+        let id = Design::acquire(&mut self.baseline).await?;
         self.places.acquire().await?.forget();
         Ok(id)
     }
 
     async fn release(&mut self, id: String) -> Result<()> {
-        Ok(self.floor.release(&id).await?)
+        Ok(self.baseline.release(&id).await?)
     }
 }

@@ -32,11 +32,11 @@ pub fn micros(duration: Duration) -> f64 {
 pub struct Rounds(Vec<(f64, f64)>);
 
 impl Rounds {
-    pub fn add(&mut self, floor: f64, value: f64) {
-        self.0.push((floor, value));
+    pub fn add(&mut self, baseline: f64, value: f64) {
+        self.0.push((baseline, value));
     }
 
-    /// The median floor and value, and the median of the rounds' ratios.
+    /// The median baseline and value, and the median of the rounds' ratios.
     pub fn medians(&self) -> ((f64, f64), f64) {
         let of =
             |what: fn(&(f64, f64)) -> f64| median(&mut self.0.iter().map(what).collect::<Vec<_>>());

@@ -1,5 +1,5 @@
 //! How long tasks wait under contention, and how evenly turns fall to them: for this crate, the
-//! floor of a hand-off, and older designs.
+//! baseline of a hand-off, and older designs.
 //!
 //! ```text
 //! scripts/with-redis cargo bench --bench waits

@@ -48,7 +48,7 @@ async fn main() {
     report("ls --json", took, &mut connection);
     println!("  {}", list.stderr.trim_end());
 
-    let exporter = Exporter::start(&server.url, &["--max", "20000"]).await;
+    let exporter = Exporter::start(&server.url, &["--max-semaphores", "20000"]).await;
     reset(&server);
     let started = Instant::now();
     let metrics = exporter.scrape().await;

@@ -143,7 +143,7 @@ pub fn with_options(text: &str) -> String {
 
 fn option_of(what: &str) -> Option<&'static str> {
     Some(match what {
-        "ahead" => "--ahead",
+        "head_start" => "--head-start",
         "lease" => "--lease",
         "certificates" => "--tls-ca, --tls-cert, --tls-key",
         "nodes" | "servers" | "url" => "--url (REDIS_URL)",

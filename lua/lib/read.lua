@@ -13,7 +13,7 @@ local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000) -- ms
 
 local state = redis.pcall('HMGET', STATE,
-  'version', 'declared', 'runtime', 'last', 'longest', 'first', 'keep')
+  'version', 'declared', 'runtime', 'last_number', 'longest_lease', 'first_expiry', 'expire_at')
 local permits, queued = redis.pcall('ZCARD', PERMITS), redis.pcall('ZCARD', QUEUE)
 local clients = redis.pcall('ZCARD', CLIENTS)
 local failed = state.err and state or type(permits) == 'table' and permits
@@ -25,9 +25,9 @@ elseif failed then
     or failed == queued and QUEUE or CLIENTS
   return redis.error_reply('SEM_TYPE the key ' .. key .. ' exists and is not a '
     .. (key == STATE and 'hash' or 'sorted set'))
-elseif state[1] and state[1] ~= '2' then
+elseif state[1] and state[1] ~= '1' then
   return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
-    .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
+    .. state[1] .. ', these scripts speak version 1: upgrade the older, or use another prefix')
 end
 
 lookup[#lookup + 1] = '*'
@@ -41,12 +41,12 @@ local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the one in force
 local last_number = (state[4] or 0) + 0 -- the last token or ticket given: microseconds, as `now_us`
 local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
-local first_end = (state[6] or 0) + 0 -- no lease ends before, ms
-local keep = (state[7] or 0) + 0 -- when the keys expire, ms
+local first_expiry = (state[6] or 0) + 0 -- no lease ends before, ms
+local expire_at = (state[7] or 0) + 0 -- when the keys expire, ms
 
 -- What is decided from here on, for lib/write.lua.
 local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
-local changed = {} -- fields of `state`, but for `last`
+local changed = {} -- fields of `state`, but for `last_number`
 local granted, leases = {}, {} -- IDs whose lease begins now, and their leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
@@ -54,11 +54,11 @@ local sweeps = false -- dead requests at the head of the queue leave it though n
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
-  first_end = MAX_NUMBER
+  first_expiry = MAX_NUMBER
   if permits + queued + clients > 0 then
-    longest_lease, first_end, live_until = MAX_TIME, 0, now + MAX_TIME
+    longest_lease, first_expiry, live_until = MAX_TIME, 0, now + MAX_TIME
     last_number = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   end
-  changed = {version = '2', longest = longest_lease, first = first_end}
+  changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
 local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second

@@ -11,10 +11,10 @@ for i = 1, #granted do
     local held_until = now + lease
     -- Where all leases in use begin now, none is longer than the longest of these.
     if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
-      longest_lease, changed.longest = lease, lease
+      longest_lease, changed.longest_lease = lease, lease
     end
-    if held_until < first_end then
-      first_end, changed.first = held_until, held_until
+    if held_until < first_expiry then
+      first_expiry, changed.first_expiry = held_until, held_until
     end
     live_until = math.max(live_until, held_until)
     text = string.format('%.0f', held_until)
@@ -33,25 +33,25 @@ for from = 1, #entries, 1000 do
 end
 if live_until > 0 then
   local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers must not go back
-  local moves = must_last > keep
+  local moves = must_last > expire_at
   if moves then
-    keep = must_last + math.max(60000, must_last - now)
-    changed.keep = keep
+    expire_at = must_last + math.max(60000, must_last - now)
+    changed.expire_at = expire_at
   end
-  local fields = {'last', last_number}
+  local fields = {'last_number', last_number}
   for field, value in pairs(changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, keep) -- one that is empty may have moved to another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- one that is empty may have moved to another node
     end
   end
   if runtime and has_new_runtime then
     redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    redis.call('PEXPIREAT', STATE, keep + 7200000) -- so numbers grow on if the clock steps back
+    redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow on if the clock steps back
   end
 end
 -- Last, since the queue may be empty after that.
@@ -73,4 +73,4 @@ if leaving then
   end
 end
 local wake_in = more and 0
-  or waits and first_end < MAX_NUMBER and math.max(1, first_end - now) or -1
+  or waits and first_expiry < MAX_NUMBER and math.max(1, first_expiry - now) or -1

@@ -23,7 +23,7 @@ impl Ending {
         client: SemaphoreClient,
         over: Arc<Over>,
     ) -> Self {
-        let patience = client.context().settings.patience() + SLACK;
+        let patience = client.context().settings.call_timeout() + SLACK;
         Self { told: Mutex::new(Some((tell, client))), over, patience }
     }
 

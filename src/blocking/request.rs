@@ -46,9 +46,9 @@ impl AcquireRequest {
         Self { inner: self.inner.weight(weight), ..self }
     }
 
-    /// As [`AcquireRequest::ahead`](crate::AcquireRequest::ahead).
-    pub fn ahead(self, head_start: Duration) -> Self {
-        Self { inner: self.inner.ahead(head_start), ..self }
+    /// As [`AcquireRequest::head_start`](crate::AcquireRequest::head_start).
+    pub fn head_start(self, head_start: Duration) -> Self {
+        Self { inner: self.inner.head_start(head_start), ..self }
     }
 
     /// As [`AcquireRequest::timeout`](crate::AcquireRequest::timeout).

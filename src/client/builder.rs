@@ -67,7 +67,7 @@ impl SemaphoreClientBuilder {
             response_timeout: Duration::from_secs(2),
             heartbeat_timeout: Duration::from_secs(15),
             outage_tolerance: Duration::from_secs(30),
-            metrics_names: MAX_NAMES,
+            max_metric_names: MAX_NAMES,
         };
         let (client_name, call_by, credentials) = (None, CallBy::Sha1, None);
         let (prefix, access) = ("sem".to_owned(), Access::Full);
@@ -314,13 +314,13 @@ impl SemaphoreClientBuilder {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// # let url = std::env::var("REDIS_URL").unwrap();
-    /// let client = SemaphoreClient::builder().metrics_names(500).connect(&url).await?;
+    /// let client = SemaphoreClient::builder().max_metric_names(500).connect(&url).await?;
     /// # Ok(())
     /// # }
     /// ```
     #[cfg(feature = "metrics")]
-    pub fn metrics_names(mut self, most: usize) -> Self {
-        self.settings.metrics_names = most;
+    pub fn max_metric_names(mut self, most: usize) -> Self {
+        self.settings.max_metric_names = most;
         self
     }
 

@@ -322,7 +322,7 @@ impl SemaphoreClientBuilder {
         listener: Listener,
     ) -> SemaphoreClient {
         let router = Router::new(wakeups, &name, self.settings.heartbeat_timeout);
-        let (settings, meters) = (self.settings, Meters::new(self.settings.metrics_names));
+        let (settings, meters) = (self.settings, Meters::new(self.settings.max_metric_names));
         let context = Context::new(servers, self.prefix, name, router, listener, settings, meters);
         SemaphoreClient::new(context)
     }

@@ -148,7 +148,7 @@ impl SemaphoreClient {
     /// See [`Diagnosis`](crate::Diagnosis).
     pub async fn doctor(&self) -> Result<Diagnosis, Error> {
         let context = self.context.clone();
-        let patience = context.settings.patience();
+        let patience = context.settings.call_timeout();
         self.in_a_runtime(async move { examine(&context.servers, &context.prefix, patience).await })
             .await
     }

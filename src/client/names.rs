@@ -29,7 +29,7 @@ pub struct Names {
     /// and of a server in memory.
     pub keys: Option<u64>,
     /// How long it took.
-    pub took: Duration,
+    pub elapsed: Duration,
 }
 
 /// Of all the names their count.
@@ -38,7 +38,7 @@ impl fmt::Debug for Names {
         f.debug_struct("Names")
             .field("names", &format_args!("{} listed", self.names.len()))
             .field("keys", &self.keys)
-            .field("took", &self.took)
+            .field("elapsed", &self.elapsed)
             .finish()
     }
 }
@@ -77,7 +77,7 @@ impl SemaphoreClient {
     /// client.semaphore("uploads").limit(10).build()?.acquire().await?.release().await?;
     /// let found = client.names().await?;
     /// assert!(found.names.contains(&"uploads".to_owned()));
-    /// println!("{} among {:?} keys, in {:?}", found.names.len(), found.keys, found.took);
+    /// println!("{} among {:?} keys, in {:?}", found.names.len(), found.keys, found.elapsed);
     /// # Ok(())
     /// # }
     /// ```
@@ -110,7 +110,7 @@ impl<'a> Search<'a> {
             };
             let since = failing_since.get_or_insert_with(Instant::now);
             let pause = backoff.next();
-            let is_over = since.elapsed() + pause >= settings.patience();
+            let is_over = since.elapsed() + pause >= settings.call_timeout();
             if is_over || !is_transient(&failure.error) {
                 return Err(self.explain(failure));
             }
@@ -118,7 +118,7 @@ impl<'a> Search<'a> {
             tokio::time::sleep(pause).await;
         };
         let names = self.found.into_iter().collect();
-        Ok(Names { names, keys, took: started.elapsed() })
+        Ok(Names { names, keys, elapsed: started.elapsed() })
     }
 
     /// Answers how many keys there are.

@@ -8,6 +8,6 @@ mod probe;
 mod unknown;
 
 pub(crate) use doctor::examine;
-pub use doctor::{Check, Diagnosis, Examination, Verdict};
+pub use doctor::{Check, Diagnosis, ServerReport, Verdict};
 pub(crate) use inquiry::inquire;
 pub(crate) use probe::Probe;

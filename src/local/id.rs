@@ -27,8 +27,8 @@ pub(super) fn lease(id: &str) -> i64 {
 }
 
 /// As its nonce tells it.
-pub(super) fn ahead(id: &str) -> i64 {
-    id::ahead_of(id).try_into().unwrap_or(i64::MAX)
+pub(super) fn head_start(id: &str) -> i64 {
+    id::head_start_of(id).try_into().unwrap_or(i64::MAX)
 }
 
 /// Of what is no ID, as `lua/lib/ids.lua` says it.

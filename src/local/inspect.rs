@@ -36,7 +36,7 @@ impl Semaphore {
         let holder = |(left, id): (i64, &String)| (id.clone(), left);
         let waiter = |(ticket, id): &(i64, String)| {
             let until = self.clients.get(id::client(id)).copied().unwrap_or(0);
-            let waited = (now - ticket / 1000).saturating_sub(id::ahead(id)).max(0);
+            let waited = (now - ticket / 1000).saturating_sub(id::head_start(id)).max(0);
             (id.clone(), waited, (until - now).max(-1))
         };
         Inspected {

@@ -28,9 +28,11 @@ impl Semaphore {
             ("limit", [kind, limit, change @ ..]) => {
                 self.change_limit((kind, number(limit)), change)?
             }
-            ("inspect", [skip_held, holders, skip_wait, waiters]) => {
-                let holders = (skip(1, "skip_held", skip_held)?, number(holders) as usize);
-                let waiters = (skip(3, "skip_wait", skip_wait)?, number(waiters) as usize);
+            ("inspect", [holders_offset, holders, waiters_offset, waiters]) => {
+                let holders =
+                    (skip(1, "holders_offset", holders_offset)?, number(holders) as usize);
+                let waiters =
+                    (skip(3, "waiters_offset", waiters_offset)?, number(waiters) as usize);
                 return Ok(Reply::Inspected(self.inspect(holders, waiters)));
             }
             _ => unreachable!("no client calls {script} with {arguments:?}"),

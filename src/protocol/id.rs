@@ -12,7 +12,7 @@ const HALF: usize = 11;
 /// Digits in which the clients of one name differ.
 const RANDOM: usize = 8;
 /// Before the head start in a nonce.
-const AHEAD: &str = "ahead";
+const HEAD_START: &str = "headstart";
 const MAX_CLIENT: usize = 100;
 /// A dot and those digits make it a client.
 pub(crate) const MAX_CLIENT_NAME: usize = MAX_CLIENT - 1 - RANDOM;
@@ -38,8 +38,8 @@ pub(crate) fn start(ours: &str, weight: u32, lease: u64) -> String {
 
 /// The same for a request with a head start, in ms, which its nonce tells: so `inspect` can say how
 /// long it has waited.
-pub(crate) fn start_ahead(start: &str, ahead: u32) -> String {
-    format!("{start}{AHEAD}{ahead}-")
+pub(crate) fn start_with_head_start(start: &str, head_start: u32) -> String {
+    format!("{start}{HEAD_START}{head_start}-")
 }
 
 /// Every acquire makes one, so it takes one allocation, and no formatting.
@@ -50,7 +50,7 @@ pub(crate) fn new(start: &str, number: u128) -> String {
 
 /// What the nonce of an ID stands for, where it may be one of this process.
 pub(crate) fn number_of(id: &str) -> Option<u128> {
-    let digits = match split_ahead(id) {
+    let digits = match split_head_start(id) {
         Some((_, digits)) => digits,
         None => id.rsplit_once(':')?.1,
     };
@@ -69,16 +69,16 @@ pub(crate) fn number_of_ours(id: &str, ours: &str) -> Option<u128> {
 }
 
 /// The head start that an ID tells, in ms, and the rest of its nonce.
-fn split_ahead(id: &str) -> Option<(u64, &str)> {
+fn split_head_start(id: &str) -> Option<(u64, &str)> {
     let (_, nonce) = id.rsplit_once(':')?;
-    let (ahead, rest) = nonce.strip_prefix(AHEAD)?.split_once('-')?;
-    Some((number(ahead)?, rest))
+    let (head_start, rest) = nonce.strip_prefix(HEAD_START)?.split_once('-')?;
+    Some((number(head_start)?, rest))
 }
 
 /// The head start that an ID tells, in ms.
 #[cfg(feature = "local")]
-pub(crate) fn ahead_of(id: &str) -> u64 {
-    split_ahead(id).map_or(0, |(ahead, _)| ahead)
+pub(crate) fn head_start_of(id: &str) -> u64 {
+    split_head_start(id).map_or(0, |(head_start, _)| head_start)
 }
 
 /// Client and weight, as any client may have written them.
@@ -146,7 +146,11 @@ mod tests {
     fn an_id_tells_its_number() {
         let start = start(OURS, 1, 30_000);
         for number in [0, 1, 63, 64, u128::from(u64::MAX), 1 << 64, u128::MAX, 7 << 100 | 9] {
-            for start in [start.clone(), start_ahead(&start, 1), start_ahead(&start, 3_600_000)] {
+            for start in [
+                start.clone(),
+                start_with_head_start(&start, 1),
+                start_with_head_start(&start, 3_600_000),
+            ] {
                 let id = new(&start, number);
                 assert_eq!(
                     (number_of(&id), number_of_ours(&id, OURS)),
@@ -169,9 +173,9 @@ mod tests {
             format!("{OURS}4294967296:30000:{nonce}"),
             format!("{OURS}1:604800001:{nonce}"),
             format!("{OURS}1:30000:{nonce}0"),
-            format!("{OURS}1:30000:ahead-{nonce}"),
-            format!("{OURS}1:30000:ahead1-{nonce}0"),
-            format!("{OURS}1:30000:ahead1_{nonce}"),
+            format!("{OURS}1:30000:headstart-{nonce}"),
+            format!("{OURS}1:30000:headstart1-{nonce}0"),
+            format!("{OURS}1:30000:headstart1_{nonce}"),
             format!("{OURS}1:30000:{}", "z".repeat(22)),
             format!("{OURS}1:30000:{}", ".".repeat(22)),
             format!("{OURS}1:30000:1:{nonce}"),

@@ -199,6 +199,6 @@ fn weight_of(id: &str) -> u32 {
     id::client_and_weight(id).map_or(0, |(_, weight)| weight)
 }
 
-/// As the script answers: time, limit, declared, runtime, held, members, queued, the last number,
+/// As the script answers: time, limit, declared, runtime, held, holders_total, queued, the last number,
 /// then the holders and the waiters.
 pub(crate) type InspectReply = (i64, i64, i64, i64, i64, u64, u64, u64, Vec<Value>, Vec<Value>);

@@ -140,11 +140,11 @@ impl Core {
     pub(crate) fn acquire_within(
         self: &Arc<Self>,
         weight: u32,
-        ahead: u32,
+        head_start: u32,
         timeout: Option<Duration>,
     ) -> impl Future<Output = Result<Permit, Error>> {
         let span = tracing::debug_span!("acquire", semaphore = self.name, weight, ?timeout);
-        async move { self.unless_ended(pin!(self.wait_at_most(weight, ahead, timeout))).await }
+        async move { self.unless_ended(pin!(self.wait_at_most(weight, head_start, timeout))).await }
             .instrument(span)
     }
 
@@ -168,7 +168,7 @@ impl Core {
     }
 
     async fn try_now(self: &Arc<Self>, weight: u32) -> Result<Option<Permit>, Error> {
-        let patience = self.context.settings.patience();
+        let patience = self.context.settings.call_timeout();
         self.check(weight)?;
         let acquisition = self.acquisition(weight, 0);
         self.try_for(&acquisition, patience).await
@@ -224,16 +224,16 @@ impl Core {
     async fn wait_at_most(
         self: &Arc<Self>,
         weight: u32,
-        ahead: u32,
+        head_start: u32,
         timeout: Option<Duration>,
     ) -> Result<Permit, Error> {
         if timeout == Some(Duration::ZERO) {
             return self.without_waiting(weight).await;
         }
         self.check(weight)?;
-        let acquisition = self.acquisition(weight, ahead);
+        let acquisition = self.acquisition(weight, head_start);
         let started = acquisition.created;
-        let mut wait = pin!(self.wait_in_queue(&acquisition, ahead));
+        let mut wait = pin!(self.wait_in_queue(&acquisition, head_start));
         let deadline = timeout.and_then(|timeout| started.checked_add(timeout));
         self.context.until(deadline, &mut wait).await.unwrap_or_else(|| {
             if self.context.is_shut_down() {
@@ -252,7 +252,7 @@ impl Core {
     async fn wait_in_queue(
         self: &Arc<Self>,
         acquisition: &Arc<Acquisition>,
-        ahead: u32,
+        head_start: u32,
     ) -> Result<Permit, Error> {
         let patience = self.context.settings.tolerance();
         let mut pending = Pending::new(self, acquisition);
@@ -261,7 +261,7 @@ impl Core {
         loop {
             // A free permit needs nobody to listen.
             let if_full = match self.channel.is_heard() {
-                true => IfFull::Queue { ahead },
+                true => IfFull::Queue { head_start },
                 false => {
                     self.channel.want();
                     IfFull::Refuse("acquire")
@@ -316,7 +316,7 @@ impl Core {
     async fn outcome(self: &Arc<Self>, acquisition: &Arc<Acquisition>) -> Result<Grant, Error> {
         let settings = &self.context.settings;
         // The maintenance gives up with the first heartbeat that fails after the tolerance.
-        let silence = settings.heartbeat_interval().saturating_add(settings.patience());
+        let silence = settings.heartbeat_interval().saturating_add(settings.call_timeout());
         let patience = settings.tolerance().saturating_add(silence);
         let outcome = acquisition.await_outcome();
         let outcome = async {

@@ -50,7 +50,7 @@ pub use revoke::Revoked;
 /// [`request`](Self::request): they can be sent to tasks and kept in structs.
 ///
 /// It is fair: whoever asked first is served first, over all processes, and nobody overtakes, not
-/// even a lighter request that would fit or a try. Only a [head start](AcquireRequest::ahead) goes
+/// even a lighter request that would fit or a try. Only a [head start](AcquireRequest::head_start) goes
 /// ahead of others, and of those only who came within it.
 ///
 /// A program's own calls take effect in the order in which the program makes them, as those of

@@ -192,7 +192,7 @@ impl Permit {
         self.acquisition.end();
         async move {
             let core = &self.core;
-            let deadline = Deadline::after(core.context.settings.patience());
+            let deadline = Deadline::after(core.context.settings.call_timeout());
             let was_lost = self.let_go();
             // This process knows that without a reply.
             let failed = |operation, error| match was_lost {
@@ -288,7 +288,7 @@ impl Permit {
         };
         let operation = "refresh";
         let request = Refresh { acquisition: self.acquisition.clone(), duration, operation };
-        let deadline = Deadline::after(core.context.settings.patience());
+        let deadline = Deadline::after(core.context.settings.call_timeout());
         let answer = core.ask(request, deadline).await?;
         if !answer.reply {
             core.lose(&self.acquisition);

@@ -42,14 +42,14 @@ const LONGEST_HEAD_START: Duration = Duration::from_secs(60 * 60);
 pub struct AcquireRequest {
     pub(super) core: Arc<Core>,
     weight: u32,
-    ahead: Duration,
+    head_start: Duration,
     pub(crate) timeout: Option<Duration>,
 }
 
 impl AcquireRequest {
     pub(crate) fn new(core: &Arc<Core>) -> Self {
-        let (weight, ahead, timeout) = (1, Duration::ZERO, core.settings.acquire_timeout);
-        Self { core: core.clone(), weight, ahead, timeout }
+        let (weight, head_start, timeout) = (1, Duration::ZERO, core.settings.acquire_timeout);
+        Self { core: core.clone(), weight, head_start, timeout }
     }
 
     /// Sets the weight: how much of the limit the permit takes. Default: 1; range: 1 to the limit.
@@ -85,13 +85,13 @@ impl AcquireRequest {
     /// # let name = uuid::Uuid::new_v4().to_string();
     /// let renders = client.semaphore(name).limit(4).build()?;
     /// // Somebody looks at this one: it goes ahead of what came in the last minute.
-    /// let preview = renders.request().ahead(Duration::from_secs(60)).acquire().await?;
+    /// let preview = renders.request().head_start(Duration::from_secs(60)).acquire().await?;
     /// # preview.release().await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn ahead(mut self, head_start: Duration) -> Self {
-        self.ahead = head_start;
+    pub fn head_start(mut self, head_start: Duration) -> Self {
+        self.head_start = head_start;
         self
     }
 
@@ -138,9 +138,9 @@ impl AcquireRequest {
     }
 
     fn check_ahead(&self) -> Result<(), Error> {
-        if self.ahead > LONGEST_HEAD_START {
-            let reason = format!("must be 0 to 1 hour, not {:?}", self.ahead);
-            return Err(Error::invalid("ahead", reason));
+        if self.head_start > LONGEST_HEAD_START {
+            let reason = format!("must be 0 to 1 hour, not {:?}", self.head_start);
+            return Err(Error::invalid("head_start", reason));
         }
         Ok(())
     }
@@ -161,8 +161,8 @@ impl AcquireRequest {
     /// See [`AcquireRequest`].
     pub async fn acquire(self) -> Result<Permit, Error> {
         self.check_ahead()?;
-        let ahead = self.ahead.as_millis() as u32;
-        pin!(self.core.acquire_within(self.weight, ahead, self.timeout)).await
+        let head_start = self.head_start.as_millis() as u32;
+        pin!(self.core.acquire_within(self.weight, head_start, self.timeout)).await
     }
 
     /// Returns the permit if it fits now and no request waits, and `None` otherwise. Never queues.
@@ -189,7 +189,7 @@ impl fmt::Debug for AcquireRequest {
         f.debug_struct("AcquireRequest")
             .field("semaphore", &self.core.name)
             .field("weight", &self.weight)
-            .field("ahead", &self.ahead)
+            .field("head_start", &self.head_start)
             .field("timeout", &self.timeout)
             .finish()
     }

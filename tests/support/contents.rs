@@ -80,7 +80,7 @@ impl Contents {
     }
 
     pub fn last(&self) -> i64 {
-        self.number("last").unwrap_or(0)
+        self.number("last_number").unwrap_or(0)
     }
 
     /// The permits whose lease has not ended.

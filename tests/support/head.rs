@@ -20,7 +20,7 @@ pub struct Section {
 #[derive(Debug)]
 pub struct Head {
     pub script: String,
-    pub purpose: String,
+    pub summary: String,
     /// What comes before the keys.
     pub details: String,
     pub sections: Vec<Section>,
@@ -33,11 +33,11 @@ impl Head {
         let comments = text.lines().map_while(|line| line.strip_prefix("--"));
         let lines: Vec<&str> =
             comments.take_while(|line| !line.starts_with(" include: ")).collect();
-        let purpose = lines[0].strip_prefix(&format!(" {script}: ")).unwrap_or("").to_owned();
+        let summary = lines[0].strip_prefix(&format!(" {script}: ")).unwrap_or("").to_owned();
         let labels = lines.iter().position(|line| line.starts_with(" KEYS[1] ")).unwrap();
         let details: Vec<_> = lines[1..labels].iter().map(|line| line.trim()).collect();
         let details = details.join(" ").trim().to_owned();
-        let mut head = Self { script: script.to_owned(), purpose, details, sections: Vec::new() };
+        let mut head = Self { script: script.to_owned(), summary, details, sections: Vec::new() };
         for line in &lines[labels..] {
             head.add(line);
         }

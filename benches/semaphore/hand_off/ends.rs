@@ -7,8 +7,8 @@ use redis::aio::PubSubStream;
 
 use super::moment;
 use crate::support::Result;
+use crate::support::baseline::{Baseline, id};
 use crate::support::design::Design;
-use crate::support::floor::{Floor, id};
 use crate::support::relay;
 use crate::support::server::{client, connection};
 
@@ -65,16 +65,16 @@ impl<D: Design> Ends for OfDesign<D> {
     }
 }
 
-/// The floor: a script that does nothing but publish, and a subscriber.
+/// The baseline: a script that does nothing but publish, and a subscriber.
 pub struct OfMessages {
     name: String,
-    publisher: Floor,
+    publisher: Baseline,
     /// Only in the process that receives.
     messages: Option<PubSubStream>,
 }
 
 impl Ends for OfMessages {
-    const NAME: &'static str = "floor";
+    const NAME: &'static str = "baseline";
 
     async fn open(name: &str) -> Result<Self> {
         let publisher = relay::publisher(connection().await?, name).await?;

@@ -12,8 +12,8 @@ use redis::aio::MultiplexedConnection;
 
 use super::sets::{Sets, ended, now};
 use crate::support::Result;
+use crate::support::baseline::id;
 use crate::support::design::Design;
-use crate::support::floor::id;
 use crate::support::server::{blocking_connection, connection, load};
 
 /// After so many seconds a waiter looks by itself, in case that a holder died and pushed nothing.

@@ -7,8 +7,8 @@ use redis::{Cmd, RedisResult};
 use super::sets::{Sets, ended, now};
 use super::{LONG_PAUSE, SHORT_PAUSE, pause};
 use crate::support::Result;
+use crate::support::baseline::id;
 use crate::support::design::Design;
-use crate::support::floor::id;
 use crate::support::server::connection;
 
 /// With pauses of so many ms at most.

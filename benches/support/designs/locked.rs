@@ -7,8 +7,8 @@ use redis::RedisResult;
 use super::fair::Fair;
 use super::{SHORT_PAUSE, pause};
 use crate::support::Result;
+use crate::support::baseline::id;
 use crate::support::design::Design;
-use crate::support::floor::id;
 use crate::support::server::load;
 
 /// How often a lock is tried, as in the book.

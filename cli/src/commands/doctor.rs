@@ -4,7 +4,7 @@ use std::io::stdout;
 use std::process::ExitCode;
 
 use clap::Args;
-use redis_semaphore::{Check, Diagnosis, Examination, SemaphoreClient, Verdict};
+use redis_semaphore::{Check, Diagnosis, SemaphoreClient, ServerReport, Verdict};
 use serde_json::{Value, json};
 
 use crate::escape;
@@ -35,7 +35,7 @@ pub fn run(server: &Server, asked: &Doctor) -> Result<ExitCode, Failure> {
         false => write(format!("{}\n", as_text(diagnosis.clone())).as_bytes())?,
     }
     Ok(match diagnosis.worst() {
-        Verdict::Danger => ExitCode::FAILURE,
+        Verdict::Critical => ExitCode::FAILURE,
         _ => ExitCode::SUCCESS,
     })
 }
@@ -45,11 +45,11 @@ fn as_json(diagnosis: &Diagnosis) -> Value {
         json!({
             "name": check.name,
             "verdict": check.verdict.to_string(),
-            "found": check.found,
-            "remedy": check.remedy,
+            "finding": check.finding,
+            "fix": check.fix,
         })
     };
-    let server = |server: &Examination| {
+    let server = |server: &ServerReport| {
         json!({
             "address": server.address,
             "version": server.version,
@@ -66,16 +66,16 @@ fn as_json(diagnosis: &Diagnosis) -> Value {
 fn as_text(mut diagnosis: Diagnosis) -> String {
     for server in &mut diagnosis.servers {
         let checks = server.checks.iter_mut();
-        let told = checks.flat_map(|check| [Some(&mut check.found), check.remedy.as_mut()]);
+        let told = checks.flat_map(|check| [Some(&mut check.finding), check.fix.as_mut()]);
         let told = told.flatten().chain([&mut server.address, &mut server.version]);
         told.for_each(|text| *text = escape::line(text));
     }
     let (text, paint) = (diagnosis.to_string(), Paint::on(&stdout()));
     let coloured = [
-        (Verdict::Danger, paint.red(&Verdict::Danger.to_string())),
-        (Verdict::Hint, paint.yellow(&Verdict::Hint.to_string())),
+        (Verdict::Critical, paint.red(&Verdict::Critical.to_string())),
+        (Verdict::Notice, paint.yellow(&Verdict::Notice.to_string())),
         (Verdict::Unchecked, paint.magenta(&Verdict::Unchecked.to_string())),
-        (Verdict::Fine, paint.green(&Verdict::Fine.to_string())),
+        (Verdict::Ok, paint.green(&Verdict::Ok.to_string())),
     ];
     coloured.iter().fold(text, |text, (verdict, coloured)| {
         text.replace(&format!("\n{verdict} "), &format!("\n{coloured} "))

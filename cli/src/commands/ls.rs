@@ -71,8 +71,8 @@ fn as_json(found: &Names, rows: &[Row], all_took: Duration) -> Value {
     json!({
         "semaphores": rows,
         "keys": found.keys,
-        "took_ms": millis(found.took),
-        "all_took_ms": millis(all_took),
+        "scan_ms": millis(found.elapsed),
+        "total_ms": millis(all_took),
     })
 }
 
@@ -104,7 +104,7 @@ fn tell_what_it_took(found: &Names, shown: usize, all_took: Duration) {
         None => "the user may not ask how many keys were looked at (+dbsize)".to_owned(),
     };
     let all = found.names.len();
-    let [seconds, all_seconds] = [found.took, all_took].map(|took| took.as_secs_f64());
+    let [seconds, all_seconds] = [found.elapsed, all_took].map(|took| took.as_secs_f64());
     tell(format_args!(
         "{shown} of {all} semaphores; {keys} in {seconds:.3} s; all of it took {all_seconds:.3} s"
     ));

@@ -60,7 +60,7 @@ fn as_json(asked: &Revoke, revoked: &Revoked) -> Value {
     json!({
         "name": asked.name,
         "id": asked.id,
-        "was": was,
+        "revoked": was,
         "overlap_ms": overlap.map(|(usual, _)| millis(usual)),
         "longest_overlap_ms": overlap.map(|(_, longest)| millis(longest)),
     })

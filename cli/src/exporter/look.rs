@@ -29,7 +29,7 @@ pub async fn look(semaphores: &SemaphoreClient, asked: &Exporter) -> Result<Pict
     let found = semaphores.names().await?;
     let is_wanted = |name: &String| asked.only.as_ref().is_none_or(|only| only.fits(name));
     let mut names: Vec<_> = found.names.into_iter().filter(is_wanted).collect();
-    let max = asked.max as usize;
+    let max = asked.max_semaphores as usize;
     let over_max = names.len().saturating_sub(max);
     names.truncate(max);
     let summaries = survey(semaphores, names).await?;

@@ -41,7 +41,7 @@ pub struct Exporter {
     /// The most semaphores to look at, the first by name: each is some series in Prometheus.
     /// redis_semaphore_omitted says how many there are more
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = number(0..=u32::MAX))]
-    pub max: u32,
+    pub max_semaphores: u32,
     /// How long a look at all of them may take. Let it be less than Prometheus' scrape_timeout,
     /// which is 10s by default
     #[arg(

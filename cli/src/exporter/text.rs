@@ -16,7 +16,7 @@ use crate::survey::Summary;
 const UP: &str = "Whether the semaphores could be looked at: 1, or 0";
 const SCRAPE: &str = "How long the look at all semaphores took";
 const KEYS: &str = "Keys on the server, all of which are looked through for semaphores";
-const OMITTED: &str = "Semaphores that are missing here: there are more than --max, or the server \
+const OMITTED: &str = "Semaphores that are missing here: there are more than --max-semaphores, or the server \
                        rejects the call that reads them (redis-semaphore ls shows why)";
 const LIMIT: &str = "How much may be held at once: the limit in force";
 const DECLARED: &str = "The limit that programs declare; another one in force was set at run time";

@@ -20,7 +20,7 @@ Ctrl-C ends the run early: the results are for the time until then.";
 
 const RESULTS: &str = "\
 Results (names as with --json; the options are repeated there, too, durations as hold_us, lease_ms
-and time_ms):
+and duration_ms):
   elapsed_seconds        the time that was measured
   acquires               permits that were granted in this time
   per_second             acquires / elapsed_seconds
@@ -93,8 +93,8 @@ pub struct Load {
         default_value = "10s",
         value_parser = duration(SHORTEST, WEEK)
     )]
-    #[serde(rename = "time_ms", serialize_with = "as_millis")]
-    pub time: Duration,
+    #[serde(rename = "duration_ms", serialize_with = "as_millis")]
+    pub duration: Duration,
     /// How much of the limit a permit takes
     #[arg(long, default_value_t = 1, value_parser = number(1..=u32::MAX))]
     pub weight: u32,

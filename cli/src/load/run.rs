@@ -47,7 +47,7 @@ pub async fn run<'a>(server: &Server, asked: &'a Load) -> Result<Summary<'a>> {
 fn plan(asked: &Load) -> String {
     let Load { tasks, processes, weight, name, .. } = asked;
     let limit = asked.limit.map(|limit| format!("--limit {limit} ")).unwrap_or_default();
-    let [time, hold, lease] = [asked.time, asked.hold, asked.lease].map(format_duration);
+    let [time, hold, lease] = [asked.duration, asked.hold, asked.lease].map(format_duration);
     format!(
         "measures for {time}: {limit}--tasks {tasks} --processes {processes} \
          --hold {hold} --lease {lease} --weight {weight} --name {name}"
@@ -87,7 +87,7 @@ async fn measure<'a>(
         }
     }
     let before = served(&mut statistics).await;
-    let window = Window::from_now(asked.time);
+    let window = Window::from_now(asked.duration);
     crew.begin(window).await?;
     let (window, logs) = gather(asked, crew, window, interrupted).await?;
     let after = if before.is_some() { served(&mut statistics).await } else { None };
@@ -109,7 +109,7 @@ async fn gather(
     let mut is_interrupted = false;
     let mut ticks = tokio::time::interval_at(Instant::now() + TICK, TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut too_long = pin!(tokio::time::sleep(asked.time + PATIENCE));
+    let mut too_long = pin!(tokio::time::sleep(asked.duration + PATIENCE));
     loop {
         tokio::select! {
             report = crew.next_report() => match report? {

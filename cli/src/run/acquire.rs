@@ -26,8 +26,9 @@ pub async fn acquire(
     times: &Times,
     began: Instant,
 ) -> Result<Permit, Failure> {
-    let builder = client.semaphore(&asked.name).lease(asked.lease);
-    let semaphore = with_limit(builder, asked.limit)?;
+    let builder = client.semaphore(&asked.name).lease(asked.permit_lease());
+    let semaphore =
+        with_limit(builder, asked.limit).map_err(|error| asked.names_per(error.into()))?;
     let noted = match asked.limit {
         Some(limit) => tell_other_limit(&semaphore, limit).await,
         None if asked.weight > 1 && asked.waits() => tell_low_limit(&semaphore, asked.weight).await,
@@ -82,12 +83,12 @@ async fn attempt(
     asked: &Run,
     began: Instant,
 ) -> Option<Result<Permit, Error>> {
-    let request = semaphore.request().weight(asked.weight).ahead(asked.ahead);
+    let request = semaphore.request().weight(asked.weight).head_start(asked.head_start);
     // Connecting may have taken all of it.
     let left = asked.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
     match left {
         _ if !asked.waits() => request.try_acquire().await.transpose(),
-        Some(Duration::ZERO) => request.ahead(Duration::ZERO).try_acquire().await.transpose(),
+        Some(Duration::ZERO) => request.head_start(Duration::ZERO).try_acquire().await.transpose(),
         Some(timeout) => Some(told(semaphore, request.timeout(timeout).acquire()).await),
         None => Some(told(semaphore, request.acquire()).await),
     }

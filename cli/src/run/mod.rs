@@ -8,7 +8,7 @@
 //!
 //! The command must have ended before the lease has, and so must all that it has started. Where
 //! renewals fail, the tool sees to that (`times.rs`), and where the tool is killed or stopped, its
-//! guard does (`guard/`). With `--leave` only the start counts: then there is neither a guard nor
+//! guard does (`guard/`). With `--per` only the start counts: then there is neither a guard nor
 //! anything to lose.
 
 mod acquire;
@@ -69,7 +69,7 @@ pub fn run(server: &Server, asked: &Run) -> Result<ExitCode, Failure> {
 fn ended(server: &Server, asked: &Run) -> Result<ExitCode, Failure> {
     let times = Times::of(asked)?;
     let start = || guard::Started::start(asked.clone(), times.grace);
-    let guard = (!asked.leave).then(start).transpose();
+    let guard = asked.per.is_none().then(start).transpose();
     let guard = guard.map_err(Failure::system("the guard cannot be started"))?;
     Ok(match block_on(connected(server, asked, &times, guard))?? {
         End::With(ended) => ExitCode::from(ended.status()),

@@ -15,7 +15,7 @@ pub const OUTAGE_TOLERANCE: Duration = Duration::from_secs(30);
 const RUN: &str = "\
 Of all jobs with this name one at a time, and at most ten starts in any minute:
   redis-semaphore run nightly --limit 1 -- ./back-up
-  redis-semaphore run mails --limit 10 --lease 60s --leave -- ./send-mail
+  redis-semaphore run mails --limit 10 --per 60s -- ./send-mail
 
 Exit status: that of the command; 128 and the number of the signal that killed it; or
   2    an option is wrong, or no limit is in force and there is no --limit
@@ -53,9 +53,8 @@ command that is killed, or ends after a SIGINT, SIGQUIT or SIGTERM to this tool,
 permit is given back when all has ended. One that ends by itself may leave something in the background, which \
 goes on without a permit.
 
-With --leave the permit is held until the command has started, and then counts that start for the \
-length of --lease. The command goes on without it, also when this tool is killed. What could not be \
-started does not count.";
+With --per, the permit is held until the command has started, and for that long from then on. The command \
+runs on without the permit, also if this tool is killed. A command that could not be started does not count.";
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = RUN)]
@@ -85,7 +84,7 @@ pub struct Run {
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub timeout: Option<Duration>,
     /// Take a permit at once or not at all
-    #[arg(long, conflicts_with_all = ["timeout", "ahead"])]
+    #[arg(long, conflicts_with_all = ["timeout", "head_start"])]
     pub no_wait: bool,
     /// Wait ahead of those who came at most this much earlier: up to 1h
     #[arg(
@@ -94,10 +93,10 @@ pub struct Run {
         default_value = "0s",
         value_parser = humantime::parse_duration
     )]
-    pub ahead: Duration,
-    /// For how long a permit is held without renewal: for so long it stays taken after --leave, and
-    /// when the machine or this tool has crashed. Without --leave at least 500ms. The command goes
-    /// on without Redis for at least two thirds of it, less --grace and a second: 14s by default
+    pub head_start: Duration,
+    /// How long a permit stays valid without being refreshed, and so stays taken if the machine or
+    /// this tool crashes: at least 500ms. The command goes on without Redis for at least two thirds
+    /// of it, less --grace and a second: 14s by default
     #[arg(
         long,
         value_name = "DURATION",
@@ -123,10 +122,15 @@ pub struct Run {
     /// The exit status instead of 2, 69, 71 and 74: this tool failed for another reason
     #[arg(long, value_name = "STATUS")]
     pub error_status: Option<u8>,
-    /// Count starts instead of what runs: leave the permit when the command has started. So at most
-    /// --limit commands start in any --lease, and no loss ends them
-    #[arg(long, conflicts_with = "grace")]
-    pub leave: bool,
+    /// Limit how often commands start instead of how many run: at most --limit of them in any such
+    /// time. The loss of a permit ends no command
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration,
+        conflicts_with_all = ["grace", "lease"]
+    )]
+    pub per: Option<Duration>,
     /// The command and its arguments, after --
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
@@ -136,6 +140,17 @@ impl Run {
     pub fn waits(&self) -> bool {
         let is_short = |timeout: Duration| timeout < Duration::from_millis(1);
         !self.no_wait && !self.timeout.is_some_and(is_short)
+    }
+
+    /// The lease of the permit.
+    pub fn permit_lease(&self) -> Duration {
+        self.per.unwrap_or(self.lease)
+    }
+
+    /// Names the option that set the lease.
+    pub fn names_per(&self, Failure { status, reason }: Failure) -> Failure {
+        let option = if self.per.is_some() { "--per" } else { "--lease" };
+        Failure { status, reason: reason.replace("--lease", option) }
     }
 
     /// How long to wait for a server that serves.

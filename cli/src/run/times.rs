@@ -25,8 +25,8 @@ impl Times {
     /// A lease is renewed every third of it, so it never has less than two thirds left while all is
     /// well. The grace must fit in there, and some time for which renewals may fail.
     pub fn of(asked: &Run) -> Result<Self, Failure> {
-        let (lease, longest) = (asked.lease, asked.lease / 3);
-        if lease < SHORTEST_LEASE && !asked.leave {
+        let (lease, longest) = (asked.permit_lease(), asked.permit_lease() / 3);
+        if lease < SHORTEST_LEASE && asked.per.is_none() {
             return Err(Failure::usage(format!(
                 "--lease: {} is too short to end a command in time: ask for at least {}",
                 format_duration(lease),

@@ -65,7 +65,7 @@ async fn answer(semaphores: &SemaphoreClient, call: Call) -> Answer {
     match call {
         Call::Names => {
             let found = semaphores.names().await;
-            Answer::Names(found.map(|found| (found.names, found.took)).map_err(trouble))
+            Answer::Names(found.map(|found| (found.names, found.elapsed)).map_err(trouble))
         }
         Call::Look { name, whole } => {
             let found = look_at(semaphores, &name, whole).await.map_err(trouble);

@@ -28,7 +28,7 @@ fn the_exit_status_tells_whether_there_is_a_danger() {
     let Outcome { status, stdout, stderr } = server.tool(&["doctor"]);
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     // No colours where there is no terminal.
-    assert!(stdout.lines().skip(1).all(|line| line.starts_with("fine ")), "{stdout}");
+    assert!(stdout.lines().skip(1).all(|line| line.starts_with("ok ")), "{stdout}");
     server.run("CONFIG SET appendfsync no");
     let Outcome { status, stdout, .. } = server.tool(&["doctor"]);
     assert!(status == Some(0) && stdout.contains("\nhint "), "{stdout}");
@@ -45,16 +45,16 @@ fn programs_get_each_check_with_what_mends_it() {
     let outcome = server.tool(&["doctor", "--json"]);
     assert_eq!(outcome.status, Some(1), "{outcome:?}");
     let diagnosis = outcome.json();
-    assert_eq!(diagnosis["worst"], "danger");
+    assert_eq!(diagnosis["worst"], "critical");
     let [examined] = &diagnosis["servers"].as_array().unwrap()[..] else { panic!("{diagnosis}") };
     assert_eq!(examined["address"], format!("127.0.0.1:{}", server.port));
     let checks = examined["checks"].as_array().unwrap();
     assert_eq!(checks.len(), 10, "{diagnosis}");
     assert_eq!(checks[0]["name"], "persistence");
-    assert_eq!(checks[0]["verdict"], "danger");
-    assert_eq!(checks[0]["remedy"], "CONFIG SET appendonly yes");
+    assert_eq!(checks[0]["verdict"], "critical");
+    assert_eq!(checks[0]["fix"], "CONFIG SET appendonly yes");
     let fine = checks.iter().find(|check| check["name"] == "role").unwrap();
     let role =
-        json!({ "name": "role", "verdict": "fine", "found": "it is a primary", "remedy": null });
+        json!({ "name": "role", "verdict": "ok", "finding": "it is a primary", "fix": null });
     assert_eq!(*fine, role);
 }

@@ -66,7 +66,7 @@ fn a_holder(now: &Inspection) -> u32 {
 #[tokio::test]
 async fn two_processes_with_weights_are_measured() {
     let name = unique_name();
-    let arguments = "--json --time 1s --processes 2 --tasks 7 --limit 4 --weight 2 --hold 2ms";
+    let arguments = "--json --duration 1s --processes 2 --tasks 7 --limit 4 --weight 2 --hold 2ms";
     // Only who may ask for INFO gets numbers from the server.
     let output = run(&shared_admin_url(), &format!("{arguments} --name {name}")).await;
     let results = results(&output, 0);
@@ -88,7 +88,7 @@ async fn two_processes_with_weights_are_measured() {
     assert_eq!(number("/lost"), 0.0);
     assert_eq!(number("/tasks"), 7.0);
     assert_eq!(number("/hold_us"), 2000.0);
-    assert_eq!((number("/lease_ms"), number("/time_ms")), (10_000.0, 1000.0));
+    assert_eq!((number("/lease_ms"), number("/duration_ms")), (10_000.0, 1000.0));
 
     Observer::new(&shared_url(), &name, 4).await.sees(0, 0).await;
 }
@@ -97,7 +97,7 @@ async fn two_processes_with_weights_are_measured() {
 #[tokio::test]
 async fn a_semaphore_in_use_keeps_its_limit() {
     let (url, name) = (shared_url(), unique_name());
-    let arguments = format!("--json --time 100ms --tasks 4 --name {name}");
+    let arguments = format!("--json --duration 100ms --tasks 4 --name {name}");
     fails(&run(&url, &arguments).await, 2, "--limit N declares one");
     let client = SemaphoreClient::connect(&url).await.unwrap();
     let semaphore = client.semaphore(&name).limit(3).build().unwrap();
@@ -115,7 +115,7 @@ async fn more_held_than_the_limit_says_is_exit_status_1() {
     let semaphore = client.semaphore(&name).limit(2).build().unwrap();
     // While this is in force the limit that the load declares does not count.
     semaphore.set_limit(6).await.unwrap();
-    let arguments = "--json --time 1s --processes 2 --tasks 8 --limit 2 --hold 20ms";
+    let arguments = "--json --duration 1s --processes 2 --tasks 8 --limit 2 --hold 20ms";
     let output = run(&shared_url(), &format!("{arguments} --name {name}")).await;
     semaphore.clear_limit().await.unwrap();
     let max_held = number(&results(&output, 1), "/max_held");
@@ -124,7 +124,7 @@ async fn more_held_than_the_limit_says_is_exit_status_1() {
 
 #[tokio::test]
 async fn the_results_are_a_table_and_the_progress_is_told_beside_it() {
-    let output = run(&shared_admin_url(), "--time 2s --tasks 4").await;
+    let output = run(&shared_admin_url(), "--duration 2s --tasks 4").await;
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(table.starts_with("acquires "), "{table}");
@@ -143,7 +143,7 @@ async fn too_many_in_a_terminal(environment: (&str, &str)) -> String {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = client.semaphore(&name).limit(1).build().unwrap();
     semaphore.set_limit(2).await.unwrap();
-    let arguments = format!("load --time 1s --limit 1 --tasks 2 --hold 20ms --name {name}");
+    let arguments = format!("load --duration 1s --limit 1 --tasks 2 --hold 20ms --name {name}");
     let load = Command::new("script")
         .args(["--quiet", "--return", "--command", &format!("$TOOL {arguments}"), "/dev/null"])
         .env("TOOL", TOOL)
@@ -182,8 +182,8 @@ async fn wrong_arguments_are_exit_status_2() {
         ("--processes 3 --tasks 2", "--tasks 2 leaves some of --processes 3 without any"),
         ("--processes 0", "must be a number from 1 to 1000"),
         ("--lease 9ms", "lease: "),
-        ("--time 99ms", "must be 100ms or more"),
-        ("--time 8days", "must be 7days or less"),
+        ("--duration 99ms", "must be 100ms or more"),
+        ("--duration 8days", "must be 7days or less"),
         ("--hold soon", "invalid value 'soon' for '--hold <DURATION>'"),
         ("--url nowhere", "--url (REDIS_URL): "),
         ("--name {braces}", "no braces"),
@@ -203,7 +203,7 @@ async fn an_unreachable_server_is_exit_status_69() {
 
 #[tokio::test]
 async fn what_the_server_refuses_to_tell_is_null() {
-    let output = run(&shared_url(), "--json --time 1s").await;
+    let output = run(&shared_url(), "--json --duration 1s").await;
     let results = results(&output, 0);
     assert!(number(&results, "/acquires") > 0.0, "{results}");
     assert!(results["calls_per_acquire"].is_null(), "{results}");
@@ -217,7 +217,7 @@ async fn endless_load() -> (Child, Observer) {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 2).await;
     // With leases so long that none ends within the test.
-    let arguments = "--json --time 600s --processes 2 --tasks 6 --limit 2 --lease 600s";
+    let arguments = "--json --duration 600s --processes 2 --tasks 6 --limit 2 --lease 600s";
     let load = start(&shared_url(), &format!("{arguments} --hold 100ms --name {name}"));
     let first = observer.sees(2, 4).await;
     // Once others hold, the first ones have been noted.
@@ -257,7 +257,7 @@ async fn a_process_that_dies_fails_the_load() {
 async fn a_lost_permit_is_counted_and_held_no_longer() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 1).await;
-    let arguments = "--json --time 600s --limit 1 --tasks 1 --hold 600s --lease 3s";
+    let arguments = "--json --duration 600s --limit 1 --tasks 1 --hold 600s --lease 3s";
     let load = start(&shared_url(), &format!("{arguments} --name {name}"));
     let first = observer.sees(1, 0).await.holders[0].id.clone();
     // The next renewal finds nothing.

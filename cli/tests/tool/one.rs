@@ -20,7 +20,7 @@ async fn inspect_shows_holders_and_waiters_in_their_order() {
     let held = jobs.acquire_many(2).await.unwrap();
     let later = tokio::spawn(jobs.request().acquire());
     until_queued(&jobs, 1).await;
-    let ahead = jobs.request().ahead(Duration::from_secs(600)).acquire();
+    let ahead = jobs.request().head_start(Duration::from_secs(600)).acquire();
     let ahead = tokio::spawn(ahead);
     until_queued(&jobs, 2).await;
 
@@ -131,7 +131,7 @@ async fn what_was_revoked_is_told_and_for_how_long_both_may_work() {
     let again = jobs.acquire().await.unwrap();
     let revoked = server.tool(&["revoke", "--json", "jobs", again.id()]).json();
     let expected = json!({
-        "name": "jobs", "id": again.id(), "was": "permit",
+        "name": "jobs", "id": again.id(), "revoked": "permit",
         "overlap_ms": 10_000, "longest_overlap_ms": 30_000,
     });
     assert_eq!(revoked, expected);

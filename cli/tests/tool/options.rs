@@ -25,7 +25,7 @@ fn options_are_told_by_their_names() {
     let server = Server::start();
     for (arguments, words) in [
         (&["run", "jobs", "--limit", "1", "--lease", "10days"][..], "--lease: must be"),
-        (&["run", "jobs", "--limit", "1", "--ahead", "2h"], "--ahead: must be"),
+        (&["run", "jobs", "--limit", "1", "--head-start", "2h"], "--head-start: must be"),
         (&["--response-timeout", "0s", "run", "jobs"], "--response-timeout: must be"),
         (&["--prefix", "a_b{", "run", "jobs"], "--prefix: \"a_b{\" has"),
         (

@@ -35,7 +35,7 @@ async fn output_that_cannot_be_written_is_status_74() {
         &["doctor"],
         &["doctor", "--json"],
         &["revoke", "jobs", held.id()],
-        &["load", "--time", "1s"],
+        &["load", "--duration", "1s"],
         &["demo"],
         &["man"],
         &["completions", "bash"],

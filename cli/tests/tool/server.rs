@@ -106,7 +106,7 @@ fn a_password_comes_from_a_file_or_the_environment() {
 #[test]
 fn user_and_password_may_come_from_two_places() {
     let server = server();
-    let mut load = tool(&["load", "--time", "100ms", "--hold", "0s", "--json"]);
+    let mut load = tool(&["load", "--duration", "100ms", "--hold", "0s", "--json"]);
     load.env("REDIS_URL", format!("redis://importer@127.0.0.1:{}/", server.port));
     let measured = Outcome::of({
         load.env("REDIS_PASSWORD", PASSWORD);
@@ -165,7 +165,7 @@ fn a_password_comes_from_what_can_be_read_once() {
     let folder = Folder::create();
     let fifo = folder.join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-    let mut load = tool(&["load", "--time", "100ms", "--hold", "0s", "--user", "importer"]);
+    let mut load = tool(&["load", "--duration", "100ms", "--hold", "0s", "--user", "importer"]);
     load.env("REDIS_URL", &server.url).arg("--password-file").arg(&fifo);
     let loading = std::thread::spawn(|| Outcome::of(load));
     std::fs::write(&fifo, PASSWORD).unwrap();

@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Display, Formatter};
 
-/// One thing that was looked at, what was found, and what mends it. Of an [`Examination`].
+/// One thing that was looked at, what was found, and what mends it. Of an [`ServerReport`].
 ///
-/// [`Examination`]: crate::Examination
+/// [`ServerReport`]: crate::ServerReport
 ///
 /// # Examples
 ///
@@ -19,10 +19,10 @@ pub struct Check {
     /// How bad it is.
     pub verdict: Verdict,
     /// What was found, and what comes of it.
-    pub found: String,
+    pub finding: String,
     /// What mends it: a command for `redis-cli` where there is one. None where nothing has to be
     /// mended.
-    pub remedy: Option<String>,
+    pub fix: Option<String>,
 }
 
 /// How bad it is what a [`Check`] found. The worst comes first.
@@ -34,44 +34,44 @@ pub struct Check {
 #[non_exhaustive]
 pub enum Verdict {
     /// Permits can be forgotten, or calls will be refused: mend it before relying on a semaphore.
-    Danger,
+    Critical,
     /// Worth knowing. It may be meant to be so.
-    Hint,
+    Notice,
     /// The server refused to tell, so there may be a danger or none.
     Unchecked,
     /// There is nothing to mend.
-    Fine,
+    Ok,
 }
 
 impl Check {
-    pub(super) fn fine(name: &'static str, found: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Fine, found: found.into(), remedy: None }
+    pub(super) fn ok(name: &'static str, finding: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Ok, finding: finding.into(), fix: None }
     }
 
-    pub(super) fn danger(name: &'static str, found: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Danger, ..Self::fine(name, found) }
+    pub(super) fn critical(name: &'static str, finding: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Critical, ..Self::ok(name, finding) }
     }
 
-    pub(super) fn hint(name: &'static str, found: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Hint, ..Self::fine(name, found) }
+    pub(super) fn notice(name: &'static str, finding: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Notice, ..Self::ok(name, finding) }
     }
 
-    pub(super) fn unchecked(name: &'static str, found: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Unchecked, ..Self::fine(name, found) }
+    pub(super) fn unchecked(name: &'static str, finding: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Unchecked, ..Self::ok(name, finding) }
     }
 
-    pub(super) fn mend(self, remedy: impl Into<String>) -> Self {
-        Self { remedy: Some(remedy.into()), ..self }
+    pub(super) fn fix(self, fix: impl Into<String>) -> Self {
+        Self { fix: Some(fix.into()), ..self }
     }
 }
 
 impl Verdict {
     fn id(self) -> &'static str {
         match self {
-            Self::Danger => "danger",
-            Self::Hint => "hint",
+            Self::Critical => "critical",
+            Self::Notice => "notice",
             Self::Unchecked => "unchecked",
-            Self::Fine => "fine",
+            Self::Ok => "ok",
         }
     }
 }
@@ -79,9 +79,9 @@ impl Verdict {
 /// Verdict and name in columns; what mends it in a line of its own.
 impl Display for Check {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{:<9}  {:<11}  {}", self.verdict.id(), self.name, self.found)?;
-        match &self.remedy {
-            Some(remedy) => write!(f, "\n{:24}mend: {remedy}", ""),
+        write!(f, "{:<9}  {:<11}  {}", self.verdict.id(), self.name, self.finding)?;
+        match &self.fix {
+            Some(fix) => write!(f, "\n{:24}fix: {fix}", ""),
             None => Ok(()),
         }
     }

@@ -20,8 +20,8 @@ use super::{Check, Verdict};
 /// let diagnosis = client.doctor().await?;
 /// println!("{diagnosis}");
 /// for server in &diagnosis.servers {
-///     for check in server.checks.iter().filter(|check| check.verdict == Verdict::Danger) {
-///         eprintln!("{}: {}, {:?} mends it", server.address, check.found, check.remedy);
+///     for check in server.checks.iter().filter(|check| check.verdict == Verdict::Critical) {
+///         eprintln!("{}: {}, {:?} mends it", server.address, check.finding, check.fix);
 ///     }
 /// }
 /// # Ok(())
@@ -31,7 +31,7 @@ use super::{Check, Verdict};
 #[non_exhaustive]
 pub struct Diagnosis {
     /// The server, or all primaries of a cluster.
-    pub servers: Vec<Examination>,
+    pub servers: Vec<ServerReport>,
 }
 
 /// What was found about one server. Of a [`Diagnosis`].
@@ -41,7 +41,7 @@ pub struct Diagnosis {
 /// See [`Diagnosis`].
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Examination {
+pub struct ServerReport {
     /// Host and port, or the path of the socket.
     pub address: String,
     /// What the server calls itself, `redis 8.0.6`; empty if it does not tell.
@@ -61,13 +61,13 @@ impl Diagnosis {
     /// use redis_semaphore::{SemaphoreClient, Verdict};
     ///
     /// let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
-    /// let is_fit = client.doctor().await?.worst() > Verdict::Danger;
+    /// let is_fit = client.doctor().await?.worst() > Verdict::Critical;
     /// # Ok(())
     /// # }
     /// ```
     pub fn worst(&self) -> Verdict {
         let checks = self.servers.iter().flat_map(|server| &server.checks);
-        checks.map(|check| check.verdict).min().unwrap_or(Verdict::Fine)
+        checks.map(|check| check.verdict).min().unwrap_or(Verdict::Ok)
     }
 }
 
@@ -81,9 +81,9 @@ impl fmt::Debug for Diagnosis {
     }
 }
 
-impl fmt::Debug for Examination {
+impl fmt::Debug for ServerReport {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Examination")
+        f.debug_struct("ServerReport")
             .field("address", &self.address)
             .field("version", &self.version)
             .field("checks", &format_args!("{} listed", self.checks.len()))
@@ -101,7 +101,7 @@ impl Display for Diagnosis {
     }
 }
 
-impl Display for Examination {
+impl Display for ServerReport {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let gap = if self.version.is_empty() { "" } else { ", " };
         write!(f, "{}{gap}{}", self.address, self.version)?;

@@ -25,10 +25,10 @@ pub(super) fn by_config(facts: &Facts, disk: &Disk) -> [Check; 2] {
 
 fn role(facts: &Facts) -> Check {
     match &facts.primary {
-        None => Check::fine("role", "it is a primary"),
+        None => Check::ok("role", "it is a primary"),
         Some(primary) => {
-            Check::danger("role", format!("it is a replica of {primary} and refuses all calls"))
-                .mend(format!("connect to {primary}, or promote this one: REPLICAOF NO ONE"))
+            Check::critical("role", format!("it is a replica of {primary} and refuses all calls"))
+                .fix(format!("connect to {primary}, or promote this one: REPLICAOF NO ONE"))
         }
     }
 }
@@ -36,21 +36,21 @@ fn role(facts: &Facts) -> Check {
 fn eviction(facts: &Facts) -> Check {
     let Facts { policy, maxmemory, evicted_keys, .. } = facts;
     if policy == "noeviction" {
-        return Check::fine("eviction", "maxmemory-policy is noeviction, so no keys are dropped");
+        return Check::ok("eviction", "maxmemory-policy is noeviction, so no keys are dropped");
     }
     let expire = match policy.starts_with("volatile-") {
         true => " (they have an expiry)",
         false => "",
     };
     let check = match maxmemory {
-        0 => Check::hint(
+        0 => Check::notice(
             "eviction",
             format!(
                 "maxmemory-policy is {policy}, which would drop keys of semaphores{expire} if there \
                  were a maxmemory"
             ),
         ),
-        _ => Check::danger(
+        _ => Check::critical(
             "eviction",
             format!(
                 "maxmemory-policy is {policy}, so the server may drop keys of semaphores{expire} and \
@@ -58,17 +58,17 @@ fn eviction(facts: &Facts) -> Check {
             ),
         ),
     };
-    check.mend("CONFIG SET maxmemory-policy noeviction")
+    check.fix("CONFIG SET maxmemory-policy noeviction")
 }
 
 fn memory(facts: &Facts) -> Check {
     let Facts { policy, maxmemory, used_memory, .. } = facts;
     match percent_of(*used_memory, *maxmemory) {
-        _ if *maxmemory == 0 => Check::fine("memory", "there is no maxmemory"),
+        _ if *maxmemory == 0 => Check::ok("memory", "there is no maxmemory"),
         // Memory is always nearly full then, and it is said already that keys are dropped.
-        _ if policy != "noeviction" => Check::fine("memory", "keys are dropped before it is full"),
-        None => Check::fine("memory", format!("less than {NEARLY_ALL} % of maxmemory is used")),
-        Some(percent) => Check::danger(
+        _ if policy != "noeviction" => Check::ok("memory", "keys are dropped before it is full"),
+        None => Check::ok("memory", format!("less than {NEARLY_ALL} % of maxmemory is used")),
+        Some(percent) => Check::critical(
             "memory",
             format!(
                 "{percent} % of maxmemory is used ({used_memory} of {maxmemory} bytes); a full server \
@@ -76,30 +76,30 @@ fn memory(facts: &Facts) -> Check {
                  more, or less in it"
             ),
         )
-        .mend(format!("CONFIG SET maxmemory {}", used_memory.saturating_mul(2))),
+        .fix(format!("CONFIG SET maxmemory {}", used_memory.saturating_mul(2))),
     }
 }
 
 fn persistence(facts: &Facts, disk: &Disk) -> Check {
     const NAME: &str = "persistence";
     match (facts.has_append_only_file, disk.save.is_empty()) {
-        (true, _) if disk.appendfsync == "no" => Check::hint(
+        (true, _) if disk.appendfsync == "no" => Check::notice(
             NAME,
             "appendfsync is no, so a crash of the server's machine forgets the permits of the last \
              half minute or so",
         )
-        .mend("CONFIG SET appendfsync everysec"),
-        (true, _) => Check::fine(
+        .fix("CONFIG SET appendfsync everysec"),
+        (true, _) => Check::ok(
             NAME,
             format!("writes go to an append-only file (appendfsync is {})", disk.appendfsync),
         ),
-        (false, true) => Check::danger(
+        (false, true) => Check::critical(
             NAME,
             "nothing is written to disk, so a restart forgets who holds, and as many again are let \
              in",
         )
-        .mend("CONFIG SET appendonly yes"),
-        (false, false) => Check::hint(
+        .fix("CONFIG SET appendonly yes"),
+        (false, false) => Check::notice(
             NAME,
             format!(
                 "there are save points only ({}), so a crash forgets who came to hold since the \
@@ -107,52 +107,52 @@ fn persistence(facts: &Facts, disk: &Disk) -> Check {
                 disk.save
             ),
         )
-        .mend("CONFIG SET appendonly yes"),
+        .fix("CONFIG SET appendonly yes"),
     }
 }
 
 fn saves(facts: &Facts, disk: &Disk) -> Check {
     match (disk.save.is_empty(), facts.last_save_failed) {
-        (true, _) => Check::fine("saves", "there are no save points, so none can fail"),
-        (false, false) => Check::fine("saves", "the last one did not fail"),
-        (false, true) => Check::danger(
+        (true, _) => Check::ok("saves", "there are no save points, so none can fail"),
+        (false, false) => Check::ok("saves", "the last one did not fail"),
+        (false, true) => Check::critical(
             "saves",
             "the last one failed, after which a server refuses all writes by default \
              (stop-writes-on-bgsave-error)",
         )
-        .mend("see why in the server's log, then BGSAVE"),
+        .fix("see why in the server's log, then BGSAVE"),
     }
 }
 
 fn replicas(facts: &Facts) -> Check {
     match (facts.replicas, facts.waits_for_replicas) {
-        (0, false) => Check::fine("replicas", "it has none, so there is no failover"),
-        (_, true) => Check::fine("replicas", "a write needs some (min-replicas-to-write)"),
-        (number, false) => Check::hint(
+        (0, false) => Check::ok("replicas", "it has none, so there is no failover"),
+        (_, true) => Check::ok("replicas", "a write needs some (min-replicas-to-write)"),
+        (number, false) => Check::notice(
             "replicas",
             format!(
                 "it has replicas ({number}) but does not need them for a write, so after a failover \
                  more than the limit may hold; that is rarer with min-replicas-to-write"
             ),
         )
-        .mend("CONFIG SET min-replicas-to-write 1"),
+        .fix("CONFIG SET min-replicas-to-write 1"),
     }
 }
 
 fn clients(facts: &Facts) -> Check {
     let Facts { clients, maxclients, .. } = facts;
     let Some(percent) = percent_of(*clients, *maxclients) else {
-        let found = format!("less than {NEARLY_ALL} % of maxclients are connected");
-        return Check::fine("clients", found);
+        let finding = format!("less than {NEARLY_ALL} % of maxclients are connected");
+        return Check::ok("clients", finding);
     };
-    Check::danger(
+    Check::critical(
         "clients",
         format!(
             "{percent} % of maxclients are connected ({clients} of {maxclients}), and who comes \
              when it is full is refused, even to renew a permit after a cut"
         ),
     )
-    .mend(format!("CONFIG SET maxclients {}", maxclients.saturating_mul(2)))
+    .fix(format!("CONFIG SET maxclients {}", maxclients.saturating_mul(2)))
 }
 
 /// Where it is nearly all, or more.
@@ -168,9 +168,9 @@ pub(super) fn clock(before: Duration, server: Duration, after: Duration) -> Chec
         false => (before.saturating_sub(server), "behind"),
     };
     if difference < FAR_APART {
-        return Check::fine("clock", format!("it is within {FAR_APART:?} of the one here"));
+        return Check::ok("clock", format!("it is within {FAR_APART:?} of the one here"));
     }
-    Check::hint(
+    Check::notice(
         "clock",
         format!(
             "the server's clock is {} s {how} the one here, which harms no semaphore (only the \
@@ -178,5 +178,5 @@ pub(super) fn clock(before: Duration, server: Duration, after: Duration) -> Chec
             difference.as_secs()
         ),
     )
-    .mend("have both kept by the network (NTP)")
+    .fix("have both kept by the network (NTP)")
 }

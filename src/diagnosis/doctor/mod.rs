@@ -21,7 +21,7 @@ use crate::error::{ConnectErrorKind as Kind, Error, lacks_right};
 use crate::server::{Backoff, Servers};
 
 pub use check::{Check, Verdict};
-pub use diagnosis::{Diagnosis, Examination};
+pub use diagnosis::{Diagnosis, ServerReport};
 use facts::{Disk, Facts};
 
 /// Of a cluster all primaries are looked at.
@@ -46,14 +46,14 @@ pub(crate) async fn examine(
 /// For a program that uses the server in memory, which is for tests, in production.
 #[cfg(feature = "local")]
 fn of_local() -> Diagnosis {
-    let found = "it is in this process only, and keeps nothing: a server for tests";
-    let check = Check::danger("local", found).mend("connect to Redis or Valkey");
+    let finding = "it is in this process only, and keeps nothing: a server for tests";
+    let check = Check::critical("local", finding).fix("connect to Redis or Valkey");
     let (address, version) = ("local".to_owned(), String::new());
-    Diagnosis { servers: vec![Examination { address, version, checks: vec![check] }] }
+    Diagnosis { servers: vec![ServerReport { address, version, checks: vec![check] }] }
 }
 
 /// Retries for so long if the connection is cut in the middle: a new attempt makes a new one.
-async fn examine_server(probe: &Probe, patience: Duration) -> Result<Examination, Error> {
+async fn examine_server(probe: &Probe, patience: Duration) -> Result<ServerReport, Error> {
     let mut backoff = Backoff::of_connections(probe.link.response_timeout());
     let started = Instant::now();
     loop {
@@ -74,7 +74,7 @@ async fn more_about(probe: &Probe, error: Error) -> Error {
     inquire(probe.link.dialer(), |server| probe.link.source().client_at(server), error).await
 }
 
-async fn look_at_all(probe: &Probe) -> Result<Examination, Error> {
+async fn look_at_all(probe: &Probe) -> Result<ServerReport, Error> {
     // Nobody may have noticed that an idle connection was cut.
     probe.link.check().await;
     let connected = probe.link.connection().await.map_err(|error| probe.explain(error))?;
@@ -105,7 +105,7 @@ async fn look_at_all(probe: &Probe) -> Result<Examination, Error> {
     }
     checks.push(compare_clocks(probe, user).await?);
     checks.sort_by_key(|check| check.verdict);
-    Ok(Examination { address, version, checks })
+    Ok(ServerReport { address, version, checks })
 }
 
 /// The server's answer, or what it says to refuse one.
@@ -131,41 +131,41 @@ fn word(argument: redis::Arg<&[u8]>) -> Option<&str> {
 }
 
 /// Why the server does not tell something.
-struct Untold {
-    found: String,
-    remedy: String,
+struct Unchecked {
+    finding: String,
+    fix: String,
 }
 
-impl Untold {
+impl Unchecked {
     fn refused(command: &str, right: &str, user: &str, refusal: &RedisError) -> Self {
         match lacks_right(&refusal.to_string()) {
             true => Self {
-                found: format!("the user may not call {command}, which only this check needs"),
-                remedy: format!("ACL SETUSER {user} {right}"),
+                finding: format!("the user may not call {command}, which only this check needs"),
+                fix: format!("ACL SETUSER {user} {right}"),
             },
             false => Self {
-                found: format!("the server refuses {command} ({refusal})"),
-                remedy: "look into the server's configuration".to_owned(),
+                finding: format!("the server refuses {command} ({refusal})"),
+                fix: "look into the server's configuration".to_owned(),
             },
         }
     }
 
     fn about(&self, name: &'static str) -> Check {
-        Check::unchecked(name, &self.found).mend(&self.remedy)
+        Check::unchecked(name, &self.finding).fix(&self.fix)
     }
 }
 
-async fn look_around(probe: &Probe, user: &str) -> Result<Result<Facts, Untold>, Error> {
+async fn look_around(probe: &Probe, user: &str) -> Result<Result<Facts, Unchecked>, Error> {
     Ok(match ask::<InfoDict>(probe, &redis::cmd("INFO")).await? {
-        Ok(info) => Facts::read(&info).map_err(|lacking| Untold {
-            found: format!("INFO does not tell {lacking}"),
-            remedy: "look into the server's configuration".to_owned(),
+        Ok(info) => Facts::read(&info).map_err(|lacking| Unchecked {
+            finding: format!("INFO does not tell {lacking}"),
+            fix: "look into the server's configuration".to_owned(),
         }),
-        Err(refusal) => Err(Untold::refused("INFO", "+info", user, &refusal)),
+        Err(refusal) => Err(Unchecked::refused("INFO", "+info", user, &refusal)),
     })
 }
 
-async fn look_at_disk(probe: &Probe, user: &str) -> Result<Result<Disk, Untold>, Error> {
+async fn look_at_disk(probe: &Probe, user: &str) -> Result<Result<Disk, Unchecked>, Error> {
     let mut disk = Disk::default();
     // Redis 6.2 takes one name at a time.
     for (name, value) in [("save", &mut disk.save), ("appendfsync", &mut disk.appendfsync)] {
@@ -174,7 +174,7 @@ async fn look_at_disk(probe: &Probe, user: &str) -> Result<Result<Disk, Untold>,
         match ask::<HashMap<String, String>>(probe, &get).await? {
             Ok(mut answer) => *value = answer.remove(name).unwrap_or_default(),
             Err(refusal) => {
-                return Ok(Err(Untold::refused("CONFIG GET", "+config|get", user, &refusal)));
+                return Ok(Err(Unchecked::refused("CONFIG GET", "+config|get", user, &refusal)));
             }
         }
     }
@@ -205,8 +205,8 @@ fn of_refused(
     for error in refused {
         let check = match error {
             Error::Connect { right: Some(right), .. } => {
-                Check::danger(name, format!("the user lacks the right {right}"))
-                    .mend(format!("ACL SETUSER {user} {right}"))
+                Check::critical(name, format!("the user lacks the right {right}"))
+                    .fix(format!("ACL SETUSER {user} {right}"))
             }
             Error::Connect {
                 kind:
@@ -215,18 +215,18 @@ fn of_refused(
             } => return Err(error),
             // What was found, and what to do.
             Error::Connect { reason, .. } => match reason.rsplit_once(": ") {
-                Some((found, advice)) => Check::danger(name, found).mend(advice),
-                None => Check::danger(name, reason),
+                Some((finding, advice)) => Check::critical(name, finding).fix(advice),
+                None => Check::critical(name, reason),
             },
             other => return Err(other),
         };
         // What all commands are refused for is told with the first one.
-        if !checks.iter().any(|told| told.remedy == check.remedy) {
+        if !checks.iter().any(|told| told.fix == check.fix) {
             checks.push(check);
         }
     }
     if checks.is_empty() {
-        checks.push(Check::fine(name, fine));
+        checks.push(Check::ok(name, fine));
     }
     Ok(checks)
 }
@@ -240,6 +240,6 @@ async fn compare_clocks(probe: &Probe, user: &str) -> Result<Check, Error> {
             let server = Duration::from_secs(seconds) + Duration::from_micros(micros);
             Ok(judge::clock(before, server, now()))
         }
-        Err(refusal) => Ok(Untold::refused("TIME", "+time", user, &refusal).about("clock")),
+        Err(refusal) => Ok(Unchecked::refused("TIME", "+time", user, &refusal).about("clock")),
     }
 }

@@ -19,7 +19,7 @@ pub(crate) enum IfFull {
     /// For a caller who knows it by that name.
     Refuse(&'static str),
     /// With a head start, in ms.
-    Queue { ahead: u32 },
+    Queue { head_start: u32 },
     /// It is in the queue: a heartbeat.
     Stay,
 }
@@ -114,7 +114,9 @@ impl Request for Acquire {
         match (self.if_full, self.acquisition.place()) {
             (IfFull::Refuse(_), _) => cmd.arg("try"),
             (_, Some(place)) => cmd.arg(place.ticket),
-            (IfFull::Queue { ahead: ahead @ 1.. }, None) => cmd.arg(format!("+{ahead}")),
+            (IfFull::Queue { head_start: head_start @ 1.. }, None) => {
+                cmd.arg(format!("+{head_start}"))
+            }
             (_, None) => cmd.arg("wait"),
         };
     }

@@ -28,7 +28,7 @@ impl Core {
     pub(crate) fn let_expire(self: &Arc<Self>, acquisition: &Arc<Acquisition>) {
         if !self.enqueue(Task::LetExpire(acquisition.clone())) {
             let expiring = Undelivered::expiring(self, vec![acquisition.clone()]);
-            let (core, patience) = (self.clone(), self.context.settings.patience());
+            let (core, patience) = (self.clone(), self.context.settings.call_timeout());
             self.context.spawn_tracked(async move {
                 core.let_expire_all(expiring, Deadline::after(patience)).await;
             });

@@ -166,7 +166,7 @@ impl Core {
     }
 
     /// A new one, with an ID that nobody has had. With a head start, in ms.
-    pub(crate) fn acquisition(&self, weight: u32, ahead: u32) -> Arc<Acquisition> {
+    pub(crate) fn acquisition(&self, weight: u32, head_start: u32) -> Arc<Acquisition> {
         let created = Instant::now();
         let number = self.context.next_number(created);
         let lease = || millis(self.settings.first_lease());
@@ -174,9 +174,9 @@ impl Core {
             1 => Cow::Borrowed(self.id_start.as_str()),
             _ => Cow::Owned(id::start(self.context.router.ours(), weight, lease())),
         };
-        let id = match ahead {
+        let id = match head_start {
             0 => id::new(&start, number),
-            _ => id::new(&id::start_ahead(&start, ahead), number),
+            _ => id::new(&id::start_with_head_start(&start, head_start), number),
         };
         Arc::new(Acquisition::new(number, id, weight, created))
     }
@@ -188,7 +188,7 @@ impl Core {
 
     /// How long to go on giving back what is held: until the leases have ended anyway.
     pub(crate) fn until_leases_end(&self) -> Duration {
-        self.settings.lease.max(self.context.settings.patience())
+        self.settings.lease.max(self.context.settings.call_timeout())
     }
 
     pub(crate) fn is_declared(&self) -> bool {

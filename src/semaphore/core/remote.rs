@@ -109,7 +109,7 @@ impl Core {
 
     /// Answers when to call again, and the length of the queue.
     pub(crate) async fn wake(self: &Arc<Self>) -> Result<(Option<Duration>, u64), Error> {
-        let patience = self.context.settings.patience();
+        let patience = self.context.settings.call_timeout();
         let answer: Answer<(i64, i64, u64)> = self.call("wake", "wake", patience, |_| {}).await?;
         let (_, next, queued) = answer.reply;
         Ok((wake_in_of(next), queued))
@@ -133,7 +133,7 @@ impl Core {
 
     /// Releases what anybody holds or waits for. Answers what that was, as `lua/release.lua` does.
     pub(crate) async fn revoke(self: &Arc<Self>, id: &str) -> Result<i64, Error> {
-        let patience = self.context.settings.patience();
+        let patience = self.context.settings.call_timeout();
         let write = |cmd: &mut Cmd| {
             cmd.arg("return").arg(id);
         };
@@ -145,7 +145,7 @@ impl Core {
     }
 
     pub(crate) async fn change_limit(self: &Arc<Self>, change: Change) -> Result<Limits, Error> {
-        let patience = self.context.settings.patience();
+        let patience = self.context.settings.call_timeout();
         // One for all attempts: a change that comes again counts once.
         let mark = self.mark(patience);
         let answer: Answer<(i64, i64, i64, i64, i64, i64)> = self
@@ -189,7 +189,7 @@ impl Core {
         holders: (u64, u64),
         waiters: (u64, u64),
     ) -> Result<Inspection, Error> {
-        let patience = self.context.settings.patience();
+        let patience = self.context.settings.call_timeout();
         let write = |cmd: &mut Cmd| {
             cmd.arg(holders.0).arg(holders.1).arg(waiters.0).arg(waiters.1);
         };

@@ -33,7 +33,7 @@ async fn looks(client: &SemaphoreClient, name: &str) {
     let diagnosis = client.doctor().await.unwrap();
     let lacks = |right: &str| {
         let mut checks = diagnosis.servers.iter().flat_map(|server| &server.checks);
-        checks.any(|check| check.remedy.as_ref().is_some_and(|remedy| remedy.ends_with(right)))
+        checks.any(|check| check.fix.as_ref().is_some_and(|fix| fix.ends_with(right)))
     };
     assert!(lacks(" +zrem") && lacks(" +persist") && !lacks(" +zcard"), "{diagnosis}");
     let mut checks = diagnosis.servers.iter().flat_map(|server| &server.checks);

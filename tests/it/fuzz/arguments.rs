@@ -23,8 +23,8 @@ const WORDS: [&str; 22] = [
     "*",
     "N:c0:1:1:",
     "version",
-    "last",
-    "longest",
+    "last_number",
+    "longest_lease",
     "sem:{fuzz}:permits",
 ];
 /// What some language takes for a number.

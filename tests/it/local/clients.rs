@@ -42,7 +42,7 @@ async fn names_are_those_that_were_used_under_the_prefix() {
 #[tokio::test]
 async fn the_doctor_finds_it_unfit_for_anything_else() {
     let diagnosis = SemaphoreClient::local().unwrap().doctor().await.unwrap();
-    assert_eq!(diagnosis.worst(), Verdict::Danger);
+    assert_eq!(diagnosis.worst(), Verdict::Critical);
     assert!(diagnosis.to_string().contains("in this process only"), "{diagnosis}");
 }
 

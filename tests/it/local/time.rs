@@ -32,7 +32,7 @@ async fn queue(
     ahead: Duration,
 ) -> JoinHandle<(Permit, Instant)> {
     let before = semaphore.inspect().await.unwrap().queued;
-    let wait = semaphore.request().weight(weight).ahead(ahead).acquire();
+    let wait = semaphore.request().weight(weight).head_start(ahead).acquire();
     let wait = tokio::spawn(async move { (wait.await.unwrap(), Instant::now()) });
     // In a few turns: the clock, which stands still, gives no deadline.
     for _ in 0..100 {

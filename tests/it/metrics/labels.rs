@@ -11,7 +11,8 @@ const OTHER: &str = "{other}";
 #[tokio::test]
 async fn names_beyond_the_cap_share_a_label() {
     let counted = Counted::here();
-    let client = SemaphoreClient::builder().metrics_names(2).connect(&shared_url()).await.unwrap();
+    let client =
+        SemaphoreClient::builder().max_metric_names(2).connect(&shared_url()).await.unwrap();
     let names = [(); 4].map(|()| unique_name());
     for _ in 0..2 {
         for name in &names {

@@ -89,7 +89,7 @@ async fn what_was_not_asked_for_does_not_count() {
     drop(scene.semaphore.acquire());
     drop(scene.semaphore.request().acquire());
     assert!(matches!(scene.semaphore.acquire_many(0).await, Err(Error::Invalid { .. })));
-    let hasty = scene.semaphore.request().ahead(Duration::MAX).acquire().await;
+    let hasty = scene.semaphore.request().head_start(Duration::MAX).acquire().await;
     assert!(matches!(hasty, Err(Error::Invalid { .. })));
     scene.assert_outcomes(&[]);
 }

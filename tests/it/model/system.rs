@@ -207,7 +207,7 @@ impl System {
 
     fn last(&mut self) -> i64 {
         let mut get = redis::cmd("HGET");
-        get.arg(&self.scripts.keys[3]).arg("last");
+        get.arg(&self.scripts.keys[3]).arg("last_number");
         get.query::<Option<i64>>(&mut self.scripts.connection).unwrap().unwrap_or(0)
     }
 

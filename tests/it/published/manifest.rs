@@ -8,7 +8,7 @@ use test_support::head::{Head, Section, range};
 
 #[derive(Serialize)]
 struct Manifest {
-    about: &'static str,
+    description: &'static str,
     protocol: u32,
     servers: &'static str,
     prefix: &'static str,
@@ -16,7 +16,7 @@ struct Manifest {
     id: Id,
     keys: Vec<Key>,
     errors: Vec<Named>,
-    wake_up: WakeUp,
+    grant_message: GrantMessage,
     functions: Functions,
     scripts: Vec<Entry>,
 }
@@ -25,29 +25,29 @@ struct Manifest {
 #[derive(Serialize)]
 struct Named {
     name: String,
-    text: String,
+    description: String,
 }
 
 #[derive(Serialize)]
 struct Key {
     name: String,
     key: String,
-    text: String,
+    description: String,
 }
 
 /// What names a request and its permit.
 #[derive(Serialize)]
 struct Id {
-    form: &'static str,
+    format: &'static str,
     parts: Vec<Named>,
-    mark: &'static str,
+    idempotency_key: &'static str,
 }
 
 #[derive(Serialize)]
-struct WakeUp {
+struct GrantMessage {
     channels: Vec<Named>,
     first_line: &'static str,
-    each_further_line: &'static str,
+    other_lines: &'static str,
     token_0: &'static str,
 }
 
@@ -61,7 +61,7 @@ struct Functions {
 #[derive(Serialize)]
 struct Entry {
     name: String,
-    purpose: String,
+    summary: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     details: String,
     sha1: String,
@@ -92,10 +92,10 @@ struct Argument {
     min: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max: Option<u64>,
-    text: String,
+    description: String,
     /// Where an ID decides which arguments follow it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    forms: Vec<Named>,
+    formats: Vec<Named>,
     /// What makes up each request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     of: Vec<Argument>,
@@ -103,7 +103,7 @@ struct Argument {
 
 #[derive(Serialize)]
 struct Reply {
-    text: String,
+    description: String,
     /// What there may be for a request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cases: Vec<Named>,
@@ -116,7 +116,7 @@ struct Reply {
 
 #[derive(Serialize)]
 struct Cost {
-    text: String,
+    description: String,
     commands: Vec<Count>,
 }
 
@@ -127,7 +127,7 @@ struct Count {
 }
 
 fn named(name: &str, text: &str) -> Named {
-    Named { name: name.to_owned(), text: text.to_owned() }
+    Named { name: name.to_owned(), description: text.to_owned() }
 }
 
 fn all_named(parts: &[(String, String)]) -> Vec<Named> {
@@ -162,7 +162,7 @@ fn argument(name: &str, text: &str) -> Argument {
         unit,
         min: range.map(|(least, _)| least),
         max: range.map(|(_, most)| most),
-        text: text.to_owned(),
+        description: text.to_owned(),
         ..Argument::default()
     }
 }
@@ -178,7 +178,7 @@ fn argument_of(section: &Section) -> Argument {
             kind: "requests",
             min: Some(min),
             max: Some(max),
-            text: section.text.clone(),
+            description: section.text.clone(),
             of: section.parts.iter().map(|(name, text)| argument(name, text)).collect(),
             ..Argument::default()
         };
@@ -192,8 +192,8 @@ fn argument_of(section: &Section) -> Argument {
         name: section.name.clone(),
         kind: "choice",
         values: section.parts.iter().map(action).collect(),
-        text: section.text.clone(),
-        forms: all_named(&section.parts),
+        description: section.text.clone(),
+        formats: all_named(&section.parts),
         ..Argument::default()
     }
 }
@@ -206,7 +206,7 @@ fn reply_of(section: &Section) -> Reply {
     let (wake_in, fields): (Vec<_>, Vec<_>) =
         fields.into_iter().partition(|(name, _)| name == "wake_in");
     Reply {
-        text: section.text.clone(),
+        description: section.text.clone(),
         cases: all_named(&cases),
         fields: all_named(&fields),
         wake_in: wake_in.into_iter().map(|(_, text)| text).next(),
@@ -219,7 +219,7 @@ fn entry(script: &Script) -> Entry {
     let counted = head.counted_cases().into_iter();
     Entry {
         name: head.script.clone(),
-        purpose: head.purpose.clone(),
+        summary: head.summary.clone(),
         details: head.details.clone(),
         sha1: script.sha1().to_owned(),
         keys: script.keys().to_owned(),
@@ -227,7 +227,7 @@ fn entry(script: &Script) -> Entry {
         reply: reply_of(reply),
         errors: head.section("Errors").text.split(", ").map(str::to_owned).collect(),
         cost: Cost {
-            text: cost.text.clone(),
+            description: cost.text.clone(),
             commands: counted.map(|(count, case)| Count { count, case: case.to_owned() }).collect(),
         },
         function_flags: script.flags().to_owned(),
@@ -242,17 +242,17 @@ fn manifest() -> Manifest {
     let key = |section: &Section| Key {
         name: section.name.clone(),
         key: format!("sem:{{NAME}}:{}", section.name),
-        text: section.text.clone(),
+        description: section.text.clone(),
     };
     Manifest {
-        about: "A fair counting semaphore in Redis: the scripts, and how to call them. README.md \
+        description: "A fair counting semaphore in Redis: the scripts, and how to call them. README.md \
                 beside this file says how to write a client.",
-        protocol: 2,
+        protocol: 1,
         servers: "Redis 6.2 or newer, Valkey; for functions and sharded channels Redis 7.0 or newer",
         id: Id {
-            form: "NOTIFY:CLIENT:WEIGHT:LEASE:NONCE",
+            format: "NOTIFY:CLIENT:WEIGHT:LEASE:NONCE",
             parts: vec![
-                named("NOTIFY", "P, S or N: how the client hears of a grant, see wake_up"),
+                named("NOTIFY", "P, S or N: how the client hears of a grant, see grant_message"),
                 named(
                     "CLIENT",
                     "1 to 100 letters, digits, \".\", \"_\" or \"-\": one for each process, with a \
@@ -266,7 +266,7 @@ fn manifest() -> Manifest {
                      acquire",
                 ),
             ],
-            mark: "an ID of weight 0, for a change of the limit: repeated with the same ID it \
+            idempotency_key: "an ID of weight 0, for a change of the limit: repeated with the same ID it \
                    counts once within the lease",
         },
         prefix: "sem unless chosen otherwise: 1 to 200 bytes, no braces, no white space",
@@ -285,14 +285,14 @@ fn manifest() -> Manifest {
                 "a request weighs more than the limit: it could never be granted",
             ),
         ],
-        wake_up: WakeUp {
+        grant_message: GrantMessage {
             channels: vec![
                 named("P", "SUBSCRIBE PREFIX:wake:CLIENT"),
                 named("S", "SSUBSCRIBE PREFIX:{NAME}:wake:CLIENT"),
                 named("N", "no message: call acquire again with the same IDs"),
             ],
             first_line: "the name of the semaphore",
-            each_further_line: "ID token end: that request is granted",
+            other_lines: "ID token expires_at: that request is granted",
             token_0: "that request left the queue, since it is heavier than the limit; end is 0",
         },
         functions: Functions { file: "functions.lua", library: "redis_semaphore", prefix: "sem_" },

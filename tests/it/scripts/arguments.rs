@@ -37,10 +37,10 @@ pub(super) fn calls() -> Vec<Call> {
     let any_id = || Argument("id", HEAVY, Id(1, MAX_COUNT));
     let refresh = vec![any_id(), Argument("next", "1", Next)];
     let inspect = vec![
-        Argument("skip_held", "0", Integer(0, MAX_NUMBER)),
-        Argument("holders", "10", Integer(0, 1000)),
-        Argument("skip_wait", "0", Integer(0, MAX_NUMBER)),
-        Argument("waiters", "10", Integer(0, 1000)),
+        Argument("holders_offset", "0", Integer(0, MAX_NUMBER)),
+        Argument("holders_count", "10", Integer(0, 1000)),
+        Argument("waiters_offset", "0", Integer(0, MAX_NUMBER)),
+        Argument("waiters_count", "10", Integer(0, 1000)),
     ];
     vec![
         call("acquire", acquire, 2),

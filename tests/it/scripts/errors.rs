@@ -149,7 +149,7 @@ fn a_command_that_the_caller_may_not_use_is_not_taken_for_a_wrong_key() {
 
 #[test]
 fn what_another_version_of_the_protocol_wrote_is_left_alone() {
-    for version in ["1", "3", "0", "2.0", "x"] {
+    for version in ["2", "3", "0", "2.0", "x"] {
         let mut semaphore = in_use();
         let state = semaphore.key("state");
         semaphore.command::<()>(&format!("HSET {state} version {version}"));
@@ -157,7 +157,7 @@ fn what_another_version_of_the_protocol_wrote_is_left_alone() {
             let refusal = semaphore.refusal(script, &semaphore.keys.clone(), &sound(script));
             assert_eq!(refusal.code, "SEM_VERSION", "{script}");
             let says = format!(
-                "version {version}, these scripts speak version 2: upgrade the older, or use \
+                "version {version}, these scripts speak version 1: upgrade the older, or use \
                  another prefix"
             );
             assert!(refusal.detail.ends_with(&says), "{}", refusal.detail);

@@ -46,7 +46,7 @@ fn heads() -> Vec<Head> {
 #[test]
 fn every_head_has_all_that_it_must_have_in_the_same_order() {
     for head in heads() {
-        assert!(head.purpose.ends_with('.'), "{}: what is it for?", head.script);
+        assert!(head.summary.ends_with('.'), "{}: what is it for?", head.script);
         let labels = head.sections.iter().map(|section| section.label.split('[').next().unwrap());
         let mut labels: Vec<_> = labels.collect();
         labels.dedup();

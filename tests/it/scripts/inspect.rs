@@ -218,18 +218,18 @@ fn a_head_start_that_the_id_tells_is_no_waiting() {
     semaphore.acquire(1, "a 1 60000 try");
     semaphore.acquire(1, "first 1 60000 wait");
     semaphore.pass(2000);
-    semaphore.acquire(1, "ahead60000-b 1 60000 +60000 c 1 60000 +60000");
+    semaphore.acquire(1, "headstart60000-b 1 60000 +60000 c 1 60000 +60000");
     // An ID that says more than it asked for has not waited for less than nothing.
-    semaphore.acquire(1, "ahead9999999999999999999999-d 1 60000 wait ahead-e 1 60000 wait");
+    semaphore.acquire(1, "headstart9999999999999999999999-d 1 60000 wait headstart-e 1 60000 wait");
     // Nor is it a client's name that says it.
-    semaphore.acquire_for(1, "ahead400-x poll 600000", "f 1 60000 wait");
+    semaphore.acquire_for(1, "headstart400-x poll 600000", "f 1 60000 wait");
     semaphore.pass(500);
     let told = [
-        entry("ahead60000-b", 1, 500),
+        entry("headstart60000-b", 1, 500),
         entry("c", 1, 60_500),
         entry("first", 1, 2500),
-        entry("ahead9999999999999999999999-d", 1, 0),
-        entry("ahead-e", 1, 500),
+        entry("headstart9999999999999999999999-d", 1, 0),
+        entry("headstart-e", 1, 500),
         entry("f", 1, 500),
     ];
     assert_eq!(semaphore.inspect().waiters, told);

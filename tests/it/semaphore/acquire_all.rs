@@ -135,7 +135,7 @@ async fn the_same_semaphore_twice_is_invalid_and_so_is_a_wrong_request() {
     let refused = twice.unwrap_err();
     assert!(matches!(refused, Error::Invalid { what: "requests", .. }), "{refused}");
     assert!(refused.to_string().contains(&names[0]), "{refused}");
-    for wrong in [one[1].request().weight(0), one[1].request().ahead(too_early)] {
+    for wrong in [one[1].request().weight(0), one[1].request().head_start(too_early)] {
         let refused = acquire_all([one[0].request(), wrong]).await;
         assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
     }

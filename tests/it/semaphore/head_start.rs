@@ -26,7 +26,7 @@ async fn queue(
     turns: &mpsc::UnboundedSender<&'static str>,
 ) {
     let before = semaphore.inspect().await.unwrap().queued;
-    let (waits, turns) = (semaphore.request().ahead(ahead).acquire(), turns.clone());
+    let (waits, turns) = (semaphore.request().head_start(ahead).acquire(), turns.clone());
     tokio::spawn(async move {
         let permit = waits.await.unwrap();
         turns.send(who).unwrap();
@@ -66,10 +66,10 @@ async fn who_has_a_head_start_overtakes_whom_it_may() {
 async fn a_head_start_of_more_than_an_hour_is_refused() {
     let semaphore = semaphore(&unique_name()).await;
     for ahead in [HOUR + Duration::from_nanos(1), Duration::MAX] {
-        match semaphore.request().ahead(ahead).acquire().await {
-            Err(Error::Invalid { what, .. }) => assert_eq!(what, "ahead"),
+        match semaphore.request().head_start(ahead).acquire().await {
+            Err(Error::Invalid { what, .. }) => assert_eq!(what, "head_start"),
             other => panic!("{other:?}"),
         }
     }
-    semaphore.request().ahead(HOUR).acquire().await.unwrap().release().await.unwrap();
+    semaphore.request().head_start(HOUR).acquire().await.unwrap().release().await.unwrap();
 }

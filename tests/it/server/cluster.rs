@@ -324,13 +324,13 @@ async fn the_doctor_looks_at_every_node() {
         let address = format!("127.0.0.1:{}", cluster.nodes[node].port);
         let mut there = diagnosis.servers.iter().filter(|server| server.address == address);
         let checks = there.next().expect("it was looked at").checks.iter();
-        let findings = checks.filter(|check| check.verdict != Verdict::Fine);
+        let findings = checks.filter(|check| check.verdict != Verdict::Ok);
         findings.map(|check| (check.verdict, check.name)).collect()
     };
     let unchecked = about(0);
     assert_eq!(unchecked.len(), 7, "what its user may not look at: {diagnosis}");
     assert!(unchecked.iter().all(|(verdict, _)| *verdict == Verdict::Unchecked), "{diagnosis}");
-    assert_eq!(about(1), [(Verdict::Danger, "persistence")], "{diagnosis}");
+    assert_eq!(about(1), [(Verdict::Critical, "persistence")], "{diagnosis}");
 }
 
 #[tokio::test]

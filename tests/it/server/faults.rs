@@ -289,7 +289,7 @@ async fn keys_that_are_something_else_are_told_to_everybody() {
 async fn another_version_of_the_protocol_is_left_alone() {
     let scene = Scene::set().await;
     let mut connection = scene.server.connect();
-    let set = ["sem:{fault}:state", "version", "1"];
+    let set = ["sem:{fault}:state", "version", "2"];
     redis::cmd("HSET").arg(&set).exec(&mut connection).unwrap();
     let refused = scene.semaphore.try_acquire().await.unwrap_err();
     assert!(refused.to_string().contains("SEM_VERSION"), "{refused}");

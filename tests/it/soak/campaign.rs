@@ -15,7 +15,7 @@ use super::crew::{Crew, Log};
 use super::faults::{Fault, Field};
 use super::history::{ALL, Moment, What, now};
 use super::report::Report;
-use super::theatre::{Theatre, cluster::Cluster, sentinel::Sentinel, single::Single};
+use super::topology::{Topology, cluster::Cluster, sentinel::Sentinel, single::Single};
 use super::{DRAIN, HEARTBEAT_TIMEOUT, KINDS, Kind, LEASE, Special, stalls, timeline, watcher};
 
 const PROCESSES: usize = 4;
@@ -49,12 +49,12 @@ async fn no_promise_is_broken_on_cluster() {
     play(cluster).await;
 }
 
-async fn play<T: Theatre>(theatre: T) {
+async fn play<T: Topology>(topology: T) {
     let setting = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
     let time = Duration::from_secs(setting("SOAK_SECONDS").unwrap_or(20));
     let seed = setting("SOAK_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
     println!("{}, seed {seed}", T::NAME);
-    let mut campaign = Campaign::start(theatre, seed).await;
+    let mut campaign = Campaign::start(topology, seed).await;
     campaign.rage(time.saturating_sub(LONG_CALM)).await;
     let events = campaign.end().await;
     let violations = judge(&events, T::BOUNDS).unwrap();
@@ -96,8 +96,8 @@ struct Campaign<T> {
     watchers: Vec<JoinHandle<()>>,
 }
 
-impl<T: Theatre> Campaign<T> {
-    async fn start(theatre: T, seed: u64) -> Self {
+impl<T: Topology> Campaign<T> {
+    async fn start(topology: T, seed: u64) -> Self {
         let log = Log::default();
         let stalled = log.clone();
         stalls::watch(move |what| stalled.say(ALL, what));
@@ -106,15 +106,15 @@ impl<T: Theatre> Campaign<T> {
             log.say(ALL, What::SetsLimit { semaphore, limit });
             log.say(ALL, What::LimitIs { semaphore, limit });
         }
-        let mut crew = Crew::new(&theatre, seed, &log);
+        let mut crew = Crew::new(&topology, seed, &log);
         (0..PROCESSES).for_each(|_| crew.start_one());
-        let mut watchers = vec![watcher::look(&connect(&theatre).await, &log)];
-        for url in theatre.servers() {
+        let mut watchers = vec![watcher::look(&connect(&topology).await, &log)];
+        for url in topology.servers() {
             watchers.push(watcher::ping(&url, &log));
-            watchers.push(watcher::check_expiry(&url, &theatre.names(), &log));
+            watchers.push(watcher::check_expiry(&url, &topology.names(), &log));
         }
-        let semaphores = connect(&theatre).await;
-        let field = Field { theatre, crew, log: log.clone(), lasted: 0 };
+        let semaphores = connect(&topology).await;
+        let field = Field { topology, crew, log: log.clone(), lasted: 0 };
         let plan = fastrand::Rng::with_seed(seed);
         let limits = fastrand::Rng::with_seed(!seed);
         let limit_changed = Instant::now();
@@ -132,7 +132,7 @@ impl<T: Theatre> Campaign<T> {
                 deck = [&Fault::CLIENTS, T::FAULTS].concat();
                 self.plan.shuffle(&mut deck);
             }
-            let due = self.field.theatre.due();
+            let due = self.field.topology.due();
             // At the end all servers are there.
             if due.is_none() && (!all_work || Instant::now() >= until) {
                 return;
@@ -142,8 +142,8 @@ impl<T: Theatre> Campaign<T> {
             match number % FAULTS_UNTIL_LONG_CALM {
                 0 => {
                     let (passed, time) = (begin.elapsed().as_secs(), time.as_secs());
-                    let theatre = std::env::var("SOAK_THEATRE").unwrap_or(T::NAME.to_owned());
-                    eprintln!("{theatre}: {passed} of {time} s, {number} faults");
+                    let topology = std::env::var("SOAK_TOPOLOGY").unwrap_or(T::NAME.to_owned());
+                    eprintln!("{topology}: {passed} of {time} s, {number} faults");
                     sleep(LONG_CALM).await;
                 }
                 _ => sleep(CALM).await,
@@ -245,12 +245,12 @@ impl<T: Theatre> Campaign<T> {
 
     /// Nobody waits, and nothing stays for ever.
     fn check_keys(&self, semaphore: usize) {
-        let theatre = &self.field.theatre;
-        let (name, mut connection) = (&theatre.names()[semaphore], theatre.home_of(semaphore));
+        let topology = &self.field.topology;
+        let (name, mut connection) = (&topology.names()[semaphore], topology.home_of(semaphore));
         // Keys live for as long again as they are needed, from then on, and at least for a minute.
         // They are needed while the last token is ahead of the clock, which may have gone back
         // since.
-        let needed = 2 * (LEASE + HEARTBEAT_TIMEOUT + MARK + theatre.clock_moved());
+        let needed = 2 * (LEASE + HEARTBEAT_TIMEOUT + MARK + topology.clock_moved());
         let needed = needed.as_millis() as i64;
         for (number, key) in keys_of(name).iter().enumerate() {
             let lives: i64 = redis::cmd("PTTL").arg(key).query(&mut connection).unwrap();
@@ -268,10 +268,10 @@ impl<T: Theatre> Campaign<T> {
     }
 }
 
-async fn connect(theatre: &impl Theatre) -> Vec<Semaphore> {
-    let semaphores = theatre.direct_address().connect(SemaphoreClient::builder()).await.unwrap();
+async fn connect(topology: &impl Topology) -> Vec<Semaphore> {
+    let semaphores = topology.direct_address().connect(SemaphoreClient::builder()).await.unwrap();
     let build = |(name, kind): (String, &Kind)| {
         semaphores.semaphore(name).limit(kind.limit).build().unwrap()
     };
-    theatre.names().into_iter().zip(&KINDS).map(build).collect()
+    topology.names().into_iter().zip(&KINDS).map(build).collect()
 }

@@ -1,7 +1,7 @@
 //! What a client process counts, for the checker to compare with what it tells.
 
 use super::history::{Counts, What};
-use super::theatre::Names;
+use super::topology::Names;
 use super::{KINDS, Special};
 use crate::metrics::counted::{Counted, Values};
 

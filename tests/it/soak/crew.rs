@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use super::ROLE;
 use super::client::{MARK, Orders};
 use super::history::{ALL, Event, Moment, What, now};
-use super::theatre::{Address, Names, Theatre};
+use super::topology::{Address, Names, Topology};
 
 /// What all have told so far.
 #[derive(Clone, Default)]
@@ -93,8 +93,8 @@ struct Process {
 }
 
 impl Crew {
-    pub fn new(theatre: &impl Theatre, seed: u64, log: &Log) -> Self {
-        let (address, names) = (theatre.address(), theatre.names());
+    pub fn new(topology: &impl Topology, seed: u64, log: &Log) -> Self {
+        let (address, names) = (topology.address(), topology.names());
         let (inputs, started, processes) = Default::default();
         Self { log: log.clone(), inputs, address, names, seed, started, processes }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::crew::{Crew, Log};
-use super::theatre::{Nemesis, Theatre};
+use super::topology::{Nemesis, Topology};
 
 /// A fault, and the undoing of it. What it was done to is chosen with `random`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,7 +44,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// What can be done to the clients of any theatre.
+    /// What can be done to the clients of any topology.
     pub const CLIENTS: [Self; 2] = [Self::KillClient, Self::StopClient];
 
     pub fn name(self) -> String {
@@ -75,12 +75,12 @@ impl Fault {
 pub struct Field<T> {
     /// How many faults there were that may last: every other one does.
     pub lasted: u32,
-    pub theatre: T,
+    pub topology: T,
     pub crew: Crew,
     pub log: Log,
 }
 
-impl<T: Theatre> Field<T> {
+impl<T: Topology> Field<T> {
     /// Does it, and undoes it after a while.
     pub async fn inflict(&mut self, fault: Fault, random: &mut fastrand::Rng) {
         let while_it_lasts = match fault.may_last() && self.lasted.is_multiple_of(2) {
@@ -102,7 +102,7 @@ impl<T: Theatre> Field<T> {
             _ => {
                 let (crew, log) = (&mut self.crew, &self.log);
                 let mut nemesis = Nemesis { crew, log, random, while_it_lasts };
-                self.theatre.inflict(fault, &mut nemesis).await;
+                self.topology.inflict(fault, &mut nemesis).await;
             }
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! In the environment: `SOAK_SECONDS` for how long, `SOAK_SEED` with which plan of faults, and
 //! files to write: `SOAK_LOG` the history, an event a line; `SOAK_TIMELINE` a picture of it, SVG;
-//! `SOAK_JSON` the outcome, with that in the file `SOAK_EARLIER` added to it; and `SOAK_THEATRE`,
+//! `SOAK_JSON` the outcome, with that in the file `SOAK_EARLIER` added to it; and `SOAK_TOPOLOGY`,
 //! what each line of its progress begins with. `scripts/soak` sets them.
 
 mod beliefs;
@@ -17,9 +17,9 @@ mod faults;
 mod history;
 mod report;
 mod stalls;
-mod theatre;
 mod tickets;
 mod timeline;
+mod topology;
 mod watcher;
 
 use std::ops::Range;

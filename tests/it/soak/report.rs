@@ -13,7 +13,7 @@ use super::history::{Event, Moment, What};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     seed: u64,
-    theatres: Vec<String>,
+    topologies: Vec<String>,
     seconds: f64,
     operations_by_kind: BTreeMap<String, u64>,
     faults_by_kind: BTreeMap<String, u64>,
@@ -23,7 +23,7 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn new(theatre: &str, seed: u64, events: &[Event], violations: &[Violation]) -> Self {
+    pub fn new(topology: &str, seed: u64, events: &[Event], violations: &[Violation]) -> Self {
         let mut operations: BTreeMap<String, u64> = BTreeMap::new();
         let mut faults: BTreeMap<String, u64> = BTreeMap::new();
         let mut recoveries: BTreeMap<String, u64> = BTreeMap::new();
@@ -45,11 +45,11 @@ impl Report {
         let began = events.first().map_or(0, |event| event.at);
         let ended = events.last().map_or(0, |event| event.at);
         let text = |Violation { rule, at, what }: &Violation| {
-            format!("{theatre}, {:.3} s: {rule}: {what}", seconds(at - began.min(*at)))
+            format!("{topology}, {:.3} s: {rule}: {what}", seconds(at - began.min(*at)))
         };
         Self {
             seed,
-            theatres: vec![theatre.to_owned()],
+            topologies: vec![topology.to_owned()],
             seconds: seconds(ended - began).round(),
             operations_by_kind: operations,
             faults_by_kind: faults,
@@ -58,14 +58,14 @@ impl Report {
         }
     }
 
-    /// Of campaigns in other theatres before.
+    /// Of campaigns in other topologies before.
     pub fn read(path: &Path) -> Self {
         serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
     }
 
     /// Both in one.
     pub fn after(self, mut earlier: Self) -> Self {
-        earlier.theatres.extend(self.theatres);
+        earlier.topologies.extend(self.topologies);
         earlier.seconds += self.seconds;
         let add = |sums: &mut BTreeMap<String, u64>, more: BTreeMap<String, u64>| {
             more.into_iter().for_each(|(kind, times)| *sums.entry(kind).or_default() += times);
@@ -122,8 +122,8 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (operations, faults) = self.totals();
         let Self { seed, seconds, .. } = self;
-        let theatres = self.theatres.join(", ");
-        writeln!(f, "\n{theatres}, seed {seed}, {seconds} s: {operations} operations")?;
+        let topologies = self.topologies.join(", ");
+        writeln!(f, "\n{topologies}, seed {seed}, {seconds} s: {operations} operations")?;
         for (operation, times) in &self.operations_by_kind {
             writeln!(f, "{times:8} {operation}")?;
         }

@@ -14,7 +14,7 @@ use test_support::scripts::keys_of;
 
 use super::crew::Log;
 use super::history::{ALL, Moment, What, now};
-use super::theatre::Names;
+use super::topology::Names;
 use super::{KINDS, LEASE, Special};
 
 const LOOK: Duration = Duration::from_millis(40);

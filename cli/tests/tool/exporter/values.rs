@@ -59,7 +59,7 @@ async fn a_head_start_is_no_waiting() {
     let _first = tokio::spawn(semaphore.request().acquire());
     until_queued(&semaphore, 1).await;
     let before = wait_of(&exporter, "jobs").await;
-    let _ahead = tokio::spawn(semaphore.request().ahead(HOUR).acquire());
+    let _ahead = tokio::spawn(semaphore.request().head_start(HOUR).acquire());
     until_queued(&semaphore, 2).await;
     // It is before the first one now, who has waited longer.
     let wait = wait_of(&exporter, "jobs").await;
@@ -76,7 +76,7 @@ fn wait_and_die(url: String, ahead: Duration) {
         let client = client.connect(&url).await.unwrap();
         let semaphore = client.semaphore("jobs").limit(1).build().unwrap();
         let before = semaphore.inspect().await.unwrap().queued;
-        tokio::spawn(semaphore.request().ahead(ahead).acquire());
+        tokio::spawn(semaphore.request().head_start(ahead).acquire());
         until_queued(&semaphore, before + 1).await;
     });
     // Its tasks are never polled again. It is not dropped, since that would deliver what is left.
@@ -127,11 +127,11 @@ async fn names_are_escaped() {
 async fn no_more_than_the_most_are_told() {
     let server = Server::start();
     use_all(&server, ["a1", "a2", "a3", "b1", "b2"]).await;
-    let exporter = Exporter::start(&server.url, &["--max", "3"]).await;
+    let exporter = Exporter::start(&server.url, &["--max-semaphores", "3"]).await;
     let seen = exporter.scrape().await;
     assert_eq!(seen.semaphores(), ["a1", "a2", "a3"]);
     assert_eq!((seen.one("up"), seen.omitted("max")), (1.0, 2.0));
-    let exporter = Exporter::start(&server.url, &["--max", "3", "--only", "?2"]).await;
+    let exporter = Exporter::start(&server.url, &["--max-semaphores", "3", "--only", "?2"]).await;
     let seen = exporter.scrape().await;
     assert_eq!(seen.semaphores(), ["a2", "b2"]);
     assert_eq!(seen.omitted("max"), 0.0);

@@ -3,11 +3,11 @@
 mod first;
 mod guard;
 mod label;
-mod leave;
 mod limits;
 mod loss;
 mod many;
 mod outages;
+mod per;
 mod queue;
 mod signals;
 mod status;

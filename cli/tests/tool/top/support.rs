@@ -20,7 +20,7 @@ pub fn watch(server: &Server) -> Pane {
 /// Waits, and then holds, on a task of its own until the test ends.
 pub async fn queue(semaphore: &Semaphore, ahead: Duration) {
     let before = semaphore.inspect().await.unwrap().queued;
-    let request = semaphore.request().ahead(ahead).acquire();
+    let request = semaphore.request().head_start(ahead).acquire();
     tokio::spawn(async {
         let _permit = request.await;
         std::future::pending::<()>().await;

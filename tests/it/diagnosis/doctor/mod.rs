@@ -14,7 +14,7 @@ use test_support::proxy::Proxy;
 use test_support::scripts::words;
 use test_support::server::Server;
 
-use Verdict::{Danger, Fine, Hint, Unchecked};
+use Verdict::{Critical, Notice, Unchecked};
 
 /// A server to find nothing about, the semaphores of somebody who may look at all, and a connection
 /// to change that.
@@ -76,8 +76,8 @@ async fn findings_of(client: &SemaphoreClient) -> Vec<Check> {
     let diagnosis = client.doctor().await.unwrap();
     let [server] = &diagnosis.servers[..] else { panic!("{diagnosis}") };
     let findings: Vec<Check> =
-        server.checks.iter().filter(|check| check.verdict != Fine).cloned().collect();
-    let worst = findings.iter().map(|check| check.verdict).min().unwrap_or(Fine);
+        server.checks.iter().filter(|check| check.verdict != Verdict::Ok).cloned().collect();
+    let worst = findings.iter().map(|check| check.verdict).min().unwrap_or(Verdict::Ok);
     assert_eq!(diagnosis.worst(), worst);
     findings
 }
@@ -90,8 +90,8 @@ fn assert_only(findings: &[Check], verdict: Verdict, name: &str, saying: &str) {
     let shown = check.to_string();
     assert!(shown.contains(saying), "{saying:?} is not in: {shown}");
     assert!(shown.starts_with(&verdict.to_string()), "{shown}");
-    let remedy = check.remedy.as_ref().expect("it says what to do");
-    assert!(shown.ends_with(&format!("mend: {remedy}")) && !remedy.is_empty(), "{shown}");
+    let fix = check.fix.as_ref().expect("it says what to do");
+    assert!(shown.ends_with(&format!("fix: {fix}")) && !fix.is_empty(), "{shown}");
 }
 
 /// Each check of the one server with its verdict, in the order of their names.
@@ -120,7 +120,7 @@ const CHECKS: [&str; 10] = [
 async fn it_says_which_server_it_looked_at_and_what_it_checked() {
     let patient = Patient::healthy().await;
     let diagnosis = patient.client.doctor().await.unwrap();
-    assert_eq!(all_checks(&diagnosis), CHECKS.map(|name| (name, Fine)));
+    assert_eq!(all_checks(&diagnosis), CHECKS.map(|name| (name, Verdict::Ok)));
     let server = &diagnosis.servers[0];
     assert_eq!(server.address, format!("127.0.0.1:{}", patient.server.port));
     let version = server.version.split_once(' ').expect("name and version");
@@ -130,7 +130,7 @@ async fn it_says_which_server_it_looked_at_and_what_it_checked() {
     assert_eq!(report.lines().count(), 1 + CHECKS.len(), "{report}");
     assert!(report.starts_with(&format!("{}, {}\n", server.address, server.version)), "{report}");
     for check in &server.checks {
-        assert!(report.contains(&check.found) && check.remedy.is_none(), "{report}");
+        assert!(report.contains(&check.finding) && check.fix.is_none(), "{report}");
     }
 }
 
@@ -150,17 +150,17 @@ async fn nothing_is_found_about_a_healthy_server_and_nothing_is_left_there() {
 async fn eviction() {
     let mut patient = Patient::healthy().await;
     patient.run("CONFIG SET maxmemory-policy allkeys-lru");
-    patient.finds(Hint, "eviction", "if there were a maxmemory").await;
+    patient.finds(Notice, "eviction", "if there were a maxmemory").await;
     patient.run("CONFIG SET maxmemory 1gb");
-    patient.finds(Danger, "eviction", "CONFIG SET maxmemory-policy noeviction").await;
+    patient.finds(Critical, "eviction", "CONFIG SET maxmemory-policy noeviction").await;
     patient.run("CONFIG SET maxmemory-policy volatile-ttl");
-    patient.finds(Danger, "eviction", "keys of semaphores (they have an expiry)").await;
+    patient.finds(Critical, "eviction", "keys of semaphores (they have an expiry)").await;
     // It says how many it was.
     patient.run("SET some-key value PX 100000");
     patient.run("CONFIG SET maxmemory 1");
     eventually("evicted", async || patient.info("evicted_keys"), |keys| keys == "1").await;
     patient.run("CONFIG SET maxmemory 1gb");
-    patient.finds(Danger, "eviction", "it has dropped 1 keys").await;
+    patient.finds(Critical, "eviction", "it has dropped 1 keys").await;
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn memory_that_runs_out() {
     patient.run(&format!("CONFIG SET maxmemory {}", used * 100 / 80));
     patient.finds_nothing().await;
     patient.run(&format!("CONFIG SET maxmemory {}", used * 100 / 95));
-    patient.finds(Danger, "memory", " % of maxmemory is used").await;
+    patient.finds(Critical, "memory", " % of maxmemory is used").await;
 }
 
 /// As it is said there.
@@ -184,7 +184,7 @@ async fn a_full_server_refuses_new_acquires_and_limits_but_no_renewals_and_relea
     let findings = patient.findings().await;
     let memory: Vec<_> = findings.into_iter().filter(|check| check.name == "memory").collect();
     let said = "a full server refuses new acquires and new limits, while holders renew and release";
-    assert_only(&memory, Danger, "memory", said);
+    assert_only(&memory, Critical, "memory", said);
     for refused in [
         semaphore.acquire().await.map(drop).unwrap_err(),
         semaphore.set_limit(3).await.map(drop).unwrap_err(),
@@ -194,7 +194,7 @@ async fn a_full_server_refuses_new_acquires_and_limits_but_no_renewals_and_relea
     permit.refresh().await.unwrap();
     permit.release().await.unwrap();
     // What mends it does.
-    patient.run(memory[0].remedy.as_ref().unwrap().split(',').next().unwrap());
+    patient.run(memory[0].fix.as_ref().unwrap().split(',').next().unwrap());
     patient.finds_nothing().await;
     semaphore.acquire().await.unwrap().release().await.unwrap();
 }
@@ -203,11 +203,11 @@ async fn a_full_server_refuses_new_acquires_and_limits_but_no_renewals_and_relea
 async fn persistence() {
     let mut patient = Patient::healthy().await;
     patient.run("CONFIG SET appendfsync no");
-    patient.finds(Hint, "persistence", "CONFIG SET appendfsync everysec").await;
+    patient.finds(Notice, "persistence", "CONFIG SET appendfsync everysec").await;
     patient.run("CONFIG SET appendonly no");
-    patient.finds(Danger, "persistence", "nothing is written to disk").await;
+    patient.finds(Critical, "persistence", "nothing is written to disk").await;
     patient.run_words(&["CONFIG", "SET", "save", "3600 1"].map(str::to_owned));
-    patient.finds(Hint, "persistence", "save points only (3600 1)").await;
+    patient.finds(Notice, "persistence", "save points only (3600 1)").await;
 }
 
 #[tokio::test]
@@ -225,9 +225,9 @@ async fn a_save_that_failed() {
     assert!(acquired.unwrap_err().to_string().contains("MISCONF"));
     let findings = patient.findings().await;
     assert_eq!(findings.len(), 2, "{findings:#?}");
-    assert_only(&findings[..1], Danger, "saves", "the last one failed");
+    assert_only(&findings[..1], Critical, "saves", "the last one failed");
     // All that writes is refused meanwhile.
-    assert_only(&findings[1..], Danger, "commands", "(MISCONF)");
+    assert_only(&findings[1..], Critical, "commands", "(MISCONF)");
 }
 
 #[tokio::test]
@@ -236,7 +236,7 @@ async fn replicas_that_are_not_waited_for() {
     let _replica =
         Server::start_with(&["--replicaof", "127.0.0.1", &patient.server.port.to_string()]);
     eventually("followed", async || patient.info("connected_slaves"), |number| number == "1").await;
-    patient.finds(Hint, "replicas", "CONFIG SET min-replicas-to-write 1").await;
+    patient.finds(Notice, "replicas", "CONFIG SET min-replicas-to-write 1").await;
     let good = async |patient: &mut Patient| patient.info("min_slaves_good_slaves");
     patient.run("CONFIG SET min-replicas-to-write 1");
     eventually("good", async || good(&mut patient).await, |number| number == "1").await;
@@ -249,13 +249,13 @@ async fn a_primary_that_became_a_replica() {
     let restricted = patient.as_user("").await;
     patient.run("REPLICAOF 127.0.0.1 1");
     let findings = patient.findings().await;
-    assert_only(&findings[..1], Danger, "role", "a replica of 127.0.0.1:1");
+    assert_only(&findings[..1], Critical, "role", "a replica of 127.0.0.1:1");
     let untried: Vec<_> = findings[1..].iter().map(|check| (check.verdict, check.name)).collect();
     assert_eq!(untried, [(Unchecked, "commands"), (Unchecked, "wake-ups")]);
     // Who may not look sees it by what is refused.
     let findings = findings_of(&restricted).await;
     let [server, unchecked @ ..] = &findings[..] else { panic!("nothing is found") };
-    assert_only(std::slice::from_ref(server), Danger, "commands", "a replica");
+    assert_only(std::slice::from_ref(server), Critical, "commands", "a replica");
     assert!(unchecked.iter().all(|check| check.verdict == Unchecked), "{findings:?}");
 }
 
@@ -267,11 +267,11 @@ async fn connections_that_run_out() {
     let mut crowd: Vec<_> = (0..14).map(|_| patient.server.connect()).collect();
     patient.finds_nothing().await;
     crowd.push(patient.server.connect());
-    patient.finds(Danger, "clients", "90 % of maxclients are connected (18 of 20)").await;
+    patient.finds(Critical, "clients", "90 % of maxclients are connected (18 of 20)").await;
     crowd.extend([patient.server.connect(), patient.server.connect()]);
     let findings = patient.findings().await;
-    assert_only(&findings[..1], Danger, "clients", "100 % of maxclients");
-    assert_only(&findings[1..], Danger, "wake-ups", "as many connections as it takes");
+    assert_only(&findings[..1], Critical, "clients", "100 % of maxclients");
+    assert_only(&findings[1..], Critical, "wake-ups", "as many connections as it takes");
 }
 
 /// Nobody has noticed.
@@ -291,7 +291,7 @@ async fn a_clock_that_is_far_off() {
         (now - Duration::from_secs(1000), " s behind the one here"),
     ] {
         patient.server.clock.freeze_at(server.as_micros() as i64);
-        patient.finds(Hint, "clock", how).await;
+        patient.finds(Notice, "clock", how).await;
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the user may not do, and what the server does not tell.
 
-use redis_semaphore::Verdict::{Danger, Hint, Unchecked};
+use redis_semaphore::Verdict::{Critical, Notice, Unchecked};
 
 use super::{Patient, assert_only, findings_of};
 
@@ -18,8 +18,8 @@ async fn rights_that_were_taken_away() {
     patient.run("ACL SETUSER jobs -zrank -zrem");
     let findings = findings_of(&client).await;
     assert_eq!(findings.len(), 2, "{findings:?}");
-    assert_only(&findings[..1], Danger, "commands", "lacks the right +zrank");
-    assert_only(&findings[1..], Danger, "commands", "mend: ACL SETUSER jobs +zrem");
+    assert_only(&findings[..1], Critical, "commands", "lacks the right +zrank");
+    assert_only(&findings[1..], Critical, "commands", "fix: ACL SETUSER jobs +zrem");
     for (right, name) in [
         ("+ping", "commands"),
         ("+eval", "commands"),
@@ -33,12 +33,12 @@ async fn rights_that_were_taken_away() {
         let command = right[1..].split('|').next().unwrap();
         patient.run(&format!("ACL SETUSER jobs -{command}"));
         let findings = findings_of(&client).await;
-        assert_only(&findings, Danger, name, &format!("mend: ACL SETUSER jobs {right}"));
+        assert_only(&findings, Critical, name, &format!("fix: ACL SETUSER jobs {right}"));
     }
     let client = patient.as_user("+info +config|get").await;
     patient.run("ACL SETUSER jobs -time");
     let findings = findings_of(&client).await;
-    assert_only(&findings[..1], Danger, "commands", "mend: ACL SETUSER jobs +time");
+    assert_only(&findings[..1], Critical, "commands", "fix: ACL SETUSER jobs +time");
     assert_only(&findings[1..], Unchecked, "clock", "the user may not call TIME");
 }
 
@@ -82,8 +82,8 @@ async fn the_worst_comes_first() {
     let findings = findings_of(&client).await;
     let found = findings.iter().map(|check| (check.verdict, check.name));
     let expected = [
-        (Danger, "commands"),
-        (Hint, "eviction"),
+        (Critical, "commands"),
+        (Notice, "eviction"),
         (Unchecked, "persistence"),
         (Unchecked, "saves"),
     ];

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::history::What;
-use super::theatre::{Address, Names};
+use super::topology::{Address, Names};
 use super::{HEARTBEAT_TIMEOUT, KINDS, LEASE, RESPONSE_TIMEOUT, Special, stalls};
 use set::SetTask;
 use task::Task;

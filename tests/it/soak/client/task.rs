@@ -114,7 +114,7 @@ impl Task {
                 permit => permit.map(Ok),
             },
             Call::HeadStart => {
-                self.semaphore.request().weight(weight).ahead(ahead).acquire().await.map(Ok)
+                self.semaphore.request().weight(weight).head_start(ahead).acquire().await.map(Ok)
             }
             _ => self.semaphore.acquire_many(weight).await.map(Ok),
         }

@@ -14,7 +14,7 @@ use super::super::checker::Bounds;
 use super::super::crew::Log;
 use super::super::faults::Fault;
 use super::super::history::now;
-use super::{Address, CALLS_END, Names, Nemesis, SILENCE, Theatre};
+use super::{Address, CALLS_END, Names, Nemesis, SILENCE, Topology};
 use super::{command, forget_scripts, kill_connections, unsettle};
 
 const PRIMARIES: usize = 3;
@@ -28,7 +28,7 @@ pub struct Cluster {
     down: Option<usize>,
 }
 
-impl Theatre for Cluster {
+impl Topology for Cluster {
     const NAME: &str = "cluster";
     const FAULTS: &[Fault] = &[
         Fault::KillConnections,

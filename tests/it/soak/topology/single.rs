@@ -14,7 +14,7 @@ use super::super::crew::Log;
 use super::super::faults::Fault;
 use super::super::history::{ALL, Moment, What, now};
 use super::super::{KINDS, LEASE, Special};
-use super::{Address, Names, Nemesis, Theatre, command, forget_scripts, kill_connections};
+use super::{Address, Names, Nemesis, Topology, command, forget_scripts, kill_connections};
 
 pub struct Single {
     server: Server,
@@ -30,7 +30,7 @@ struct ServerClock {
     least: i64,
 }
 
-impl Theatre for Single {
+impl Topology for Single {
     const NAME: &str = "single";
     const FAULTS: &[Fault] = &[
         Fault::CutCommands,
@@ -210,7 +210,7 @@ impl Single {
         for (semaphore, kind) in KINDS.iter().enumerate() {
             let [.., state] = &keys_of(kind.name)[..] else { unreachable!("there are four") };
             let last = match self.command::<bool>(&["EXISTS", state]) {
-                true => self.command::<u64>(&["HGET", state, "last"]),
+                true => self.command::<u64>(&["HGET", state, "last_number"]),
                 false => 0,
             };
             let token = last.max(self.server_time() as u64);

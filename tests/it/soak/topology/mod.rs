@@ -21,7 +21,7 @@ use super::{KINDS, LEASE, RESPONSE_TIMEOUT};
 /// What the semaphores are called, in the order of their kinds.
 pub type Names = [String; KINDS.len()];
 
-pub trait Theatre {
+pub trait Topology {
     const NAME: &str;
     /// Besides what is done to clients.
     const FAULTS: &[Fault];
@@ -57,7 +57,7 @@ pub trait Theatre {
     async fn inflict(&mut self, fault: Fault, nemesis: &mut Nemesis<'_>);
 }
 
-/// What the theatre's part of a fault may need.
+/// What the topology's part of a fault may need.
 pub struct Nemesis<'a> {
     pub crew: &'a mut Crew,
     pub log: &'a Log,

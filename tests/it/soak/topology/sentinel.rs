@@ -14,7 +14,7 @@ use super::super::checker::Bounds;
 use super::super::crew::Log;
 use super::super::faults::Fault;
 use super::super::history::now;
-use super::{Address, CALLS_END, Names, Nemesis, SILENCE, Theatre};
+use super::{Address, CALLS_END, Names, Nemesis, SILENCE, Topology};
 use super::{forget_scripts, kill_connections, unsettle};
 
 pub struct Sentinel {
@@ -24,7 +24,7 @@ pub struct Sentinel {
     down: Option<usize>,
 }
 
-impl Theatre for Sentinel {
+impl Topology for Sentinel {
     const NAME: &str = "sentinel";
     const FAULTS: &[Fault] = &[
         Fault::KillConnections,

@@ -1,4 +1,4 @@
-//! `--leave`: starts are counted, not what runs.
+//! `--per`: starts are counted, not what runs.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -12,7 +12,7 @@ use crate::support::{eventually, unique_name};
 
 /// With a limit of 2.
 fn arguments<'a>(name: &'a str, lease: &'a str, rest: &[&'a str]) -> Vec<&'a str> {
-    [&[name, "--limit", "2", "--lease", lease, "--leave"], rest].concat()
+    [&[name, "--limit", "2", "--per", lease], rest].concat()
 }
 
 #[test]
@@ -103,11 +103,21 @@ fn the_command_runs_on_by_itself() {
 }
 
 #[test]
+fn one_that_cannot_be_a_lease_is_refused_by_its_name() {
+    for lease in ["1ms", "8days"] {
+        let (status, told) =
+            outcome(&mut run(&shared_url(), &arguments("a", lease, &["--", "true"])));
+        assert_eq!(status, 2, "{told}");
+        assert!(told.contains("--per: must be"), "{told}");
+    }
+}
+
+#[test]
 fn a_grace_has_no_meaning() {
     let (status, told) =
         outcome(&mut run("", &arguments("a", "1s", &["--grace", "1s", "--", "true"])));
     assert_eq!(status, 2);
-    assert!(told.contains("--leave") && told.contains("--grace"), "{told}");
+    assert!(told.contains("--per") && told.contains("--grace"), "{told}");
 }
 
 /// A tool that sends one has read that it waits.
@@ -132,7 +142,7 @@ fn start_in_an_outage(lease: &str, response_timeout: &str, command: &[&str]) -> 
     let sleep = ["a", "--limit", "1", "--", "sh", "-c", "echo on; sleep 600"];
     let mut holder = Tool::start(&mut run(&server.url, &sleep));
     assert_eq!(holder.line(), "on");
-    let head = ["a", "--leave", "--lease", lease, "--response-timeout", response_timeout, "--"];
+    let head = ["a", "--per", lease, "--response-timeout", response_timeout, "--"];
     let waiting = Tool::start(&mut run(&server.url, &[&head, command].concat()));
     await_held_and_queued(&server.url, "a", (1, 1));
     await_heartbeat(&server.url);

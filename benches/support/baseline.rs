@@ -1,4 +1,4 @@
-//! The floor: scripts that do nothing, called with the keys and arguments of `acquire`, `release`
+//! The baseline: scripts that do nothing, called with the keys and arguments of `acquire`, `release`
 //! and `refresh`, with answers of the same shape, over the same kind of connection. What a call
 //! costs beyond that is what this crate adds.
 
@@ -16,7 +16,7 @@ const REFRESH: &str =
 
 /// Cheap to clone: all clones share a connection, as the tasks of a process do.
 #[derive(Clone)]
-pub struct Floor {
+pub struct Baseline {
     connection: MultiplexedConnection,
     acquire: String,
     release: String,
@@ -24,7 +24,7 @@ pub struct Floor {
     keys: [String; 4],
 }
 
-impl Floor {
+impl Baseline {
     pub async fn connect() -> Result<Self> {
         Self::at(&client()?).await
     }
@@ -39,7 +39,7 @@ impl Floor {
         let acquire = load(&mut connection, ACQUIRE).await?;
         let release = load(&mut connection, release).await?;
         let refresh = load(&mut connection, REFRESH).await?;
-        let name = unique_name("floor");
+        let name = unique_name("baseline");
         let keys =
             ["permits", "queue", "clients", "state"].map(|key| format!("sem:{{{name}}}:{key}"));
         Ok(Self { connection, acquire, release, refresh, keys })
@@ -88,8 +88,8 @@ impl Floor {
 }
 
 /// Never refuses: there is no limit, and nothing to wait for.
-impl Design for Floor {
-    const NAME: &'static str = "floor";
+impl Design for Baseline {
+    const NAME: &'static str = "baseline";
     type Permit = String;
 
     async fn open(_: &str, _: u32) -> Result<Self> {

@@ -10,10 +10,10 @@ if is_set_back then
     for _, member in ipairs(beyond) do
       redis.call('ZADD', key, latest, member)
     end
-    first_end, more = beyond[1] and 0 or first_end, more or #beyond == BOUND
+    first_expiry, more = beyond[1] and 0 or first_expiry, more or #beyond == BOUND
   end
 end
-if first_end <= now then
+if first_expiry <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, '(0', now, 'LIMIT', 0, BOUND)
   for _, id in ipairs(ended) do
     permits, held = permits - 1, held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
@@ -22,7 +22,7 @@ if first_end <= now then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local first = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first_end, more = (first[2] or MAX_NUMBER) + 0, more or #ended == BOUND
-  changed.first = first_end
+  first_expiry, more = (first[2] or MAX_NUMBER) + 0, more or #ended == BOUND
+  changed.first_expiry = first_expiry
   live_until = math.max(live_until, now)
 end
