@@ -1,43 +1,42 @@
--- acquire: grants a permit to each request, or queues it, or refuses it.
+-- acquire: grants a permit to each request, or queues it, or does not grant it.
 --
--- A call may be repeated: an ID that holds a permit is granted again (same permit, its lease
--- starts anew, the token is newer), an ID that is queued keeps its ticket. While anybody waits,
--- new requests go behind (but with a ticket or a head start), or are refused. Where somebody may
--- wait after it, the client counts as heard of, but with tries alone.
+-- A call may be repeated. An ID that holds a permit is granted the same permit again: its lease
+-- restarts, and the token is newer. An ID in the queue keeps its ticket. While the queue is not
+-- empty, a new request joins its end, unless it has a ticket or a head start, and a `try` is not
+-- granted. A call whose requests may be queued is also a heartbeat of the client.
 --
 -- KEYS[1] permits   sorted set: ID -> expiry of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
--- ARGV[1] limit_mode  "declare" (the limit is declared now, and the newest one counts),
---                   "declare_if_unset" or "initial" (declared, or set at run time, if none is
---                   known), or "existing" (no limit is brought; if none is known, it is 0)
+-- ARGV[1] limit_mode  "declare" (replaces the declared limit), "declare_if_unset" (declares it if
+--                   no limit exists), "initial" (sets it as the runtime limit if no limit exists),
+--                   or "existing" (ignores ARGV[2])
 -- ARGV[2] limit     0 to 4294967295
--- ARGV[3] heartbeat_timeout  1 to 604800000 ms: queued IDs of a client that was silent may go
+-- ARGV[3] heartbeat_timeout  1 to 604800000 ms without a heartbeat, until the client counts as dead
 -- ARGV[4+] requests 1 to 1000 times: id, wait_mode
---   id              NOTIFY:CLIENT:WEIGHT:LEASE:NONCE, see README.md; all of one NOTIFY and CLIENT
---   wait_mode       "wait" (queue), "try" (do not), "+MS" (queue with a head start of 0 to
+--   id              NOTIFY:CLIENT:WEIGHT:LEASE:NONCE, all with the same NOTIFY and CLIENT
+--   wait_mode       "wait" (queue), "try" (do not queue), "+MS" (queue with a head start of 0 to
 --                   3600000 ms), or the ticket that the ID had, 1 to 9007199254740991
--- Reply             server time (ms), wake_in, declared limit before (-1: none), then for each
---                   request three integers:
---   1 token expires_at  granted: fencing token, end of lease (ms on the server's clock)
---   2 ticket position  queued: ticket, position in the queue (1 is the head)
---   0 0 0           refused
---   3 token expires_at  once, in place of a 1 for each of several requests: all of them have this
---                   end of lease, the first has this token, and each next one the next number
---   wake_in         ms until this client is to call `wake`: 0 at once, -1 it is not to. Where more
---                   than 16 clients wait, some of them are to
+-- Reply             server time (ms), wake_in, declared limit before this call (-1: none), then
+--                   three integers for each request:
+--   1 token expires_at  granted: fencing token, expiry of the lease (ms on the server's clock)
+--   2 ticket position  queued: ticket, position in the queue (1: the head)
+--   0 0 0           not granted, not queued
+--   3 token expires_at  once, in place of a 1 for each of several requests: all have this expiry,
+--                   and consecutive tokens from this one on
+--   wake_in         ms until this client should call `wake`; 0: immediately; -1: no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION, SEM_TOO_HEAVY
--- Cost              O(log N) for each request and each waiter served. Commands for one request,
---                   where the semaphore is in use:
+-- Cost              O(log N) for each request and each waiter that leaves the queue. Commands for
+--                   one request to a semaphore in use:
 --   8               granted
 --   8               granted with a weight above 1
---   7               refused, and nobody waits
---   8               refused behind others
+--   7               not granted, empty queue
+--   8               not granted behind others
 --   10              queued behind others
---   10              queued, asked for again with its ticket
---   12              queued behind others, where more than 16 clients wait
---   15              queued, asked for again where more than 16 clients wait
+--   10              queued again with its ticket
+--   12              queued behind others, more than 16 clients wait
+--   15              queued again, more than 16 clients wait
 -- Flags             none
 -- include: lib/arguments.lua
 -- include: lib/ids.lua
@@ -67,7 +66,7 @@ local lookup = ids
 -- include: lib/read.lua
 -- include: lib/configure.lua
 
-local wanted, expired = 0, {} -- what those weigh that hold none; those whose lease has ended
+local wanted, expired = 0, {} -- weight without a permit; IDs whose lease has expired
 for i = 1, count do
   local weight = parts[i][3]
   if ends[i] and ends[i] + 0 <= now then
@@ -90,8 +89,8 @@ end
 
 local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(ids)) or {}
 local may_queue = wants_to_wait and (queued > 0 or held + wanted > limit)
--- First those whose position may be in front of others. A ticket is believed when it can have been
--- given. A head start counts from a new number, and not where the clock was set back.
+-- First, the requests that may overtake others. A ticket is accepted if it can have been issued. A
+-- head start counts back from a new number. It is ignored if the clock was set back.
 for i = 1, may_queue and count or 0 do
   local wait_mode, head_start = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
   local ticket = not head_start and tonumber(wait_mode)
@@ -132,10 +131,10 @@ for i = 1, count do
   alike = alike and part[4] == same
 end
 if refused == count then
-  -- Removes nothing: but a server that may not write fails here, instead of answering "refused".
+  -- Removes nothing, but a read-only server rejects it, so that it cannot return "not granted".
   redis.call('ZREM', QUEUE, unpack(ids))
 end
-if waits and crowd > CALLERS then -- whoever is first, and others by chance
+if waits and crowd > CALLERS then -- the head of the queue, and others by chance
   local n, seed = #(leaving or {}), parts[1][2] .. math.floor(now / heartbeat_timeout)
   waits = tonumber(sub(redis.sha1hex(seed), 1, 8), 16) % crowd < CALLERS
     or find(redis.call('ZRANGE', QUEUE, n, n)[1], ':' .. parts[1][2] .. ':', 1, true) == 2

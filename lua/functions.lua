@@ -8,10 +8,10 @@ redis.register_function{
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
-local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
+local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
--- What all four keys begin with: the prefix, and the semaphore's name in braces.
+-- The common beginning of the four keys: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
 local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
   or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
@@ -36,7 +36,7 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- The decimal integer that a text is: from `min` to `max`, without needless zeros.
+-- Returns the number, if `text` is a decimal integer from `min` to `max` without leading zeros.
 local function integer(text, min, max)
   local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
   return number and number >= min and number <= max and number
@@ -49,11 +49,11 @@ local function check_count(fixed, each)
   end
 end
 
-local asked = {} -- the IDs of this call, and where in `granted` they are: 0, nowhere
-local start, size, said -- how the last ID began, up to its nonce: mostly all begin alike
+local asked = {} -- the IDs of this call, and their indexes in `granted` (0: not granted)
+local start, size, said -- the last ID up to its nonce: most IDs of a call begin with it
 
--- What the ID ARGV[index] says, {notify, client, weight, lease}; or the error. It must have this
--- weight, or any from 1 on.
+-- Returns the parts of the ID ARGV[index], {notify, client, weight, lease}, or an error. If no
+-- `weight` is required, any weight from 1 on is valid.
 local function read_id(index, name, weight)
   local id = ARGV[index]
   if not start or find(id, start, 1, true) ~= 1 then
@@ -98,7 +98,7 @@ for i = 1, count do
   end
 end
 local lookup = ids
-local BOUND = 1000 -- so many ended leases, and so many waiters, one script looks at at most
+local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -111,7 +111,7 @@ local clients = redis.pcall('ZCARD', CLIENTS)
 local failed = state.err and state or type(permits) == 'table' and permits
   or type(queued) == 'table' and queued or type(clients) == 'table' and clients
 if failed and not string.find(failed.err, 'WRONGTYPE ') then
-  return failed -- such as a command that the caller may not use
+  return failed -- for example, the user may not run the command
 elseif failed then
   local key = failed == state and STATE or failed == permits and PERMITS
     or failed == queued and QUEUE or CLIENTS
@@ -124,28 +124,28 @@ end
 
 lookup[#lookup + 1] = '*'
 local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup))
-local extra = ends[#lookup] and -ends[#lookup] -- what permits weigh above 1 each
+local extra = ends[#lookup] and -ends[#lookup] -- the sum of (weight - 1) over all permits
 lookup[#lookup] = nil
 permits = extra and permits - 1 or permits
-local held = permits + (extra or 0) -- what all permits weigh
+local held = permits + (extra or 0) -- the weight of all permits
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
-local limit = runtime or declared or 0 -- the one in force
-local last_number = (state[4] or 0) + 0 -- the last token or ticket given: microseconds, as `now_us`
-local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
-local first_expiry = (state[6] or 0) + 0 -- no lease ends before, ms
-local expire_at = (state[7] or 0) + 0 -- when the keys expire, ms
+local limit = runtime or declared or 0 -- the effective limit
+local last_number = (state[4] or 0) + 0 -- microseconds; the last token or ticket
+local longest_lease = (state[5] or 0) + 0 -- ms; no lease in use is longer
+local first_expiry = (state[6] or 0) + 0 -- ms; no lease expires earlier
+local expire_at = (state[7] or 0) + 0 -- ms; when the keys expire
 
--- What is decided from here on, for lib/write.lua.
-local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
-local changed = {} -- fields of `state`, but for `last_number`
-local granted, leases = {}, {} -- IDs whose lease begins now, and their leases
+-- Decisions for lib/write.lua:
+local live_until = 0 -- ms; the keys must not expire earlier; 0 if this call changes nothing
+local changed = {} -- fields of `state`, except `last_number`
+local granted, leases = {}, {} -- IDs whose leases begin now, and these leases
 local has_new_key, has_new_runtime = not extra, false
-local more = false -- the script stopped at a bound: somebody must call `wake`
-local sweeps = false -- dead requests at the head of the queue leave it though nothing is free
+local more = false -- the script stopped at a bound: a client must call `wake`
+local sweeps = false -- dead requests leave the head of the queue, even if nothing is free
 
 if not state[1] then
-  -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
+  -- New, or `state` was lost: then permits may have any lease, and waiters any ticket.
   first_expiry = MAX_NUMBER
   if permits + queued + clients > 0 then
     longest_lease, first_expiry, live_until = MAX_TIME, 0, now + MAX_TIME
@@ -153,7 +153,7 @@ if not state[1] then
   end
   changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
-local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
+local is_set_back = last_number > now_us + 1000000 -- the clock, by over a second
 local how, number = ARGV[1], integer(ARGV[2], 0, MAX_COUNT)
 if how ~= 'declare' and how ~= 'declare_if_unset' and how ~= 'initial' and how ~= 'existing' then
   return wrong(1, 'limit_mode', '"declare", "declare_if_unset", "initial" or "existing"')
@@ -169,7 +169,7 @@ elseif how == 'initial' and not is_known then
 end
 limit = runtime or declared or 0
 
-local wanted, expired = 0, {} -- what those weigh that hold none; those whose lease has ended
+local wanted, expired = 0, {} -- weight without a permit; IDs whose lease has expired
 for i = 1, count do
   local weight = parts[i][3]
   if ends[i] and ends[i] + 0 <= now then
@@ -189,7 +189,7 @@ if expired[1] then
   redis.call('ZREM', PERMITS, unpack(expired))
 end
 if is_set_back then
-  redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
+  redis.call('ZREM', PERMITS, '') -- removes nothing; a full server then allows the ZADD below
   local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -215,8 +215,8 @@ end
 
 local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(ids)) or {}
 local may_queue = wants_to_wait and (queued > 0 or held + wanted > limit)
--- First those whose position may be in front of others. A ticket is believed when it can have been
--- given. A head start counts from a new number, and not where the clock was set back.
+-- First, the requests that may overtake others. A ticket is accepted if it can have been issued. A
+-- head start counts back from a new number. It is ignored if the clock was set back.
 for i = 1, may_queue and count or 0 do
   local wait_mode, head_start = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
   local ticket = not head_start and tonumber(wait_mode)
@@ -237,18 +237,18 @@ if may_queue then
   if added > 0 then
     has_new_key = has_new_key or added == 2
     local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(' .. MAX_TIME, '(' .. now, 'LIMIT', 0, 2)
-    redis.call('ZREM', CLIENTS, '', unpack(dead)) -- the first is nobody: there may be no dead
+    redis.call('ZREM', CLIENTS, '', unpack(dead)) -- '' is no member; `dead` may be empty
   end
   live_until = math.max(live_until, alive_until)
-  last_number = math.max(last_number, now_us - 1) -- a later step back will show
+  last_number = math.max(last_number, now_us - 1) -- reveals a later step back
   crowd = clients > CALLERS
     and redis.call('ZCOUNT', CLIENTS, now + math.floor(heartbeat_timeout * 3 / 5), '+inf') or 0
   sweeps = crowd > CALLERS and tickets[1]
 end
-local leaving, told -- IDs that leave the queue, and those of whom a client must be told
+local leaving, told -- IDs that leave the queue; those of them that need a message
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
-  local listening, is_blocked = {}, false -- whether anybody listens, by channel
+  local listening, is_blocked = {}, false -- whether a client is subscribed, by channel
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
     for _, id in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
@@ -278,7 +278,7 @@ if queued > 0 and (held < limit or sweeps) then
           granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[id] then -- never too heavy: `acquire` has refused that
+        if asked[id] then -- never too heavy: `acquire` rejects that
           asked[id] = index
         elseif channel then
           told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
@@ -314,10 +314,10 @@ for i = 1, count do
   alike = alike and part[4] == same
 end
 if refused == count then
-  -- Removes nothing: but a server that may not write fails here, instead of answering "refused".
+  -- Removes nothing, but a read-only server rejects it, so that it cannot return "not granted".
   redis.call('ZREM', QUEUE, unpack(ids))
 end
-if waits and crowd > CALLERS then -- whoever is first, and others by chance
+if waits and crowd > CALLERS then -- the head of the queue, and others by chance
   local n, seed = #(leaving or {}), parts[1][2] .. math.floor(now / heartbeat_timeout)
   waits = tonumber(sub(redis.sha1hex(seed), 1, 8), 16) % crowd < CALLERS
     or find(redis.call('ZRANGE', QUEUE, n, n)[1], ':' .. parts[1][2] .. ':', 1, true) == 2
@@ -328,7 +328,7 @@ for i = 1, #granted do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
-    -- Where all leases in use begin now, none is longer than the longest of these.
+    -- If all leases in use begin now, none is longer than the longest of these.
     if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
       longest_lease, changed.longest_lease = lease, lease
     end
@@ -351,7 +351,7 @@ for from = 1, #entries, 1000 do
   redis.call('ZADD', PERMITS, unpack(entries, from, math.min(from + 999, #entries)))
 end
 if live_until > 0 then
-  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers must not go back
+  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers only grow
   local moves = must_last > expire_at
   if moves then
     expire_at = must_last + math.max(60000, must_last - now)
@@ -364,21 +364,21 @@ if live_until > 0 then
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- one that is empty may have moved to another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- an empty one may be on another node
     end
   end
   if runtime and has_new_runtime then
-    redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
+    redis.call('PERSIST', STATE) -- a runtime limit stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow on if the clock steps back
+    redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- Last, since the queue may be empty after that.
+-- Last, because this may empty the queue.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
   end
-  local lines_for = {} -- of each message, by channel
+  local lines_for = {} -- the lines of each message, by channel
   for _, it in ipairs(told) do
     local id, channel, notify, index = unpack(it)
     local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), notify = notify}
@@ -415,10 +415,10 @@ redis.register_function{
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
-local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
+local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
--- What all four keys begin with: the prefix, and the semaphore's name in braces.
+-- The common beginning of the four keys: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
 local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
   or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
@@ -443,7 +443,7 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- The decimal integer that a text is: from `min` to `max`, without needless zeros.
+-- Returns the number, if `text` is a decimal integer from `min` to `max` without leading zeros.
 local function integer(text, min, max)
   local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
   return number and number >= min and number <= max and number
@@ -460,7 +460,7 @@ for index, argument in ipairs(arguments) do
   end
 end
 local lookup = {}
-local BOUND = 1000 -- so many ended leases, and so many waiters, one script looks at at most
+local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -473,7 +473,7 @@ local clients = redis.pcall('ZCARD', CLIENTS)
 local failed = state.err and state or type(permits) == 'table' and permits
   or type(queued) == 'table' and queued or type(clients) == 'table' and clients
 if failed and not string.find(failed.err, 'WRONGTYPE ') then
-  return failed -- such as a command that the caller may not use
+  return failed -- for example, the user may not run the command
 elseif failed then
   local key = failed == state and STATE or failed == permits and PERMITS
     or failed == queued and QUEUE or CLIENTS
@@ -486,28 +486,28 @@ end
 
 lookup[#lookup + 1] = '*'
 local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup))
-local extra = ends[#lookup] and -ends[#lookup] -- what permits weigh above 1 each
+local extra = ends[#lookup] and -ends[#lookup] -- the sum of (weight - 1) over all permits
 lookup[#lookup] = nil
 permits = extra and permits - 1 or permits
-local held = permits + (extra or 0) -- what all permits weigh
+local held = permits + (extra or 0) -- the weight of all permits
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
-local limit = runtime or declared or 0 -- the one in force
-local last_number = (state[4] or 0) + 0 -- the last token or ticket given: microseconds, as `now_us`
-local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
-local first_expiry = (state[6] or 0) + 0 -- no lease ends before, ms
-local expire_at = (state[7] or 0) + 0 -- when the keys expire, ms
+local limit = runtime or declared or 0 -- the effective limit
+local last_number = (state[4] or 0) + 0 -- microseconds; the last token or ticket
+local longest_lease = (state[5] or 0) + 0 -- ms; no lease in use is longer
+local first_expiry = (state[6] or 0) + 0 -- ms; no lease expires earlier
+local expire_at = (state[7] or 0) + 0 -- ms; when the keys expire
 
--- What is decided from here on, for lib/write.lua.
-local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
-local changed = {} -- fields of `state`, but for `last_number`
-local granted, leases = {}, {} -- IDs whose lease begins now, and their leases
+-- Decisions for lib/write.lua:
+local live_until = 0 -- ms; the keys must not expire earlier; 0 if this call changes nothing
+local changed = {} -- fields of `state`, except `last_number`
+local granted, leases = {}, {} -- IDs whose leases begin now, and these leases
 local has_new_key, has_new_runtime = not extra, false
-local more = false -- the script stopped at a bound: somebody must call `wake`
-local sweeps = false -- dead requests at the head of the queue leave it though nothing is free
+local more = false -- the script stopped at a bound: a client must call `wake`
+local sweeps = false -- dead requests leave the head of the queue, even if nothing is free
 
 if not state[1] then
-  -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
+  -- New, or `state` was lost: then permits may have any lease, and waiters any ticket.
   first_expiry = MAX_NUMBER
   if permits + queued + clients > 0 then
     longest_lease, first_expiry, live_until = MAX_TIME, 0, now + MAX_TIME
@@ -515,9 +515,9 @@ if not state[1] then
   end
   changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
-local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
+local is_set_back = last_number > now_us + 1000000 -- the clock, by over a second
 
--- Calls `tell` with each member of a page, and its score.
+-- Calls `tell` with each member of a page and its score.
 local function each(key, from, count, tell)
   local flat = count > 0 and redis.call('ZRANGE', key, from, from + count - 1, 'WITHSCORES') or {}
   for i = 1, #flat, 2 do
@@ -525,7 +525,7 @@ local function each(key, from, count, tell)
   end
 end
 
-local from = extra and 1 or 0 -- '*' comes before all IDs
+local from = extra and 1 or 0 -- '*' sorts before all IDs
 local ended = redis.call('ZCOUNT', PERMITS, '(0', now)
 each(PERMITS, from, math.min(ended, BOUND), function(id)
   held = held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
@@ -537,7 +537,7 @@ end)
 each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(id, ticket)
   waiters[#waiters + 1] = string.match(id, '^%a:([^:]*)') or ''
   waiting[#waiting + 1] = id
-  local head_start = string.match(id, ':headstart(%d+)%-[^:]*$') or 0 -- the ticket is older by that
+  local head_start = string.match(id, ':headstart(%d+)%-[^:]*$') or 0 -- the ticket is lower by that
   waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000) - head_start)
   waiting[#waiting + 1] = -1
 end)
@@ -559,10 +559,10 @@ redis.register_function{
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
-local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
+local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
--- What all four keys begin with: the prefix, and the semaphore's name in braces.
+-- The common beginning of the four keys: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
 local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
   or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
@@ -587,7 +587,7 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- The decimal integer that a text is: from `min` to `max`, without needless zeros.
+-- Returns the number, if `text` is a decimal integer from `min` to `max` without leading zeros.
 local function integer(text, min, max)
   local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
   return number and number >= min and number <= max and number
@@ -600,11 +600,11 @@ local function check_count(fixed, each)
   end
 end
 
-local asked = {} -- the IDs of this call, and where in `granted` they are: 0, nowhere
-local start, size, said -- how the last ID began, up to its nonce: mostly all begin alike
+local asked = {} -- the IDs of this call, and their indexes in `granted` (0: not granted)
+local start, size, said -- the last ID up to its nonce: most IDs of a call begin with it
 
--- What the ID ARGV[index] says, {notify, client, weight, lease}; or the error. It must have this
--- weight, or any from 1 on.
+-- Returns the parts of the ID ARGV[index], {notify, client, weight, lease}, or an error. If no
+-- `weight` is required, any weight from 1 on is valid.
 local function read_id(index, name, weight)
   local id = ARGV[index]
   if not start or find(id, start, 1, true) ~= 1 then
@@ -641,7 +641,7 @@ if change and idempotency_key.err then
   return idempotency_key
 end
 local lookup = {}
-local BOUND = 1000 -- so many ended leases, and so many waiters, one script looks at at most
+local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -654,7 +654,7 @@ local clients = redis.pcall('ZCARD', CLIENTS)
 local failed = state.err and state or type(permits) == 'table' and permits
   or type(queued) == 'table' and queued or type(clients) == 'table' and clients
 if failed and not string.find(failed.err, 'WRONGTYPE ') then
-  return failed -- such as a command that the caller may not use
+  return failed -- for example, the user may not run the command
 elseif failed then
   local key = failed == state and STATE or failed == permits and PERMITS
     or failed == queued and QUEUE or CLIENTS
@@ -667,28 +667,28 @@ end
 
 lookup[#lookup + 1] = '*'
 local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup))
-local extra = ends[#lookup] and -ends[#lookup] -- what permits weigh above 1 each
+local extra = ends[#lookup] and -ends[#lookup] -- the sum of (weight - 1) over all permits
 lookup[#lookup] = nil
 permits = extra and permits - 1 or permits
-local held = permits + (extra or 0) -- what all permits weigh
+local held = permits + (extra or 0) -- the weight of all permits
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
-local limit = runtime or declared or 0 -- the one in force
-local last_number = (state[4] or 0) + 0 -- the last token or ticket given: microseconds, as `now_us`
-local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
-local first_expiry = (state[6] or 0) + 0 -- no lease ends before, ms
-local expire_at = (state[7] or 0) + 0 -- when the keys expire, ms
+local limit = runtime or declared or 0 -- the effective limit
+local last_number = (state[4] or 0) + 0 -- microseconds; the last token or ticket
+local longest_lease = (state[5] or 0) + 0 -- ms; no lease in use is longer
+local first_expiry = (state[6] or 0) + 0 -- ms; no lease expires earlier
+local expire_at = (state[7] or 0) + 0 -- ms; when the keys expire
 
--- What is decided from here on, for lib/write.lua.
-local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
-local changed = {} -- fields of `state`, but for `last_number`
-local granted, leases = {}, {} -- IDs whose lease begins now, and their leases
+-- Decisions for lib/write.lua:
+local live_until = 0 -- ms; the keys must not expire earlier; 0 if this call changes nothing
+local changed = {} -- fields of `state`, except `last_number`
+local granted, leases = {}, {} -- IDs whose leases begin now, and these leases
 local has_new_key, has_new_runtime = not extra, false
-local more = false -- the script stopped at a bound: somebody must call `wake`
-local sweeps = false -- dead requests at the head of the queue leave it though nothing is free
+local more = false -- the script stopped at a bound: a client must call `wake`
+local sweeps = false -- dead requests leave the head of the queue, even if nothing is free
 
 if not state[1] then
-  -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
+  -- New, or `state` was lost: then permits may have any lease, and waiters any ticket.
   first_expiry = MAX_NUMBER
   if permits + queued + clients > 0 then
     longest_lease, first_expiry, live_until = MAX_TIME, 0, now + MAX_TIME
@@ -696,7 +696,7 @@ if not state[1] then
   end
   changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
-local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
+local is_set_back = last_number > now_us + 1000000 -- the clock, by over a second
 
 local before = runtime or declared or -1
 local how, number = ARGV[1], integer(ARGV[2], 0, MAX_COUNT)
@@ -721,13 +721,13 @@ if is_new and change == 'add' and limit + n > MAX_COUNT then
     MAX_COUNT - limit, MAX_COUNT))
 end
 if is_new then
-  -- A score below zero is cut by no step back, nor taken for a client's. Two that are over leave.
+  -- A negative score is not cut after a clock step, nor taken for a client. Two expired keys leave.
   local known_until = now + idempotency_key[4]
   local added = redis.call('ZADD', CLIENTS, scores[1] or 0, '*', -known_until, ARGV[length])
   local over = redis.call('ZRANGEBYSCORE', CLIENTS, -now, '(0', 'LIMIT', 0, 2)
   redis.call('ZREM', CLIENTS, '', unpack(over))
   has_new_key, live_until = has_new_key or added == 2, math.max(live_until, known_until)
-  last_number = math.max(last_number, now_us - 1) -- a later step back will show
+  last_number = math.max(last_number, now_us - 1) -- reveals a later step back
 end
 if is_new and change == 'clear' then
   redis.call('HDEL', STATE, 'runtime')
@@ -737,7 +737,7 @@ elseif is_new then
 end
 changed.runtime, limit = has_new_runtime and runtime or nil, runtime or declared or 0
 if is_set_back then
-  redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
+  redis.call('ZREM', PERMITS, '') -- removes nothing; a full server then allows the ZADD below
   local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -760,10 +760,10 @@ if first_expiry <= now then
   changed.first_expiry = first_expiry
   live_until = math.max(live_until, now)
 end
-local leaving, told -- IDs that leave the queue, and those of whom a client must be told
+local leaving, told -- IDs that leave the queue; those of them that need a message
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
-  local listening, is_blocked = {}, false -- whether anybody listens, by channel
+  local listening, is_blocked = {}, false -- whether a client is subscribed, by channel
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
     for _, id in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
@@ -793,7 +793,7 @@ if queued > 0 and (held < limit or sweeps) then
           granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[id] then -- never too heavy: `acquire` has refused that
+        if asked[id] then -- never too heavy: `acquire` rejects that
           asked[id] = index
         elseif channel then
           told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
@@ -811,7 +811,7 @@ for i = 1, #granted do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
-    -- Where all leases in use begin now, none is longer than the longest of these.
+    -- If all leases in use begin now, none is longer than the longest of these.
     if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
       longest_lease, changed.longest_lease = lease, lease
     end
@@ -834,7 +834,7 @@ for from = 1, #entries, 1000 do
   redis.call('ZADD', PERMITS, unpack(entries, from, math.min(from + 999, #entries)))
 end
 if live_until > 0 then
-  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers must not go back
+  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers only grow
   local moves = must_last > expire_at
   if moves then
     expire_at = must_last + math.max(60000, must_last - now)
@@ -847,21 +847,21 @@ if live_until > 0 then
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- one that is empty may have moved to another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- an empty one may be on another node
     end
   end
   if runtime and has_new_runtime then
-    redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
+    redis.call('PERSIST', STATE) -- a runtime limit stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow on if the clock steps back
+    redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- Last, since the queue may be empty after that.
+-- Last, because this may empty the queue.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
   end
-  local lines_for = {} -- of each message, by channel
+  local lines_for = {} -- the lines of each message, by channel
   for _, it in ipairs(told) do
     local id, channel, notify, index = unpack(it)
     local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), notify = notify}
@@ -888,10 +888,10 @@ redis.register_function{
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
-local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
+local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
--- What all four keys begin with: the prefix, and the semaphore's name in braces.
+-- The common beginning of the four keys: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
 local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
   or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
@@ -916,7 +916,7 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- The decimal integer that a text is: from `min` to `max`, without needless zeros.
+-- Returns the number, if `text` is a decimal integer from `min` to `max` without leading zeros.
 local function integer(text, min, max)
   local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
   return number and number >= min and number <= max and number
@@ -931,14 +931,14 @@ elseif #client > 100 or not string.find(client, '^[%w._-]+$') then
   return wrong(2, 'client', '1 to 100 letters, digits, ".", "_" or "-"')
 end
 
--- True also where the server cannot be asked, or does not know the command.
+-- Returns true also if the server cannot check that, or does not know the command.
 local function is_allowed(...)
   local is_known, answer = pcall(redis.acl_check_cmd, ...)
   return not is_known or answer
 end
 
--- Why the user may not make a call, as a server says it. (Its keys are allowed: they were sent with
--- the script.)
+-- Returns the server's error for a call that the user may not make. The keys are allowed: the
+-- script was called with them.
 local function denial(call)
   if is_allowed(unpack(call)) then
     return nil
@@ -954,7 +954,7 @@ local function denial(call)
   return "NOPERM this user has no permissions to run the '" .. name .. "' command"
 end
 
--- Runs calls; answers name and error of each that failed.
+-- Runs calls. Returns the name and the error of each call that failed.
 local function try(calls)
   local failed = {}
   for _, call in ipairs(calls) do
@@ -968,7 +968,7 @@ local function try(calls)
   return failed
 end
 
--- What cleans up comes first: where it is refused nothing must be written.
+-- The cleanup commands come first: if one of them is rejected, nothing may be written.
 local failed = try({
   {'PEXPIREAT', STATE, 1},
   {'TIME'},
@@ -996,7 +996,7 @@ local calls = {
 if notify_mode ~= 'N' then
   local channel = string.match(stem, notify_mode == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
   calls[5] = {'PUBSUB', notify_mode == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel}
-  calls[6] = {notify_mode == 'S' and 'SPUBLISH' or 'PUBLISH', channel, ''} -- tells nothing
+  calls[6] = {notify_mode == 'S' and 'SPUBLISH' or 'PUBLISH', channel, ''} -- it has no meaning
 end
 return try(calls)
 end,
@@ -1009,10 +1009,10 @@ redis.register_function{
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
-local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
+local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
--- What all four keys begin with: the prefix, and the semaphore's name in braces.
+-- The common beginning of the four keys: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
 local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
   or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
@@ -1037,7 +1037,7 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- The decimal integer that a text is: from `min` to `max`, without needless zeros.
+-- Returns the number, if `text` is a decimal integer from `min` to `max` without leading zeros.
 local function integer(text, min, max)
   local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
   return number and number >= min and number <= max and number
@@ -1050,11 +1050,11 @@ local function check_count(fixed, each)
   end
 end
 
-local asked = {} -- the IDs of this call, and where in `granted` they are: 0, nowhere
-local start, size, said -- how the last ID began, up to its nonce: mostly all begin alike
+local asked = {} -- the IDs of this call, and their indexes in `granted` (0: not granted)
+local start, size, said -- the last ID up to its nonce: most IDs of a call begin with it
 
--- What the ID ARGV[index] says, {notify, client, weight, lease}; or the error. It must have this
--- weight, or any from 1 on.
+-- Returns the parts of the ID ARGV[index], {notify, client, weight, lease}, or an error. If no
+-- `weight` is required, any weight from 1 on is valid.
 local function read_id(index, name, weight)
   local id = ARGV[index]
   if not start or find(id, start, 1, true) ~= 1 then
@@ -1104,7 +1104,7 @@ for _, next in pairs(nexts) do
   ids[#ids + 1] = next
 end
 local lookup = ids
-local BOUND = 1000 -- so many ended leases, and so many waiters, one script looks at at most
+local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -1117,7 +1117,7 @@ local clients = redis.pcall('ZCARD', CLIENTS)
 local failed = state.err and state or type(permits) == 'table' and permits
   or type(queued) == 'table' and queued or type(clients) == 'table' and clients
 if failed and not string.find(failed.err, 'WRONGTYPE ') then
-  return failed -- such as a command that the caller may not use
+  return failed -- for example, the user may not run the command
 elseif failed then
   local key = failed == state and STATE or failed == permits and PERMITS
     or failed == queued and QUEUE or CLIENTS
@@ -1130,28 +1130,28 @@ end
 
 lookup[#lookup + 1] = '*'
 local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup))
-local extra = ends[#lookup] and -ends[#lookup] -- what permits weigh above 1 each
+local extra = ends[#lookup] and -ends[#lookup] -- the sum of (weight - 1) over all permits
 lookup[#lookup] = nil
 permits = extra and permits - 1 or permits
-local held = permits + (extra or 0) -- what all permits weigh
+local held = permits + (extra or 0) -- the weight of all permits
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
-local limit = runtime or declared or 0 -- the one in force
-local last_number = (state[4] or 0) + 0 -- the last token or ticket given: microseconds, as `now_us`
-local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
-local first_expiry = (state[6] or 0) + 0 -- no lease ends before, ms
-local expire_at = (state[7] or 0) + 0 -- when the keys expire, ms
+local limit = runtime or declared or 0 -- the effective limit
+local last_number = (state[4] or 0) + 0 -- microseconds; the last token or ticket
+local longest_lease = (state[5] or 0) + 0 -- ms; no lease in use is longer
+local first_expiry = (state[6] or 0) + 0 -- ms; no lease expires earlier
+local expire_at = (state[7] or 0) + 0 -- ms; when the keys expire
 
--- What is decided from here on, for lib/write.lua.
-local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
-local changed = {} -- fields of `state`, but for `last_number`
-local granted, leases = {}, {} -- IDs whose lease begins now, and their leases
+-- Decisions for lib/write.lua:
+local live_until = 0 -- ms; the keys must not expire earlier; 0 if this call changes nothing
+local changed = {} -- fields of `state`, except `last_number`
+local granted, leases = {}, {} -- IDs whose leases begin now, and these leases
 local has_new_key, has_new_runtime = not extra, false
-local more = false -- the script stopped at a bound: somebody must call `wake`
-local sweeps = false -- dead requests at the head of the queue leave it though nothing is free
+local more = false -- the script stopped at a bound: a client must call `wake`
+local sweeps = false -- dead requests leave the head of the queue, even if nothing is free
 
 if not state[1] then
-  -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
+  -- New, or `state` was lost: then permits may have any lease, and waiters any ticket.
   first_expiry = MAX_NUMBER
   if permits + queued + clients > 0 then
     longest_lease, first_expiry, live_until = MAX_TIME, 0, now + MAX_TIME
@@ -1159,16 +1159,16 @@ if not state[1] then
   end
   changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
-local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
+local is_set_back = last_number > now_us + 1000000 -- the clock, by over a second
 
 local end_of = {}
 for i, id in ipairs(ids) do
   end_of[id] = (ends[i] or 0) + 0
 end
-local reply, gone = {now, 0}, {''} -- no ID is empty
+local reply, gone = {now, 0}, {''} -- no member is empty
 for i = 1, count do
   local id, kept, weight = ids[i], nexts[i] or ids[i], weights[i]
-  local is_held = end_of[kept] > now -- else it is lost, or `kept` takes its place
+  local is_held = end_of[kept] > now -- if not, it is lost, or moves to `kept`
   if not is_held then
     for _, it in ipairs({id, nexts[i]}) do
       gone[#gone + 1] = it
@@ -1186,14 +1186,14 @@ for i = 1, count do
     reply[i + 2] = now + durations[i]
   end
 end
--- First, found or not: a full server lets scripts go on that begin so, a replica refuses.
+-- First, even if it finds nothing: a replica rejects it, a server out of memory then continues.
 redis.call('ZREM', PERMITS, unpack(gone))
 if queued > 0 then
-  -- What is lost, or stands for a permit, waits for none.
+  -- An ID that is lost, or holds a permit, leaves the queue.
   queued = queued - redis.call('ZREM', QUEUE, unpack(ids))
 end
 if is_set_back then
-  redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
+  redis.call('ZREM', PERMITS, '') -- removes nothing; a full server then allows the ZADD below
   local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -1216,10 +1216,10 @@ if first_expiry <= now then
   changed.first_expiry = first_expiry
   live_until = math.max(live_until, now)
 end
-local leaving, told -- IDs that leave the queue, and those of whom a client must be told
+local leaving, told -- IDs that leave the queue; those of them that need a message
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
-  local listening, is_blocked = {}, false -- whether anybody listens, by channel
+  local listening, is_blocked = {}, false -- whether a client is subscribed, by channel
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
     for _, id in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
@@ -1249,7 +1249,7 @@ if queued > 0 and (held < limit or sweeps) then
           granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[id] then -- never too heavy: `acquire` has refused that
+        if asked[id] then -- never too heavy: `acquire` rejects that
           asked[id] = index
         elseif channel then
           told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
@@ -1267,7 +1267,7 @@ for i = 1, #granted do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
-    -- Where all leases in use begin now, none is longer than the longest of these.
+    -- If all leases in use begin now, none is longer than the longest of these.
     if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
       longest_lease, changed.longest_lease = lease, lease
     end
@@ -1290,7 +1290,7 @@ for from = 1, #entries, 1000 do
   redis.call('ZADD', PERMITS, unpack(entries, from, math.min(from + 999, #entries)))
 end
 if live_until > 0 then
-  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers must not go back
+  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers only grow
   local moves = must_last > expire_at
   if moves then
     expire_at = must_last + math.max(60000, must_last - now)
@@ -1303,21 +1303,21 @@ if live_until > 0 then
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- one that is empty may have moved to another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- an empty one may be on another node
     end
   end
   if runtime and has_new_runtime then
-    redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
+    redis.call('PERSIST', STATE) -- a runtime limit stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow on if the clock steps back
+    redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- Last, since the queue may be empty after that.
+-- Last, because this may empty the queue.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
   end
-  local lines_for = {} -- of each message, by channel
+  local lines_for = {} -- the lines of each message, by channel
   for _, it in ipairs(told) do
     local id, channel, notify, index = unpack(it)
     local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), notify = notify}
@@ -1345,10 +1345,10 @@ redis.register_function{
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
-local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
+local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
--- What all four keys begin with: the prefix, and the semaphore's name in braces.
+-- The common beginning of the four keys: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
 local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
   or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
@@ -1373,7 +1373,7 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- The decimal integer that a text is: from `min` to `max`, without needless zeros.
+-- Returns the number, if `text` is a decimal integer from `min` to `max` without leading zeros.
 local function integer(text, min, max)
   local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
   return number and number >= min and number <= max and number
@@ -1386,11 +1386,11 @@ local function check_count(fixed, each)
   end
 end
 
-local asked = {} -- the IDs of this call, and where in `granted` they are: 0, nowhere
-local start, size, said -- how the last ID began, up to its nonce: mostly all begin alike
+local asked = {} -- the IDs of this call, and their indexes in `granted` (0: not granted)
+local start, size, said -- the last ID up to its nonce: most IDs of a call begin with it
 
--- What the ID ARGV[index] says, {notify, client, weight, lease}; or the error. It must have this
--- weight, or any from 1 on.
+-- Returns the parts of the ID ARGV[index], {notify, client, weight, lease}, or an error. If no
+-- `weight` is required, any weight from 1 on is valid.
 local function read_id(index, name, weight)
   local id = ARGV[index]
   if not start or find(id, start, 1, true) ~= 1 then
@@ -1429,7 +1429,7 @@ for i = 1, count do
   end
 end
 local lookup = {}
-local BOUND = 1000 -- so many ended leases, and so many waiters, one script looks at at most
+local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -1442,7 +1442,7 @@ local clients = redis.pcall('ZCARD', CLIENTS)
 local failed = state.err and state or type(permits) == 'table' and permits
   or type(queued) == 'table' and queued or type(clients) == 'table' and clients
 if failed and not string.find(failed.err, 'WRONGTYPE ') then
-  return failed -- such as a command that the caller may not use
+  return failed -- for example, the user may not run the command
 elseif failed then
   local key = failed == state and STATE or failed == permits and PERMITS
     or failed == queued and QUEUE or CLIENTS
@@ -1455,28 +1455,28 @@ end
 
 lookup[#lookup + 1] = '*'
 local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup))
-local extra = ends[#lookup] and -ends[#lookup] -- what permits weigh above 1 each
+local extra = ends[#lookup] and -ends[#lookup] -- the sum of (weight - 1) over all permits
 lookup[#lookup] = nil
 permits = extra and permits - 1 or permits
-local held = permits + (extra or 0) -- what all permits weigh
+local held = permits + (extra or 0) -- the weight of all permits
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
-local limit = runtime or declared or 0 -- the one in force
-local last_number = (state[4] or 0) + 0 -- the last token or ticket given: microseconds, as `now_us`
-local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
-local first_expiry = (state[6] or 0) + 0 -- no lease ends before, ms
-local expire_at = (state[7] or 0) + 0 -- when the keys expire, ms
+local limit = runtime or declared or 0 -- the effective limit
+local last_number = (state[4] or 0) + 0 -- microseconds; the last token or ticket
+local longest_lease = (state[5] or 0) + 0 -- ms; no lease in use is longer
+local first_expiry = (state[6] or 0) + 0 -- ms; no lease expires earlier
+local expire_at = (state[7] or 0) + 0 -- ms; when the keys expire
 
--- What is decided from here on, for lib/write.lua.
-local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
-local changed = {} -- fields of `state`, but for `last_number`
-local granted, leases = {}, {} -- IDs whose lease begins now, and their leases
+-- Decisions for lib/write.lua:
+local live_until = 0 -- ms; the keys must not expire earlier; 0 if this call changes nothing
+local changed = {} -- fields of `state`, except `last_number`
+local granted, leases = {}, {} -- IDs whose leases begin now, and these leases
 local has_new_key, has_new_runtime = not extra, false
-local more = false -- the script stopped at a bound: somebody must call `wake`
-local sweeps = false -- dead requests at the head of the queue leave it though nothing is free
+local more = false -- the script stopped at a bound: a client must call `wake`
+local sweeps = false -- dead requests leave the head of the queue, even if nothing is free
 
 if not state[1] then
-  -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
+  -- New, or `state` was lost: then permits may have any lease, and waiters any ticket.
   first_expiry = MAX_NUMBER
   if permits + queued + clients > 0 then
     longest_lease, first_expiry, live_until = MAX_TIME, 0, now + MAX_TIME
@@ -1484,9 +1484,9 @@ if not state[1] then
   end
   changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
-local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
+local is_set_back = last_number > now_us + 1000000 -- the clock, by over a second
 if is_set_back then
-  redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
+  redis.call('ZREM', PERMITS, '') -- removes nothing; a full server then allows the ZADD below
   local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -1510,8 +1510,8 @@ if first_expiry <= now then
   live_until = math.max(live_until, now)
 end
 
--- The removals come first, whether they find anything or not: a server that may not write refuses
--- them, and one whose memory is full lets a script go on that began like this.
+-- Removals come first, even if they find nothing. A read-only server rejects them. A server that is
+-- out of memory lets a script continue that has begun with one.
 local reply, freed, all_held = {now, 0}, 0, count > 1
 for i = 1, count do
   local id = ARGV[i + 1]
@@ -1531,10 +1531,10 @@ if release_mode == 'forget' and freed > 0 and (runtime or declared) then
   runtime, has_new_runtime = math.max(0, limit - freed), true
   limit, changed.runtime, live_until = runtime, runtime, math.max(live_until, now)
 end
-local leaving, told -- IDs that leave the queue, and those of whom a client must be told
+local leaving, told -- IDs that leave the queue; those of them that need a message
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
-  local listening, is_blocked = {}, false -- whether anybody listens, by channel
+  local listening, is_blocked = {}, false -- whether a client is subscribed, by channel
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
     for _, id in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
@@ -1564,7 +1564,7 @@ if queued > 0 and (held < limit or sweeps) then
           granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[id] then -- never too heavy: `acquire` has refused that
+        if asked[id] then -- never too heavy: `acquire` rejects that
           asked[id] = index
         elseif channel then
           told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
@@ -1582,7 +1582,7 @@ for i = 1, #granted do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
-    -- Where all leases in use begin now, none is longer than the longest of these.
+    -- If all leases in use begin now, none is longer than the longest of these.
     if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
       longest_lease, changed.longest_lease = lease, lease
     end
@@ -1605,7 +1605,7 @@ for from = 1, #entries, 1000 do
   redis.call('ZADD', PERMITS, unpack(entries, from, math.min(from + 999, #entries)))
 end
 if live_until > 0 then
-  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers must not go back
+  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers only grow
   local moves = must_last > expire_at
   if moves then
     expire_at = must_last + math.max(60000, must_last - now)
@@ -1618,21 +1618,21 @@ if live_until > 0 then
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- one that is empty may have moved to another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- an empty one may be on another node
     end
   end
   if runtime and has_new_runtime then
-    redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
+    redis.call('PERSIST', STATE) -- a runtime limit stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow on if the clock steps back
+    redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- Last, since the queue may be empty after that.
+-- Last, because this may empty the queue.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
   end
-  local lines_for = {} -- of each message, by channel
+  local lines_for = {} -- the lines of each message, by channel
   for _, it in ipairs(told) do
     local id, channel, notify, index = unpack(it)
     local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), notify = notify}
@@ -1660,10 +1660,10 @@ redis.register_function{
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
-local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
+local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
--- What all four keys begin with: the prefix, and the semaphore's name in braces.
+-- The common beginning of the four keys: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
 local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
   or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
@@ -1688,7 +1688,7 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- The decimal integer that a text is: from `min` to `max`, without needless zeros.
+-- Returns the number, if `text` is a decimal integer from `min` to `max` without leading zeros.
 local function integer(text, min, max)
   local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
   return number and number >= min and number <= max and number
@@ -1698,7 +1698,7 @@ if #ARGV > 0 then
   return wrong_number(0)
 end
 local asked, lookup = {}, {}
-local BOUND = 1000 -- so many ended leases, and so many waiters, one script looks at at most
+local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -1711,7 +1711,7 @@ local clients = redis.pcall('ZCARD', CLIENTS)
 local failed = state.err and state or type(permits) == 'table' and permits
   or type(queued) == 'table' and queued or type(clients) == 'table' and clients
 if failed and not string.find(failed.err, 'WRONGTYPE ') then
-  return failed -- such as a command that the caller may not use
+  return failed -- for example, the user may not run the command
 elseif failed then
   local key = failed == state and STATE or failed == permits and PERMITS
     or failed == queued and QUEUE or CLIENTS
@@ -1724,28 +1724,28 @@ end
 
 lookup[#lookup + 1] = '*'
 local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup))
-local extra = ends[#lookup] and -ends[#lookup] -- what permits weigh above 1 each
+local extra = ends[#lookup] and -ends[#lookup] -- the sum of (weight - 1) over all permits
 lookup[#lookup] = nil
 permits = extra and permits - 1 or permits
-local held = permits + (extra or 0) -- what all permits weigh
+local held = permits + (extra or 0) -- the weight of all permits
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
-local limit = runtime or declared or 0 -- the one in force
-local last_number = (state[4] or 0) + 0 -- the last token or ticket given: microseconds, as `now_us`
-local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
-local first_expiry = (state[6] or 0) + 0 -- no lease ends before, ms
-local expire_at = (state[7] or 0) + 0 -- when the keys expire, ms
+local limit = runtime or declared or 0 -- the effective limit
+local last_number = (state[4] or 0) + 0 -- microseconds; the last token or ticket
+local longest_lease = (state[5] or 0) + 0 -- ms; no lease in use is longer
+local first_expiry = (state[6] or 0) + 0 -- ms; no lease expires earlier
+local expire_at = (state[7] or 0) + 0 -- ms; when the keys expire
 
--- What is decided from here on, for lib/write.lua.
-local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
-local changed = {} -- fields of `state`, but for `last_number`
-local granted, leases = {}, {} -- IDs whose lease begins now, and their leases
+-- Decisions for lib/write.lua:
+local live_until = 0 -- ms; the keys must not expire earlier; 0 if this call changes nothing
+local changed = {} -- fields of `state`, except `last_number`
+local granted, leases = {}, {} -- IDs whose leases begin now, and these leases
 local has_new_key, has_new_runtime = not extra, false
-local more = false -- the script stopped at a bound: somebody must call `wake`
-local sweeps = false -- dead requests at the head of the queue leave it though nothing is free
+local more = false -- the script stopped at a bound: a client must call `wake`
+local sweeps = false -- dead requests leave the head of the queue, even if nothing is free
 
 if not state[1] then
-  -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
+  -- New, or `state` was lost: then permits may have any lease, and waiters any ticket.
   first_expiry = MAX_NUMBER
   if permits + queued + clients > 0 then
     longest_lease, first_expiry, live_until = MAX_TIME, 0, now + MAX_TIME
@@ -1753,11 +1753,11 @@ if not state[1] then
   end
   changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
-local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
+local is_set_back = last_number > now_us + 1000000 -- the clock, by over a second
 
-redis.call('ZREM', PERMITS, '') -- removes nothing; lets a full server go on, a replica refuse
+redis.call('ZREM', PERMITS, '') -- removes nothing; a full server then continues, a replica rejects
 if is_set_back then
-  redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
+  redis.call('ZREM', PERMITS, '') -- removes nothing; a full server then allows the ZADD below
   local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -1780,10 +1780,10 @@ if first_expiry <= now then
   changed.first_expiry = first_expiry
   live_until = math.max(live_until, now)
 end
-local leaving, told -- IDs that leave the queue, and those of whom a client must be told
+local leaving, told -- IDs that leave the queue; those of them that need a message
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
-  local listening, is_blocked = {}, false -- whether anybody listens, by channel
+  local listening, is_blocked = {}, false -- whether a client is subscribed, by channel
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
     for _, id in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
@@ -1813,7 +1813,7 @@ if queued > 0 and (held < limit or sweeps) then
           granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[id] then -- never too heavy: `acquire` has refused that
+        if asked[id] then -- never too heavy: `acquire` rejects that
           asked[id] = index
         elseif channel then
           told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
@@ -1831,7 +1831,7 @@ for i = 1, #granted do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
-    -- Where all leases in use begin now, none is longer than the longest of these.
+    -- If all leases in use begin now, none is longer than the longest of these.
     if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
       longest_lease, changed.longest_lease = lease, lease
     end
@@ -1854,7 +1854,7 @@ for from = 1, #entries, 1000 do
   redis.call('ZADD', PERMITS, unpack(entries, from, math.min(from + 999, #entries)))
 end
 if live_until > 0 then
-  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers must not go back
+  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers only grow
   local moves = must_last > expire_at
   if moves then
     expire_at = must_last + math.max(60000, must_last - now)
@@ -1867,21 +1867,21 @@ if live_until > 0 then
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- one that is empty may have moved to another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- an empty one may be on another node
     end
   end
   if runtime and has_new_runtime then
-    redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
+    redis.call('PERSIST', STATE) -- a runtime limit stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow on if the clock steps back
+    redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- Last, since the queue may be empty after that.
+-- Last, because this may empty the queue.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
   end
-  local lines_for = {} -- of each message, by channel
+  local lines_for = {} -- the lines of each message, by channel
   for _, it in ipairs(told) do
     local id, channel, notify, index = unpack(it)
     local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), notify = notify}

@@ -1,32 +1,30 @@
--- inspect: tells who holds and who waits, a page at a time. Changes nothing.
+-- inspect: returns the limits, and a page of holders and of waiters. Changes nothing.
 --
--- Tokens are not stored: the holder has its own. `last_number` is the newest token or ticket given.
+-- Tokens are not stored. Only the holder has its token.
 --
 -- KEYS[1] permits   sorted set: ID -> expiry of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
--- ARGV[1] holders_offset  0 to 9007199254740991: how many holders to leave out
--- ARGV[2] holders_count  0 to 1000: how many holders to tell
--- ARGV[3] waiters_offset  0 to 9007199254740991: how many waiters to leave out
--- ARGV[4] waiters_count  0 to 1000: how many waiters to tell
+-- ARGV[1] holders_offset  0 to 9007199254740991: how many holders to skip
+-- ARGV[2] holders_count  0 to 1000: how many holders to return
+-- ARGV[3] waiters_offset  0 to 9007199254740991: how many waiters to skip
+-- ARGV[4] waiters_count  0 to 1000: how many waiters to return
 -- Reply             server time (ms), then seven integers and two lists:
---   limit           in force, -1 where there is none
---   declared        -1 where there is none
---   runtime         -1 where there is none
---   held            the weight of all permits whose lease has not ended; too high for a moment when
---                   more than 1,000 have
---   holders_total   entries in the list of holders, over all pages
---   queued          the length of the queue
---   last_number     the last number given, or one before the next; 0 before the first
---   holders         for each, by the end of lease: ID, ms left
---   waiters         for each, in the queue's order: ID, ms waited (without the head start, where
---                   its nonce begins with it, "headstartMS-"), and ms for which its client is taken
---                   to be there, -1 where it is not
+--   limit           effective limit, -1: none
+--   declared        declared limit, -1: none
+--   runtime         runtime limit, -1: none
+--   held            weight of all unexpired permits; too high while over 1,000 expired ones remain
+--   holders_total   number of holders, on all pages
+--   queued          length of the queue
+--   last_number     lower bound of the next token or ticket; 0 before the first
+--   holders         for each, in order of expiry: ID, ms until its lease expires
+--   waiters         for each, in queue order: ID, ms waited (without the head start in a nonce that
+--                   begins with "headstartMS-"), ms until its client counts as dead (-1: it does)
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
--- Cost              O(log N) and O(1) for each entry told. Commands:
---   9               nobody holds or waits
---   10              holders and waiters told
+-- Cost              O(log N), and O(1) for each entry returned. Commands:
+--   9               no holders, no waiters
+--   10              holders and waiters
 -- Flags             no-writes
 -- include: lib/arguments.lua
 
@@ -43,7 +41,7 @@ end
 local lookup = {}
 -- include: lib/read.lua
 
--- Calls `tell` with each member of a page, and its score.
+-- Calls `tell` with each member of a page and its score.
 local function each(key, from, count, tell)
   local flat = count > 0 and redis.call('ZRANGE', key, from, from + count - 1, 'WITHSCORES') or {}
   for i = 1, #flat, 2 do
@@ -51,7 +49,7 @@ local function each(key, from, count, tell)
   end
 end
 
-local from = extra and 1 or 0 -- '*' comes before all IDs
+local from = extra and 1 or 0 -- '*' sorts before all IDs
 local ended = redis.call('ZCOUNT', PERMITS, '(0', now)
 each(PERMITS, from, math.min(ended, BOUND), function(id)
   held = held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
@@ -63,7 +61,7 @@ end)
 each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(id, ticket)
   waiters[#waiters + 1] = string.match(id, '^%a:([^:]*)') or ''
   waiting[#waiting + 1] = id
-  local head_start = string.match(id, ':headstart(%d+)%-[^:]*$') or 0 -- the ticket is older by that
+  local head_start = string.match(id, ':headstart(%d+)%-[^:]*$') or 0 -- the ticket is lower by that
   waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000) - head_start)
   waiting[#waiting + 1] = -1
 end)

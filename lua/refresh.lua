@@ -1,8 +1,7 @@
--- refresh: starts the lease of permits anew, if they are still held.
+-- refresh: restarts the leases of permits that are still held, then grants to waiters.
 --
--- An ended lease is lost, also when nothing has removed it yet. A permit may get another ID: then
--- that stands for it from now on, and the ID it had is unknown. Repeated, that changes nothing
--- more.
+-- A permit with an expired lease is lost, even if no script has removed it yet. A permit can be
+-- moved to a new ID. The old ID is unknown from then on. A repeated move only restarts the lease.
 --
 -- KEYS[1] permits   sorted set: ID -> expiry of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: ID -> ticket
@@ -10,13 +9,14 @@
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
 -- ARGV[1+] requests 1 to 1000 times: id, next
 --   id              as given to `acquire`
---   next            the lease, 1 ms to the lease in the ID; or another ID of the same weight
--- Reply             server time (ms), wake_in, then for each ID one integer:
---   end             the new end of its lease, ms on the server's clock
---   0               lost
---   wake_in         0: call `wake` at once, -1 no need
+--   next            the new lease, 1 ms to the lease in the ID; or another ID of the same weight
+-- Reply             server time (ms), wake_in, then one integer for each ID:
+--   expires_at      the new expiry of its lease, ms on the server's clock
+--   0               lost; an ID in the queue has left it
+--   wake_in         0: call `wake` immediately; -1: no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
--- Cost              O(log N) for each ID and each waiter served. Commands for one ID:
+-- Cost              O(log N) for each ID and each waiter that leaves the queue. Commands for one
+--                   ID:
 --   9               held
 -- Flags             allow-oom
 -- include: lib/arguments.lua
@@ -55,10 +55,10 @@ local end_of = {}
 for i, id in ipairs(ids) do
   end_of[id] = (ends[i] or 0) + 0
 end
-local reply, gone = {now, 0}, {''} -- no ID is empty
+local reply, gone = {now, 0}, {''} -- no member is empty
 for i = 1, count do
   local id, kept, weight = ids[i], nexts[i] or ids[i], weights[i]
-  local is_held = end_of[kept] > now -- else it is lost, or `kept` takes its place
+  local is_held = end_of[kept] > now -- if not, it is lost, or moves to `kept`
   if not is_held then
     for _, it in ipairs({id, nexts[i]}) do
       gone[#gone + 1] = it
@@ -76,10 +76,10 @@ for i = 1, count do
     reply[i + 2] = now + durations[i]
   end
 end
--- First, found or not: a full server lets scripts go on that begin so, a replica refuses.
+-- First, even if it finds nothing: a replica rejects it, a server out of memory then continues.
 redis.call('ZREM', PERMITS, unpack(gone))
 if queued > 0 then
-  -- What is lost, or stands for a permit, waits for none.
+  -- An ID that is lost, or holds a permit, leaves the queue.
   queued = queued - redis.call('ZREM', QUEUE, unpack(ids))
 end
 -- include: lib/expire.lua

@@ -1,24 +1,26 @@
--- release: gives permits back, or takes requests out of the queue, then serves the queue.
+-- release: releases permits, or removes requests from the queue, then grants to waiters.
 --
--- A call may be repeated: the second time the IDs are unknown, and no other permit is touched.
+-- A call may be repeated: the second time, the IDs are unknown, and no other permit is affected.
 --
 -- KEYS[1] permits   sorted set: ID -> expiry of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
--- ARGV[1] release_mode  "return", or "forget": the weight comes off the limit for good
+-- ARGV[1] release_mode  "return" (frees the weight), or "forget" (frees it, and subtracts it from
+--                   the limit)
 -- ARGV[2+] requests 1 to 1000 times: id
 --   id              as given to `acquire`
--- Reply             server time (ms), wake_in, then for each ID one integer:
+-- Reply             server time (ms), wake_in, then one integer for each ID:
 --   1               it held a permit
 --   2               it was queued
---   0               unknown: released before, or its lease ended
---   3               to several IDs, once: each of them held a permit
---   wake_in         0: call `wake` at once, -1 no need
+--   0               it is unknown: already released, or its lease expired
+--   3               once, in place of a 1 for each of several IDs: all held a permit
+--   wake_in         0: call `wake` immediately; -1: no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
--- Cost              O(log N) for each ID and each waiter served. Commands for one ID:
---   7               held, and nobody waits
---   14              held, and handed to the first who waits
+-- Cost              O(log N) for each ID and each waiter that leaves the queue. Commands for one
+--                   ID:
+--   7               held, empty queue
+--   14              held, and granted to the first waiter
 --   7               unknown
 -- Flags             allow-oom
 -- include: lib/arguments.lua
@@ -43,8 +45,8 @@ local lookup = {}
 -- include: lib/read.lua
 -- include: lib/expire.lua
 
--- The removals come first, whether they find anything or not: a server that may not write refuses
--- them, and one whose memory is full lets a script go on that began like this.
+-- Removals come first, even if they find nothing. A read-only server rejects them. A server that is
+-- out of memory lets a script continue that has begun with one.
 local reply, freed, all_held = {now, 0}, 0, count > 1
 for i = 1, count do
   local id = ARGV[i + 1]

@@ -1,16 +1,15 @@
--- wake: removes ended leases, and hands what is free to the queue.
+-- wake: removes expired leases, then grants to waiters.
 --
--- A waiting client calls this when `wake_in` of an earlier reply has passed. It is never wrong to
--- call it.
+-- A waiting client calls this after the `wake_in` of an earlier reply. Other calls do no harm.
 --
 -- KEYS[1] permits   sorted set: ID -> expiry of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
--- Reply             server time (ms), wake_in, queue length
---   wake_in         ms until the next call is worth it: 0 at once, -1 no need
+-- Reply             server time (ms), wake_in, length of the queue
+--   wake_in         ms until this client should call `wake`; 0: immediately; -1: no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
--- Cost              O(log N) for each waiter served. Commands:
+-- Cost              O(log N) for each waiter that leaves the queue. Commands:
 --   7               nothing to do
 -- Flags             allow-oom
 -- include: lib/arguments.lua
@@ -21,7 +20,7 @@ end
 local asked, lookup = {}, {}
 -- include: lib/read.lua
 
-redis.call('ZREM', PERMITS, '') -- removes nothing; lets a full server go on, a replica refuse
+redis.call('ZREM', PERMITS, '') -- removes nothing; a full server then continues, a replica rejects
 -- include: lib/expire.lua
 -- include: lib/serve.lua
 local waits = queued > 0

@@ -1,13 +1,13 @@
--- KEYS, and what checks ARGV. All of that runs before the first write, so a call that ends with an
--- error of these has changed nothing.
+-- Checks KEYS, and defines checks of ARGV. All of them run before the first write, so a call that
+-- they reject changes nothing.
 
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
-local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
+local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
--- What all four keys begin with: the prefix, and the semaphore's name in braces.
+-- The common beginning of the four keys: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
 local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
   or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
@@ -32,7 +32,7 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- The decimal integer that a text is: from `min` to `max`, without needless zeros.
+-- Returns the number, if `text` is a decimal integer from `min` to `max` without leading zeros.
 local function integer(text, min, max)
   local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
   return number and number >= min and number <= max and number

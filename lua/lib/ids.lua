@@ -1,6 +1,6 @@
--- Checks of the IDs in ARGV. Leaves them in `asked`.
+-- Checks the IDs in ARGV, and adds them to `asked`.
 
--- The error if there are not 1 to 1,000 requests of `each` arguments after the first `fixed`.
+-- Returns an error unless 1 to 1,000 requests of `each` arguments follow the first `fixed` ones.
 local function check_count(fixed, each)
   local count = (#ARGV - fixed) / each
   if count < 1 or count > 1000 or count % 1 ~= 0 then
@@ -9,11 +9,11 @@ local function check_count(fixed, each)
   end
 end
 
-local asked = {} -- the IDs of this call, and where in `granted` they are: 0, nowhere
-local start, size, said -- how the last ID began, up to its nonce: mostly all begin alike
+local asked = {} -- the IDs of this call, and their indexes in `granted` (0: not granted)
+local start, size, said -- the last ID up to its nonce: most IDs of a call begin with it
 
--- What the ID ARGV[index] says, {notify, client, weight, lease}; or the error. It must have this
--- weight, or any from 1 on.
+-- Returns the parts of the ID ARGV[index], {notify, client, weight, lease}, or an error. If no
+-- `weight` is required, any weight from 1 on is valid.
 local function read_id(index, name, weight)
   local id = ARGV[index]
   if not start or find(id, start, 1, true) ~= 1 then

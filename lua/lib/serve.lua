@@ -1,16 +1,15 @@
--- Gives what is free to the waiters in the order of their tickets, until the first of them does not
--- fit. Whoever is not there any more leaves without a permit: where the call `sweeps`, up to the
--- first that is there. Leaves `granted`, `leases`, `leaving` and `told` for lib/write.lua.
+-- Grants what is free to the waiters, in the order of their tickets, until a request does not fit.
+-- Dead requests leave the queue without a permit. If the call `sweeps`, those before the first live
+-- one leave even if nothing is free. Sets `granted`, `leases`, `leaving`, `told` for lib/write.lua.
 --
--- Whoever is there was heard of in time (as the caller was, with what it asks for) and listens; a
--- server that does not say who listens counts as one where somebody does. A member of the queue
--- that is no ID leaves it. As many are read at once as may fit, and more and more of them where
--- dead ones leave.
+-- A request is alive if it is part of this call, or if its client has sent a heartbeat in time and
+-- is subscribed. If the server cannot count subscribers, a client counts as subscribed. A member
+-- that is not an ID leaves the queue. A batch has as many as may fit, or more if dead ones leave.
 
-local leaving, told -- IDs that leave the queue, and those of whom a client must be told
+local leaving, told -- IDs that leave the queue; those of them that need a message
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
-  local listening, is_blocked = {}, false -- whether anybody listens, by channel
+  local listening, is_blocked = {}, false -- whether a client is subscribed, by channel
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
     for _, id in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
@@ -40,7 +39,7 @@ if queued > 0 and (held < limit or sweeps) then
           granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[id] then -- never too heavy: `acquire` has refused that
+        if asked[id] then -- never too heavy: `acquire` rejects that
           asked[id] = index
         elseif channel then
           told[#told + 1] = {id, channel, notify, not is_too_heavy and index}

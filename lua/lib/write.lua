@@ -1,7 +1,7 @@
--- Writes what was decided and is not written yet, and tells last: a write that the server refuses
--- (too few replicas, no disk) ends the script before anybody is told. `token` is that of the first
--- ID of `granted`, the next ones count on. `wake_in` is 0 where a bound was met, else in how
--- many ms the next lease may end, if somebody `waits` for that and is to call `wake` then.
+-- Makes the other writes, and publishes last: if the server rejects a write (too few replicas, no
+-- disk), the script ends before it notifies a client. `token` is for the first ID in `granted`, the
+-- next numbers are for the next IDs. `wake_in` is 0 if a bound was reached. If the caller `waits`,
+-- and should call `wake`, it is the time in ms until the next lease may expire.
 
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
@@ -9,7 +9,7 @@ for i = 1, #granted do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
-    -- Where all leases in use begin now, none is longer than the longest of these.
+    -- If all leases in use begin now, none is longer than the longest of these.
     if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
       longest_lease, changed.longest_lease = lease, lease
     end
@@ -32,7 +32,7 @@ for from = 1, #entries, 1000 do
   redis.call('ZADD', PERMITS, unpack(entries, from, math.min(from + 999, #entries)))
 end
 if live_until > 0 then
-  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers must not go back
+  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers only grow
   local moves = must_last > expire_at
   if moves then
     expire_at = must_last + math.max(60000, must_last - now)
@@ -45,21 +45,21 @@ if live_until > 0 then
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- one that is empty may have moved to another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- an empty one may be on another node
     end
   end
   if runtime and has_new_runtime then
-    redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
+    redis.call('PERSIST', STATE) -- a runtime limit stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow on if the clock steps back
+    redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- Last, since the queue may be empty after that.
+-- Last, because this may empty the queue.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
   end
-  local lines_for = {} -- of each message, by channel
+  local lines_for = {} -- the lines of each message, by channel
   for _, it in ipairs(told) do
     local id, channel, notify, index = unpack(it)
     local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), notify = notify}

@@ -1,4 +1,4 @@
-//! The head comment of a script, read as a program in another language would.
+//! Reads the head comment of a script, as a program in another language could.
 
 use std::path::{Path, PathBuf};
 
@@ -6,14 +6,14 @@ pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lua")
 }
 
-/// One label of a head comment (`ARGV[2]`, `Reply`) with its text.
+/// A label of a head comment (`ARGV[2]`, `Reply`) with its text.
 #[derive(Debug)]
 pub struct Section {
     pub label: String,
-    /// For keys and arguments.
+    /// The name of a key or an argument, empty for other labels.
     pub name: String,
     pub text: String,
-    /// The indented names below it.
+    /// The indented names below the label, with their texts.
     pub parts: Vec<(String, String)>,
 }
 
@@ -21,7 +21,7 @@ pub struct Section {
 pub struct Head {
     pub script: String,
     pub summary: String,
-    /// What comes before the keys.
+    /// The text between the summary and the keys.
     pub details: String,
     pub sections: Vec<Section>,
 }
@@ -44,8 +44,8 @@ impl Head {
         head
     }
 
-    /// The text of a label begins at column 19, or two blanks after a longer label. A line without
-    /// a label continues the text above.
+    /// Adds a line. The text of a label begins at column 19, or two blanks after a longer label. A
+    /// line without a label continues the text above.
     fn add(&mut self, line: &str) {
         let ends = line
             .get(18..)
@@ -80,21 +80,21 @@ impl Head {
         found.unwrap_or_else(|| panic!("{} has no {label}", self.script))
     }
 
-    /// Of the argument `change`: each with the names of the arguments that follow it.
+    /// Returns each value of the argument `change`, with the names of the arguments after it.
     pub fn changes(&self) -> impl Iterator<Item = Vec<&str>> {
         let change = self.arguments().find(|argument| argument.name == "change");
         let parts = change.into_iter().flat_map(|change| &change.parts);
         parts.map(|(change, _)| change.split(' ').map(|word| word.trim_matches('"')).collect())
     }
 
-    /// Below "Cost": how many commands it runs, in which case.
+    /// Returns the cases below "Cost", each with its number of commands.
     pub fn counted_cases(&self) -> Vec<(i64, &str)> {
         let parts = &self.section("Cost").parts;
         parts.iter().map(|(count, case)| (count.parse().unwrap(), case.as_str())).collect()
     }
 }
 
-/// The least and the most in "0 to 1000: what it is".
+/// Returns the least and the most number in a text such as "0 to 1000: how many to skip".
 pub fn range(text: &str) -> Option<(u64, u64)> {
     text.match_indices(" to ").find_map(|(at, to)| {
         let (least, most) = (&text[..at], &text[at + to.len()..]);

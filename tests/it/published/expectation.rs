@@ -1,4 +1,4 @@
-//! What a vector expects of a reply, a key or a message: see `lua/vectors/README.md`.
+//! Expectations of a vector about a reply, a key or a message: see `lua/vectors/README.md`.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ pub struct Variables {
     numbers: HashMap<String, i64>,
 }
 
-/// What the server has: an integer, a text, or several of them.
+/// A value from the server: an integer, a text, or a list of values.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Found {
     Integer(i64),
@@ -52,7 +52,7 @@ impl Variables {
         *self.numbers.get(name).unwrap_or_else(|| panic!("no number {name} was saved"))
     }
 
-    /// What stands for an argument.
+    /// Returns the text of an argument.
     pub fn text(&self, expression: &Json) -> String {
         match (expression.as_str(), expression["is"].as_str()) {
             (Some(text), _) => text.to_owned(),

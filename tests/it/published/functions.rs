@@ -1,4 +1,4 @@
-//! The scripts as Redis functions.
+//! `lua/functions.lua`: the scripts as Redis functions.
 
 use redis_semaphore::ScriptRegistry;
 

@@ -1,5 +1,5 @@
-//! `lua/manifest.json`: the scripts with all that a client in another language needs to know, from
-//! their head comments.
+//! `lua/manifest.json`: the scripts, with their arguments, replies, errors and costs, from their
+//! head comments. Clients in other languages read it.
 
 use redis_semaphore::{Script, ScriptRegistry};
 use serde::Serialize;
@@ -21,7 +21,7 @@ struct Manifest {
     scripts: Vec<Entry>,
 }
 
-/// A name, and what is said of it.
+/// A name with its description.
 #[derive(Serialize)]
 struct Named {
     name: String,
@@ -35,7 +35,7 @@ struct Key {
     description: String,
 }
 
-/// What names a request and its permit.
+/// The ID of a request and of its permit.
 #[derive(Serialize)]
 struct Id {
     format: &'static str,
@@ -76,12 +76,12 @@ struct Entry {
 
 #[derive(Serialize, Default)]
 struct Argument {
-    /// In `ARGV`. Those of a request have the position of the first.
+    /// The position in `ARGV`; for `requests`, of the first one.
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<usize>,
     name: String,
-    /// "integer", "string", "choice" (one of `values`), "choice or integer", "ID",
-    /// "integer or ID", or "requests".
+    /// "integer", "string", "choice" (one of `values`), "choice or integer", "id",
+    /// "integer or id", or "requests".
     #[serde(rename = "type")]
     kind: &'static str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -93,10 +93,10 @@ struct Argument {
     #[serde(skip_serializing_if = "Option::is_none")]
     max: Option<u64>,
     description: String,
-    /// Where an ID decides which arguments follow it.
+    /// The forms of an argument whose value decides which arguments follow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     formats: Vec<Named>,
-    /// What makes up each request.
+    /// The arguments of each request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     of: Vec<Argument>,
 }
@@ -104,10 +104,10 @@ struct Argument {
 #[derive(Serialize)]
 struct Reply {
     description: String,
-    /// What there may be for a request.
+    /// The possible replies to a request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cases: Vec<Named>,
-    /// What follows the time, in this order.
+    /// The values after the time, in this order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     fields: Vec<Named>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -134,11 +134,11 @@ fn all_named(parts: &[(String, String)]) -> Vec<Named> {
     parts.iter().map(|(name, text)| named(name, text)).collect()
 }
 
-/// Type, range and unit are read off what the head says.
+/// Reads type, range and unit from the text of the header.
 fn argument(name: &str, text: &str) -> Argument {
     let is_choice = text.starts_with('"');
     let is_id = ["id", "idempotency_key"].contains(&name);
-    // Of a place it is the range of tickets.
+    // For `wait_mode`, the range of tickets.
     let range = range(text.split(" or the ").last().unwrap());
     let units = ["ms", "bytes"].into_iter();
     let mut units = units
@@ -151,7 +151,7 @@ fn argument(name: &str, text: &str) -> Argument {
         (true, Some(_), _) => "choice or integer",
         (false, Some(_), Some("bytes")) => "string",
         (false, Some(_), _) => "integer",
-        (false, None, _) => panic!("nothing is said of the range of {name}: {text}"),
+        (false, None, _) => panic!("the range of {name} is missing: {text}"),
     };
     let range = range.filter(|_| !is_id);
     let ids = text.split('"').skip(1).step_by(2).map(str::to_owned);
@@ -198,9 +198,10 @@ fn argument_of(section: &Section) -> Argument {
     }
 }
 
-/// A case begins with its number, or is an end of lease; a field has a name.
+/// A case begins with a number, or is `expires_at`. The other parts are fields.
 fn reply_of(section: &Section) -> Reply {
-    let is_case = |name: &str| name.starts_with(|c: char| c.is_ascii_digit()) || name == "end";
+    let is_case =
+        |name: &str| name.starts_with(|c: char| c.is_ascii_digit()) || name == "expires_at";
     let (cases, fields): (Vec<_>, Vec<_>) =
         section.parts.iter().cloned().partition(|(name, _)| is_case(name));
     let (wake_in, fields): (Vec<_>, Vec<_>) =
@@ -245,18 +246,20 @@ fn manifest() -> Manifest {
         description: section.text.clone(),
     };
     Manifest {
-        description: "A fair counting semaphore in Redis: the scripts, and how to call them. README.md \
-                beside this file says how to write a client.",
+        description: "The scripts of a fair counting semaphore in Redis, with their arguments, \
+                      replies, errors and costs. README.md in this directory describes how to \
+                      write a client.",
         protocol: 1,
-        servers: "Redis 6.2 or newer, Valkey; for functions and sharded channels Redis 7.0 or newer",
+        servers: "Redis 6.2 or newer, Valkey; functions and sharded channels: Redis 7.0 or newer, \
+                  Valkey",
         id: Id {
             format: "NOTIFY:CLIENT:WEIGHT:LEASE:NONCE",
             parts: vec![
-                named("NOTIFY", "P, S or N: how the client hears of a grant, see grant_message"),
+                named("NOTIFY", "P, S or N: how the client is notified, see grant_message"),
                 named(
                     "CLIENT",
-                    "1 to 100 letters, digits, \".\", \"_\" or \"-\": one for each process, with a \
-                     random part",
+                    "1 to 100 letters, digits, \".\", \"_\" or \"-\", with a random part: one for \
+                     each process",
                 ),
                 named("WEIGHT", "1 to 4294967295, without leading zeros"),
                 named("LEASE", "1 to 604800000 ms, without leading zeros"),
@@ -266,23 +269,24 @@ fn manifest() -> Manifest {
                      acquire",
                 ),
             ],
-            idempotency_key: "an ID of weight 0, for a change of the limit: repeated with the same ID it \
-                   counts once within the lease",
+            idempotency_key: "an ID of weight 0: a change of the limit that is repeated with it \
+                              within its lease counts once",
         },
-        prefix: "sem unless chosen otherwise: 1 to 200 bytes, no braces, no white space",
-        name: "of a semaphore: 1 to 512 bytes of UTF-8, no braces, no control characters",
+        prefix: "default: sem; 1 to 200 bytes, without braces and white space",
+        name: "of the semaphore: 1 to 512 bytes of UTF-8, without braces and control characters",
         keys: keys.map(key).collect(),
         errors: vec![
-            named("SEM_KEYS", "not the four keys of one semaphore in their order"),
+            named("SEM_KEYS", "the keys are not the four keys of one semaphore in their order"),
             named(
                 "SEM_ARG",
-                "an argument is wrong: the error tells which, what may be, and what was",
+                "an argument is invalid: the error contains its name, the valid values, and its \
+                 value",
             ),
-            named("SEM_TYPE", "one of the keys exists and is something else"),
+            named("SEM_TYPE", "one of the keys exists with another type"),
             named("SEM_VERSION", "the semaphore was written by another version of the protocol"),
             named(
                 "SEM_TOO_HEAVY",
-                "a request weighs more than the limit: it could never be granted",
+                "a request weighs more than the limit, so it can never be granted",
             ),
         ],
         grant_message: GrantMessage {
@@ -292,8 +296,9 @@ fn manifest() -> Manifest {
                 named("N", "no message: call acquire again with the same IDs"),
             ],
             first_line: "the name of the semaphore",
-            other_lines: "ID token expires_at: that request is granted",
-            token_0: "that request left the queue, since it is heavier than the limit; end is 0",
+            other_lines: "ID token expires_at: this request is granted",
+            token_0: "this request left the queue, because it weighs more than the limit; \
+                      expires_at is 0",
         },
         functions: Functions { file: "functions.lua", library: "redis_semaphore", prefix: "sem_" },
         scripts: registry.scripts().map(entry).collect(),

@@ -1,15 +1,15 @@
-//! What is published beside the scripts for other languages, and made from them:
-//! `lua/manifest.json` and `lua/functions.lua`. And the vectors, which say how the scripts must
-//! answer.
+//! Files for other languages. `lua/manifest.json`, `lua/functions.lua` and the tables of
+//! `docs/protocol.md` are generated from the scripts. The vectors contain calls and their replies.
 
 mod expectation;
 mod functions;
 mod manifest;
+mod tables;
 mod vectors;
 
 use test_support::head::folder;
 
-/// That a file is what the scripts make of it. `scripts/generate` has it written instead.
+/// Checks that a generated file is up to date. With `scripts/generate`, writes it instead.
 fn assert_is_published(file: &str, text: &str) {
     let path = folder().join(file);
     if std::env::var_os("WRITE_PUBLISHED").is_some() {

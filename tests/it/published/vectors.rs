@@ -1,4 +1,4 @@
-//! The vectors, run by this crate's scripts and by the functions made from them.
+//! Runs the vectors, with the scripts and with the functions.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ enum Calls {
     Functions,
 }
 
-/// What the vectors have seen of each script: the errors, and the cases that its head tells.
+/// The errors and the reply cases of each script that the vectors have seen.
 type Seen = BTreeSet<String>;
 
 struct Case<'a> {
@@ -44,7 +44,7 @@ impl<'a> Case<'a> {
         Self { server, calls, scripts, variables, listener, seen }
     }
 
-    /// In each string, "@" stands for the name of the semaphore.
+    /// Replaces "@" in each string by the name of the semaphore.
     fn with_its_name(&self, case: &Json) -> Json {
         let name = self.variables.text(&serde_json::json!({ "is": "name" }));
         serde_json::from_str(&case.to_string().replace('@', &name)).unwrap()
@@ -105,7 +105,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Which cases of the head's this reply has.
+    /// Records the cases of the header that this reply contains.
     fn saw(&mut self, script: &str, reply: &Found) {
         let Found::List(parts) = reply else { return };
         let integer = |part: &Found| if let Found::Integer(n) = part { *n } else { -1 };
@@ -120,7 +120,7 @@ impl<'a> Case<'a> {
         for answer in answers.iter().step_by(size) {
             self.seen.insert(format!("{script} {answer}"));
             if *answer > 3 {
-                self.seen.insert(format!("{script} end"));
+                self.seen.insert(format!("{script} expires_at"));
             }
         }
     }
@@ -210,7 +210,7 @@ fn vectors() -> BTreeMap<String, Json> {
     files.map(read).collect()
 }
 
-/// Runs all cases; answers what was seen.
+/// Runs all cases. Returns the errors and the reply cases that were seen.
 fn run(server: &Server, calls: Calls) -> Seen {
     let mut seen = Seen::new();
     for (file, content) in vectors() {
@@ -231,7 +231,7 @@ fn run(server: &Server, calls: Calls) -> Seen {
     seen
 }
 
-/// Every error of each script, and every answer to a request.
+/// Every error and every reply case of each script.
 fn all_cases() -> Seen {
     let mut all = Seen::new();
     for script in ScriptRegistry::embedded().scripts() {
@@ -244,7 +244,7 @@ fn all_cases() -> Seen {
                 all.extend(
                     ["0", "-1"].into_iter().chain(ms).map(|n| format!("{name} wake_in {n}")),
                 );
-            } else if first == "end" || first.bytes().all(|byte| byte.is_ascii_digit()) {
+            } else if first == "expires_at" || first.bytes().all(|byte| byte.is_ascii_digit()) {
                 all.insert(format!("{name} {first}"));
             }
         }

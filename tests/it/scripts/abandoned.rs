@@ -1,10 +1,12 @@
-//! Waits that were given up without a release, by a client that goes on asking for another ID.
+//! Waits that were abandoned without a release, while their client still sends heartbeats for
+//! another ID.
 
 use super::{Granted, Timed};
 
 const LEASE: i64 = 30_000;
 
-/// The abandoned ID comes first, and "other" waits behind it. Its client asks on for that alone.
+/// Queues the abandoned ID first, and "other" behind it. The client then sends heartbeats for
+/// "other" only.
 fn abandoned(how: &str) -> (Timed, String) {
     let client = format!("client {how} 60000");
     let mut semaphore = Timed::start();
@@ -17,12 +19,13 @@ fn abandoned(how: &str) -> (Timed, String) {
     (semaphore, client)
 }
 
-/// The position of "other".
+/// Sends a heartbeat, and returns the position of "other".
 fn ask(semaphore: &mut Timed, client: &str) -> i64 {
     semaphore.acquire_for(1, client, &format!("other 1 {LEASE} wait"))[0].position()
 }
 
-/// It is granted, as its client was heard of, and blocks the place for its lease.
+/// Checks that the abandoned request is granted, because its client is alive, and holds its permit
+/// for one lease.
 fn blocks_for_one_lease(mut semaphore: Timed, client: &str) {
     semaphore.ok("release", "return holder");
     let end = semaphore.now() + LEASE;
@@ -48,7 +51,7 @@ fn a_wait_of_a_polled_client_that_was_given_up_blocks_its_place_for_one_lease() 
     blocks_for_one_lease(semaphore, &client);
 }
 
-/// Somebody listens, and yet the message is lost: nobody reads it.
+/// A client is subscribed, but the message is lost because it reads nothing.
 #[test]
 fn a_wait_whose_message_nobody_got_blocks_its_place_for_one_lease() {
     let (semaphore, client) = abandoned("publish");

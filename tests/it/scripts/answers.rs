@@ -1,4 +1,4 @@
-//! What scripts answer, and how they refuse.
+//! The replies and the errors of scripts.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use redis::{FromRedisValue, RedisError, Value};
 use super::name_of;
 use test_support::scripts;
 
-/// What `acquire` answers for one request.
+/// The reply of `acquire` for one request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Outcome {
     Granted { token: i64, end: i64 },
@@ -48,8 +48,8 @@ pub(super) fn outcomes(reply: &[i64]) -> Vec<Outcome> {
     reply[3..].chunks(3).map(outcome).collect()
 }
 
-/// What `inspect` answers. Holders and waiters by name with their weights, and time left or waited.
-/// Marks are left out.
+/// The reply of `inspect`: holders and waiters by name, with their weights and the time remaining
+/// or waited. Idempotency keys are omitted.
 #[derive(Debug, PartialEq)]
 pub(super) struct Inspection {
     pub(super) now: i64,
@@ -62,7 +62,7 @@ pub(super) struct Inspection {
     pub(super) last: i64,
     pub(super) holders: Vec<(String, i64, i64)>,
     pub(super) waiters: Vec<(String, i64, i64)>,
-    /// For how long each waiter's client is taken to be there.
+    /// For each waiter, the time until its client counts as dead.
     pub(super) heard: Vec<i64>,
 }
 
@@ -106,7 +106,7 @@ impl Inspection {
     }
 }
 
-/// An error of a script: its name, and what it says.
+/// An error of a script: its code and its text.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) code: String,

@@ -1,4 +1,5 @@
-//! Every argument of every script, good and bad. A bad one is named, and changes nothing.
+//! Every argument of every script, valid and invalid. The error names an invalid argument, and
+//! nothing changes.
 
 use redis_semaphore::ScriptRegistry;
 
@@ -6,7 +7,7 @@ use super::values::Kind::{Choice, Client, Id, Integer, Next, Place};
 use super::values::*;
 use super::{Scripts, fresh, in_use};
 
-/// A way to call a script: its arguments, of which the last `repeated` are a request.
+/// A way to call a script: its arguments. The last `repeated` arguments form one request.
 pub(super) struct Call {
     pub(super) script: &'static str,
     pub(super) arguments: Vec<Argument>,
@@ -27,7 +28,7 @@ pub(super) fn calls() -> Vec<Call> {
     let number = || Argument("n", "9", Integer(0, MAX_COUNT));
     let mark = || Argument("idempotency_key", MARK, Id(0, 0));
     let acquire = vec![
-        // No request is too heavy for a limit that was set at run time.
+        // No request is too heavy for a runtime limit.
         Argument("limit_mode", "initial", Choice),
         Argument("limit", "4294967295", Integer(0, MAX_COUNT)),
         Argument("heartbeat_timeout", "10000", Integer(1, MAX_LEASE)),
@@ -77,7 +78,7 @@ impl Call {
         reply.unwrap_or_else(|error| panic!("{} {values:?}: {error}", self.script));
     }
 
-    /// What the script says of arguments that it must refuse as such.
+    /// Returns the script's error for invalid arguments.
     fn refused(&self, semaphore: &mut Scripts, values: &[Vec<u8>]) -> String {
         let refusal = semaphore.refusal(self.script, &semaphore.keys.clone(), values);
         assert_eq!(refusal.code, "SEM_ARG", "{} {values:?}: {}", self.script, refusal.detail);
@@ -101,7 +102,7 @@ fn bad_arguments_are_named_and_change_nothing() {
     }
 }
 
-/// The IDs of a call mostly begin alike, and the scripts make use of it.
+/// The IDs of a call usually have the same beginning, and the scripts use that.
 #[test]
 fn a_forged_id_is_refused_also_behind_one_that_is_right() {
     let mut semaphore = in_use();
@@ -111,7 +112,7 @@ fn a_forged_id_is_refused_also_behind_one_that_is_right() {
         for index in first..values.len() {
             let argument = &call.arguments[index];
             if let Id(..) | Next = argument.2 {
-                // Then both begin alike, but for the part that is wrong.
+                // Both IDs then have the same beginning, except for the invalid part.
                 let mut right = values.clone();
                 right[first] = id_with(4, MAX_COUNT, b"the-one-in-front");
                 let wanted = format!("ARGV[{}] ({}) ", index + 1 + call.repeated, argument.0);
@@ -134,7 +135,8 @@ fn every_argument_may_be_as_small_and_as_large_as_promised() {
     for call in calls() {
         for (index, argument) in call.arguments.iter().enumerate() {
             for value in good_values(argument) {
-                // Each on a semaphore of its own: what is added up would exceed the largest limit.
+                // Each call uses its own semaphore, because the sum of the additions would exceed
+                // the largest limit.
                 call.run(&mut fresh(), &call.with(index, &value));
             }
         }
@@ -161,7 +163,8 @@ fn all_ids_of_an_acquire_are_of_one_client_that_hears_in_one_way() {
         }
     }
     // Weights and leases may differ.
-    let arguments = "declare_if_unset 5 10000 N:client:1:9:aaaaaaaaaaaaaaaa wait N:client:2:8:aaaaaaaaaaaaaaaa wait";
+    let arguments = "declare_if_unset 5 10000 N:client:1:9:aaaaaaaaaaaaaaaa wait \
+                     N:client:2:8:aaaaaaaaaaaaaaaa wait";
     semaphore.raw.ok("acquire", arguments);
 }
 
@@ -237,13 +240,13 @@ fn arguments_may_be_neither_missing_nor_too_many() {
     for call in calls() {
         let values = call.values();
         let (fixed, request) = values.split_at(values.len() - call.repeated);
-        // One request less an argument, and two less an argument or more.
+        // One request without its last argument, and two requests without one or more arguments.
         let mut bad = vec![values.clone(), values.clone(), [fixed, request, request].concat()];
         bad[0].pop();
         bad[1].push("more".into());
         bad[2].pop();
         if call.repeated == 1 {
-            // Every count from one on is right.
+            // Every count of at least one is valid.
             bad = vec![fixed.to_vec()];
         }
         if values.is_empty() {

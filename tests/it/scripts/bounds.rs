@@ -1,22 +1,22 @@
-//! Work is bounded: thousands of ended leases or dead waiters neither fail a call nor make it long.
-//! Work is counted in commands and in members, not in time.
+//! Bounded work: thousands of expired leases or dead waiters neither cause a call to fail nor make
+//! it long. Work is counted in commands and members, not in time.
 
 use std::ops::Range;
 
 use super::{Commands, Granted, Timed};
 
 const MANY: usize = 12_000;
-/// Ended leases that one call may clear away: its bound, and the one that it asks about.
+/// The number of expired leases that one call may remove: its bound, plus the ID in its arguments.
 const MOST_PURGED: i64 = 1001;
-/// Waiters that one call may look at: its bound.
+/// The number of waiters that one call may examine.
 const MOST_LOOKED_AT: i64 = 1000;
-/// What one call may run, whatever there is to clear away: two commands for each waiter that it
-/// looks at, or for each request, and some for each chunk.
+/// The number of commands that one call may run: two for each waiter that it examines or for each
+/// request, and a few for each chunk.
 const MOST_COMMANDS: i64 = 2 * MOST_LOOKED_AT + 60;
-/// What it may run where nobody is looked at.
+/// The number of commands that a call may run if it examines no waiter.
 const MOST_COMMANDS_OF_A_PURGE: i64 = 30;
 
-/// The requests of a call: `request` with a number for each %.
+/// Returns the requests of a call: `request` with a number for each %.
 pub(super) fn many(count: usize, request: &str) -> String {
     numbered(0..count, request)
 }
@@ -26,14 +26,14 @@ fn numbered(numbers: Range<usize>, request: &str) -> String {
     numbers.map(with).collect::<Vec<_>>().join(" ")
 }
 
-/// Does the same with numbers that go on from call to call.
+/// Makes calls of 1,000 requests, with numbers that continue from call to call.
 fn in_calls_of_1000(request: &str, mut call: impl FnMut(&str)) {
     for thousand in 0..MANY / 1000 {
         call(&many(1000, &request.replace('%', &format!("{thousand}-%"))));
     }
 }
 
-/// 12,000 permits, each of `weight`, whose leases have ended.
+/// Returns a semaphore with 12,000 permits of `weight` whose leases have expired.
 fn all_ended(weight: i64) -> Timed {
     let mut semaphore = Timed::start();
     let limit = MANY as i64 * weight;
@@ -50,7 +50,7 @@ pub(super) fn members(semaphore: &mut Timed, key: &str) -> i64 {
     semaphore.command(&format!("ZCARD {name}"))
 }
 
-/// A call that must keep to the bounds. Answers its reply.
+/// Makes a call that must keep the bounds. Returns its reply.
 pub(super) fn bounded(semaphore: &mut Timed, script: &str, arguments: &str) -> Vec<i64> {
     let before = (members(semaphore, "permits"), members(semaphore, "queue"));
     let (reply, commands) = semaphore.commands_of(|semaphore| semaphore.ok(script, arguments));
@@ -62,12 +62,13 @@ pub(super) fn bounded(semaphore: &mut Timed, script: &str, arguments: &str) -> V
     reply
 }
 
-/// Ended leases are read once in a call, and so are those that end too late, and dead clients.
+/// Checks that a call reads expired leases once, and also leases that expire too late, and dead
+/// clients.
 fn assert_purges(commands: &Commands, script: &str) {
     assert!(commands.count("zrangebyscore") <= 5, "{script}: {commands:?}");
 }
 
-/// Calls `wake` as long as the replies ask for it at once. Answers how often that was.
+/// Calls `wake` while the replies request it immediately. Returns the number of calls.
 pub(super) fn wake_while_asked(semaphore: &mut Timed, mut wake_in: i64) -> usize {
     let mut calls = 0;
     while wake_in == 0 {
@@ -166,7 +167,7 @@ fn a_thousand_requests_find_room_behind_ended_leases() {
     let outcomes = semaphore.acquire(limit, &many(1000, "new% 2 60000 try"));
     assert!(outcomes.iter().all(|outcome| outcome.is_granted()));
     semaphore.assert_weights_agree();
-    // The same IDs as those whose leases have ended.
+    // These IDs are those of expired leases.
     let outcomes = semaphore.acquire(limit, &many(1000, "id9-% 2 1000 try"));
     assert!(outcomes.iter().all(|outcome| outcome.is_granted()));
     semaphore.assert_weights_agree();
@@ -175,7 +176,7 @@ fn a_thousand_requests_find_room_behind_ended_leases() {
     semaphore.assert_weights_agree();
 }
 
-/// One holds, 12,000 wait for `dead`, then "live" waits.
+/// Returns a semaphore with one holder. 12,000 `dead` requests wait before "live".
 fn long_queue(dead: &str, dead_client: impl Fn(usize) -> String) -> Timed {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "holder 1 600000 try");
@@ -223,7 +224,7 @@ fn twelve_thousand_waiters_whose_client_was_lost_are_passed_over() {
     reach_the_live_one(semaphore);
 }
 
-/// Each of the dead has a client of its own, so that each must be tried.
+/// Each dead request has its own client, so the script must try each.
 #[test]
 fn a_call_tries_no_more_clients_than_it_may_look_at() {
     let mut semaphore = Timed::start();
@@ -252,7 +253,7 @@ fn a_thousand_releases_in_a_call_are_handed_to_a_thousand_waiters() {
     let (reply, commands) = semaphore.commands_of(|semaphore| semaphore.ok("release", &release));
     assert_eq!(reply[1], -1);
     assert!(reply[2..].iter().all(|status| *status == 1));
-    // One client is looked for once, and told once.
+    // The script looks up one client once, and notifies it once.
     assert_eq!((commands.lookups_of_listeners(), commands.count("publish")), (1, 1));
     assert!(commands.in_scripts() <= MOST_COMMANDS, "{commands:?}");
     let text = listener.message();
@@ -284,7 +285,7 @@ fn more_room_than_one_call_may_hand_off_is_handed_off_by_wake() {
     assert_eq!(semaphore.inspect().held, MANY as i64);
 }
 
-/// Leases that end too late after the clock stepped back are cut in chunks, too.
+/// After the clock stepped back, leases that expire too late are cut in chunks, too.
 #[test]
 fn twelve_thousand_leases_are_cut_in_chunks() {
     let mut semaphore = all_ended(1);
@@ -305,7 +306,7 @@ fn twelve_thousand_leases_are_cut_in_chunks() {
     assert_eq!(semaphore.inspect().queued, 0);
 }
 
-/// However many they are, all of them are back after the longest lease.
+/// All of these permits are free after the longest lease, however many they are.
 #[test]
 fn twelve_thousand_leases_that_end_too_late_are_all_cut_at_once() {
     let mut semaphore = all_ended(1);
@@ -321,7 +322,7 @@ fn twelve_thousand_leases_that_end_too_late_are_all_cut_at_once() {
     assert_eq!(inspection.held, MANY as i64);
 }
 
-/// So are clients that would be taken to be there for too long.
+/// The same applies to clients that would count as alive for too long.
 #[test]
 fn fifteen_hundred_clients_are_all_cut_at_once() {
     let mut semaphore = Timed::start();
@@ -336,7 +337,7 @@ fn fifteen_hundred_clients_are_all_cut_at_once() {
     assert_eq!(latest, Some(semaphore.now() + 30_000));
 }
 
-/// Also those that one call does not come to by itself.
+/// This includes leases that the call does not remove because of its bound.
 #[test]
 fn leases_that_were_called_lost_among_thousands_stay_lost_when_the_clock_steps_back() {
     let mut semaphore = all_ended(1);
@@ -349,7 +350,7 @@ fn leases_that_were_called_lost_among_thousands_stay_lost_when_the_clock_steps_b
     semaphore.assert_weights_agree();
 }
 
-/// Nothing has removed them yet, as one call clears away a thousand at most.
+/// No call has removed these leases yet, because one call removes 1,000 at most.
 #[test]
 fn a_release_of_an_ended_lease_among_thousands_is_of_nothing() {
     for how in ["return", "forget"] {
@@ -358,7 +359,7 @@ fn a_release_of_an_ended_lease_among_thousands_is_of_nothing() {
             let requests = numbered(1000 * thousand..1000 * (thousand + 1), "id% 1 1000 try");
             semaphore.acquire(5000, &requests);
         }
-        // Its lease ends last, and now.
+        // This lease is the last to expire, and it expires now.
         semaphore.pass(1000);
         for last in ["id2998", "id2999"] {
             let reply = semaphore.ok("release", &format!("{how} {last}"));
@@ -369,7 +370,7 @@ fn a_release_of_an_ended_lease_among_thousands_is_of_nothing() {
     }
 }
 
-/// The one that is granted is the last that the call looks at.
+/// The granted request is the last that the call examines.
 #[test]
 fn a_grant_behind_a_thousand_dead_waiters_leaves_nobody_in_the_queue() {
     for dead in [998, 999, 1000, 1001, 1026, 1027, 1028] {

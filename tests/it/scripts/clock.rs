@@ -1,4 +1,4 @@
-//! The end of leases, and a server's clock that steps.
+//! The expiry of leases, and steps of the server's clock.
 
 use super::{Granted, Outcome, START_US, Timed};
 use test_support::scripts::id;
@@ -16,7 +16,7 @@ fn an_ended_lease_is_lost_whether_purged_or_not() {
         assert_eq!(semaphore.ok("refresh", "a 5000")[2], end);
         semaphore.pass(5000);
         if is_purged {
-            // This one needs the room.
+            // This request needs the free permits.
             assert!(semaphore.acquire_one(2, "c 1 5000 try").is_granted());
         }
         assert_eq!(semaphore.scores("permits").len(), 2);
@@ -26,8 +26,8 @@ fn an_ended_lease_is_lost_whether_purged_or_not() {
     }
 }
 
-/// "Lost" was the answer, so it stays lost: also when the clock steps back to before the lease's
-/// end.
+/// After "lost" was returned, the permit stays lost, even if the clock steps back to before its
+/// expiry.
 #[test]
 fn a_permit_that_was_called_lost_stays_lost_when_the_clock_steps_back() {
     for ask in ["p 1000", "p 1", "p q"] {
@@ -49,7 +49,8 @@ fn a_permit_that_was_called_lost_stays_lost_when_the_clock_steps_back() {
     }
 }
 
-/// The permit was taken over once, its lease has ended since, and both are asked for again.
+/// The permit was exchanged for another ID, and its lease has expired since. The test then
+/// refreshes both IDs.
 #[test]
 fn a_permit_that_was_called_lost_after_an_exchange_stays_lost_when_the_clock_steps_back() {
     let mut semaphore = Timed::start();
@@ -74,10 +75,10 @@ fn an_id_whose_lease_ended_starts_anew() {
     let end = semaphore.now() + 5000;
     let again = semaphore.acquire_one(4, "a 3 5000 try");
     assert_eq!(again, Granted { token: first.token() + 5_000_000, end });
-    // It counts once.
+    // The permit counts once.
     assert_eq!(semaphore.inspect().held, 3);
     semaphore.assert_weights_agree();
-    // It goes behind others like any new one.
+    // It joins the end of the queue like any new request.
     semaphore.acquire(4, "b 3 60000 wait");
     semaphore.pass(5000);
     assert_eq!(semaphore.acquire_one(4, "a 3 5000 try"), Outcome::Refused);
@@ -98,10 +99,11 @@ fn wake_hands_off_what_ended() {
     semaphore.assert_weights_agree();
 }
 
-/// The dead holder's lease seems to end an hour late, until it is cut to the longest lease in use.
+/// The dead holder's lease seems to expire an hour late, until it is cut to the longest lease in
+/// use.
 #[test]
 fn after_a_step_back_a_dead_holder_keeps_its_place_no_longer_than_the_longest_lease() {
-    // A second permit's lease is the longest in use; or a waiter's weight asks for all.
+    // Either a second permit has the longest lease in use, or the waiter requires the whole limit.
     for (holders, waiter, longest) in [
         ("dead 1 5000 try gone 1 5000 try", "b 2 60000 wait", 5000),
         ("dead 1 5000 try other 1 30000 try", "b 1 60000 wait", 30_000),
@@ -142,7 +144,7 @@ fn after_a_step_back_holders_keep_their_permits() {
     assert_eq!(semaphore.inspect().holders, [("a".to_owned(), 2, 60_000)]);
 }
 
-/// Once the state was lost, nobody knows what the longest lease was: seven days is the largest.
+/// After the state was lost, the longest lease is unknown, so seven days is assumed: the maximum.
 #[test]
 fn after_a_step_back_and_a_lost_state_leases_are_not_cut_too_short() {
     let mut semaphore = Timed::start();
@@ -200,7 +202,7 @@ fn tokens_grow_when_the_clock_steps_back_while_nobody_is_there() {
     assert!(later > first + 1, "{later} after {first}");
 }
 
-/// When even the state has expired, the clock alone keeps the tokens growing.
+/// If even the state has expired, only the clock keeps the tokens growing.
 #[test]
 fn tokens_grow_when_all_keys_have_expired() {
     let mut semaphore = Timed::start();
@@ -212,7 +214,7 @@ fn tokens_grow_when_all_keys_have_expired() {
     assert_eq!(later, first + DAY * 1000);
 }
 
-/// The last number is ahead of the clock by a day: it must be kept until the clock has caught up.
+/// The last number is a day ahead of the clock. It must be kept until the clock has caught up.
 #[test]
 fn the_last_number_is_kept_while_it_is_ahead_of_the_clock() {
     let mut semaphore = Timed::start();
@@ -224,7 +226,8 @@ fn the_last_number_is_kept_while_it_is_ahead_of_the_clock() {
     assert_eq!(semaphore.acquire_one(1, "b 1 5000 try").token(), first + 2);
 }
 
-/// Five wait who die at once, one lives, and a lease of theirs would be as long as a day.
+/// Returns a semaphore with five waiters that die immediately, and then a live one. A dead waiter's
+/// lease would last a day.
 fn five_dead_before_a_live_one(heartbeat_timeout: i64) -> Timed {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "holder 1 600000 try");
@@ -241,7 +244,7 @@ fn after_a_step_back_dead_waiters_go_within_the_longest_heartbeat_timeout_that_w
     for heartbeat_timeout in [1, 1000, 30_000, 600_000] {
         let mut semaphore = five_dead_before_a_live_one(heartbeat_timeout);
         semaphore.pass(-DAY);
-        // Any call will do: the live one's own sign of life.
+        // The heartbeat of the live client is enough. Any call would do.
         semaphore.acquire_for(1, "live poll 1000", "live 1 60000 wait");
         semaphore.pass(heartbeat_timeout.max(1000) + 1);
         semaphore.acquire_for(1, "live poll 1000", "live 1 60000 wait");
@@ -256,7 +259,7 @@ fn after_a_step_back_dead_waiters_go_within_the_longest_heartbeat_timeout_that_w
     }
 }
 
-/// A mark is no client: for how long it is known says nothing of who is there.
+/// The lifetime of an idempotency key does not affect how long clients count as alive.
 #[test]
 fn after_a_step_back_no_mark_keeps_dead_waiters_in_the_queue() {
     let mut semaphore = five_dead_before_a_live_one(1000);
@@ -269,14 +272,14 @@ fn after_a_step_back_no_mark_keeps_dead_waiters_in_the_queue() {
     semaphore.ok("release", "return holder");
     let inspection = semaphore.inspect();
     assert_eq!((inspection.holder_ids(), inspection.queued), (["live"].into(), 0));
-    // What it stands for counts once, whatever the clock does.
+    // The change with this key counts once, whatever the clock does.
     for step in [0, DAY] {
         semaphore.pass(step);
         assert_eq!(semaphore.ok("limit", &format!("existing 0 set 9 {mark}"))[2..4], [1, 1]);
     }
 }
 
-/// It is not taken for a client whose time is over.
+/// The entry that stores the longest heartbeat timeout does not count as a dead client.
 #[test]
 fn the_longest_heartbeat_timeout_stays_known_when_it_is_the_longest_that_may_be() {
     let mut semaphore = Timed::start();
@@ -300,7 +303,7 @@ fn after_a_step_back_live_waiters_keep_their_places() {
     assert!(heard.iter().all(|heard| (0..=30_000).contains(heard)), "{heard:?}");
 }
 
-/// Nothing was granted and nobody was queued for a day, but those who wait have been heard of.
+/// For a day, nothing was granted or queued, but the waiting clients sent heartbeats.
 #[test]
 fn after_a_step_back_dead_waiters_go_also_when_nothing_was_given_for_long() {
     let mut semaphore = Timed::start();
@@ -320,7 +323,7 @@ fn after_a_step_back_dead_waiters_go_also_when_nothing_was_given_for_long() {
     assert_eq!(semaphore.inspect().holder_ids(), ["live"].into());
 }
 
-/// A ticket that can have been given is believed, and numbers go on behind it.
+/// A ticket that may have been issued is accepted, and the next numbers are larger.
 #[test]
 fn a_newcomer_is_behind_a_ticket_that_came_from_before_a_step_back() {
     let mut semaphore = Timed::start();
@@ -334,7 +337,7 @@ fn a_newcomer_is_behind_a_ticket_that_came_from_before_a_step_back() {
     assert_eq!(semaphore.inspect().waiter_ids(), ["heavy", "new"]);
 }
 
-/// The ticket is the very number that would be given next.
+/// The ticket equals the next number.
 #[test]
 fn a_newcomer_is_behind_a_ticket_of_this_microsecond() {
     let mut semaphore = Timed::start();
@@ -346,7 +349,7 @@ fn a_newcomer_is_behind_a_ticket_of_this_microsecond() {
     assert_eq!(outcomes[1], Outcome::Queued { ticket: this + 1, position: 2 });
 }
 
-/// `last` is exactly a second ahead of the clock, or a microsecond more than that.
+/// `last` is exactly one second ahead of the clock, or one microsecond more.
 #[test]
 fn leases_are_cut_when_the_last_number_is_more_than_a_second_ahead() {
     for (holders, last, left) in

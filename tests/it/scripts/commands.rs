@@ -1,23 +1,23 @@
-//! The numbers of commands that the head comments tell under "Cost", counted by the server.
+//! The numbers of commands under "Cost" in the head comments, as the server counts them.
 
 use super::{Timed, script_names};
 use test_support::head::Head;
 
-/// What else a semaphore has been through: the numbers do not depend on it.
+/// The semaphore's earlier use, which does not affect the numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum History {
     Plain,
-    /// The limit was changed, and the change taken back.
+    /// The limit was changed and changed back.
     Changed,
-    /// Leases are not alike: a permit more, whose lease is ten minutes longer, is held on.
+    /// Leases differ: there is another permit, whose lease is ten minutes longer.
     Mixed,
 }
 
-/// The call of which a head says "for one request: <case>", after what makes it that case. The
-/// semaphore has been in use for a while: the limit is known, and no expiry need be moved.
+/// Prepares the case named in a head, and returns the arguments of the call. The semaphore has been
+/// in use: its limit exists, and no expiry of a key must move.
 fn set_the_stage(semaphore: &mut Timed, script: &str, case: &str, history: History) -> String {
     let limit = if history == History::Mixed { 3 } else { 2 };
-    // Keys live on for a minute, so no call within that time must move their expiry.
+    // The keys live for another minute, so no call within that time moves their expiry.
     semaphore.acquire(limit, "long 1 601000 try");
     if history != History::Mixed {
         semaphore.ok("release", "return long");
@@ -38,7 +38,8 @@ fn set_the_stage(semaphore: &mut Timed, script: &str, case: &str, history: Histo
     arguments.replace("LIMIT", &limit.to_string())
 }
 
-/// Has others `hold` or wait before. All but a permit of "long" may be held: a weight of 2.
+/// Returns the arguments of the case. Before that, other requests `hold` or wait. Besides the
+/// permit of "long", a weight of 2 may be held.
 fn arguments_of(script: &str, case: &str, hold: &mut dyn FnMut(&str)) -> &'static str {
     const NEW: &str = "declare_if_unset LIMIT client publish 1000 new 1 1000 wait";
     const TRY: &str = "declare_if_unset LIMIT client publish 1000 new 1 1000 try";
@@ -49,11 +50,11 @@ fn arguments_of(script: &str, case: &str, hold: &mut dyn FnMut(&str)) -> &'stati
             NEW
         }
         ("acquire", "granted with a weight above 1") => HEAVY,
-        ("acquire", "refused, and nobody waits") => {
+        ("acquire", "not granted, empty queue") => {
             hold("other 1 1000 try another 1 1000 try");
             TRY
         }
-        ("acquire", "refused behind others") => {
+        ("acquire", "not granted behind others") => {
             hold("other 1 1000 try another 1 1000 try first 1 1000 wait");
             TRY
         }
@@ -61,17 +62,18 @@ fn arguments_of(script: &str, case: &str, hold: &mut dyn FnMut(&str)) -> &'stati
             hold("other 1 1000 try another 1 1000 try first 1 1000 wait");
             NEW
         }
-        ("acquire", "queued, asked for again with its ticket") => {
+        ("acquire", "queued again with its ticket") => {
             hold("other 1 1000 try another 1 1000 try new 1 1000 wait");
-            // As clients do, with a ticket: any that was given is the one that it has.
+            // Clients send the ticket. Any ticket that may have been issued works here, because the
+            // queue keeps its own.
             "declare_if_unset LIMIT client publish 1000 new 1 1000 1"
         }
-        ("acquire", "queued behind others, where more than 16 clients wait") => {
+        ("acquire", "queued behind others, more than 16 clients wait") => {
             hold("other 1 1000 try another 1 1000 try first 1 1000 wait");
             hold("crowd");
             NEW
         }
-        ("acquire", "queued, asked for again where more than 16 clients wait") => {
+        ("acquire", "queued again, more than 16 clients wait") => {
             hold("other 1 1000 try another 1 1000 try first 1 1000 wait");
             hold("crowd");
             hold("new 1 1000 wait");
@@ -81,11 +83,11 @@ fn arguments_of(script: &str, case: &str, hold: &mut dyn FnMut(&str)) -> &'stati
             hold("new 1 1000 try other 1 1000 try");
             "new 1000"
         }
-        ("release", "held, and nobody waits") => {
+        ("release", "held, empty queue") => {
             hold("new 1 1000 try other 1 1000 try");
             "return new"
         }
-        ("release", "held, and handed to the first who waits") => {
+        ("release", "held, and granted to the first waiter") => {
             hold("new 1 1000 try other 1 1000 try");
             hold("first 1 1000 wait second 1 1000 wait");
             "return new"
@@ -93,8 +95,8 @@ fn arguments_of(script: &str, case: &str, hold: &mut dyn FnMut(&str)) -> &'stati
         ("release", "unknown") => "return new",
         ("wake", "nothing to do") => "",
         ("limit", "the same limit declared again") => "declare LIMIT",
-        ("inspect", "nobody holds or waits") => "0 10 0 10",
-        ("inspect", "holders and waiters told") => {
+        ("inspect", "no holders, no waiters") => "0 10 0 10",
+        ("inspect", "holders and waiters") => {
             hold("new 1 1000 try other 1 1000 try first 1 1000 wait");
             "0 10 0 10"
         }

@@ -1,12 +1,12 @@
-//! Whom the scripts name to call `wake` when the next lease ends, where many wait, and how those
-//! who are alive get past the dead in the queue. The holder's lease ends after ten minutes.
+//! Which clients the scripts ask to call `wake` for the next expiry if many wait, and how live
+//! waiters pass the dead ones in the queue. The holder's lease expires after ten minutes.
 
 use super::START_US;
 use super::answers::outcomes;
 use super::bounds::many;
 use super::timed::Timed;
 
-/// As in lua/lib/remember.lua.
+/// The constant of lua/lib/remember.lua.
 const CALLERS: usize = 16;
 const HEARTBEAT_TIMEOUT: i64 = 15_000;
 
@@ -16,7 +16,7 @@ fn one_holds() -> Timed {
     semaphore
 }
 
-/// Has a client of that name queue, or ask again. Answers `wake_in` and the position.
+/// Queues a request of this client, or sends its heartbeat. Returns `wake_in` and the position.
 fn ask(semaphore: &mut Timed, client: &str, how: &str, place: i64) -> (i64, i64) {
     let place = if place == 0 { "wait".to_owned() } else { place.to_string() };
     let arguments =
@@ -25,7 +25,8 @@ fn ask(semaphore: &mut Timed, client: &str, how: &str, place: i64) -> (i64, i64)
     (reply[1], outcomes(&reply)[0].position())
 }
 
-/// All that are named of so many who wait, each asking again with the ticket that it has.
+/// Returns the clients that are asked to call `wake`. Each client sends a heartbeat with its
+/// ticket.
 fn named(semaphore: &mut Timed, clients: std::ops::Range<usize>) -> Vec<usize> {
     let ticket = semaphore.now() * 1000;
     let is_named = |client: &usize| ask(semaphore, &format!("c{client}"), "poll", ticket).0 > 0;
@@ -35,7 +36,7 @@ fn named(semaphore: &mut Timed, clients: std::ops::Range<usize>) -> Vec<usize> {
 #[test]
 fn of_a_few_that_wait_all_are_to_call_wake() {
     let mut semaphore = one_holds();
-    // Requests do not count.
+    // The number of requests does not matter.
     semaphore.acquire_for(1, "many poll 15000", &many(500, "id% 1 60000 wait"));
     for client in 1..CALLERS {
         assert_eq!(ask(&mut semaphore, &format!("c{client}"), "poll", 0).0, 600_000, "{client}");
@@ -51,7 +52,7 @@ fn of_a_crowd_some_are_to_call_wake_and_others_later() {
     let mut seen = Vec::new();
     for _ in 0..10 {
         semaphore.pass(HEARTBEAT_TIMEOUT);
-        // What they ask is not known to have been asked lately until all have asked once.
+        // The script knows that all clients are alive only after each has sent one heartbeat.
         named(&mut semaphore, 0..800);
         let now = named(&mut semaphore, 0..800);
         assert!((4..=40).contains(&now.len()), "{now:?}");
@@ -79,8 +80,8 @@ fn whoever_has_the_head_of_the_queue_is_to_call_wake_whatever_it_asks_for() {
     }
 }
 
-/// The dead are many processes. As long as they may be alive only some of those behind them are
-/// named.
+/// The dead waiters belong to many clients. While these may be alive, only some clients behind them
+/// are asked to call `wake`.
 #[test]
 fn whoever_is_silent_for_longer_than_a_heartbeat_is_no_crowd() {
     let mut semaphore = one_holds();
@@ -117,13 +118,14 @@ fn a_heartbeat_in_a_crowd_takes_the_dead_from_the_head_of_the_queue() {
     for listener in &mut listeners {
         listener.expect_silence(&mut semaphore.scripts.raw);
     }
-    // One that was not dead comes back to its position.
+    // A waiter that was not dead returns to its position.
     let _back = semaphore.listen("dead0");
     assert_eq!(ask(&mut semaphore, "dead0", "publish", START_US + 1).1, 1);
     assert_eq!(semaphore.inspect().queued, 4);
 }
 
-/// Whoever does not fit stays, and so does one that is too heavy: nothing is free.
+/// Requests that do not fit and requests that are too heavy stay in the queue, because no permit is
+/// free.
 #[test]
 fn a_heartbeat_in_a_crowd_takes_nobody_else_from_the_queue() {
     let mut semaphore = one_holds();

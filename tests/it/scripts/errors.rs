@@ -1,4 +1,4 @@
-//! The errors that are not about one argument's text. None of them changes anything.
+//! Errors that are not about the text of one argument. No error changes anything.
 
 use super::{Refusal, Timed};
 use super::{fill, in_use, script_names, semaphore_scripts, sound, told};
@@ -21,7 +21,7 @@ fn exactly_four_keys_are_needed() {
     }
 }
 
-/// The first key that is not what it should be, without what does not belong into a line.
+/// The error shows the first wrong key, without characters that must not be in a line.
 #[test]
 fn a_key_that_does_not_fit_is_shown() {
     let mut semaphore = in_use();
@@ -45,7 +45,7 @@ fn a_key_that_does_not_fit_is_shown() {
     }
 }
 
-/// With two of one type in each other's place a script would take waiters for holders.
+/// If two keys of the same type were exchanged, a script would treat waiters as holders.
 #[test]
 fn keys_in_another_order_are_refused() {
     let mut semaphore = in_use();
@@ -98,7 +98,7 @@ fn keys_that_are_not_of_one_semaphore_are_refused() {
             }
         }
     }
-    // All four alike, but without a name, or with two.
+    // All four keys are alike, but they have no name or two names.
     for stem in ["sem:{}", "sem:name", "sem:{a}{b}", "{a}:sem:{b}", "sem:{a}:more", "sem{a}"] {
         let keys = ["permits", "queue", "clients", "state"].map(|key| format!("{stem}:{key}"));
         for script in script_names() {
@@ -130,7 +130,7 @@ fn a_key_of_another_type_is_named() {
     }
 }
 
-/// The keys are sound: whoever reads this must not take them for somebody else's.
+/// The keys are valid. The error must not blame another application's keys.
 #[test]
 fn a_command_that_the_caller_may_not_use_is_not_taken_for_a_wrong_key() {
     for forbidden in ["hmget", "zcard"] {
@@ -165,14 +165,14 @@ fn what_another_version_of_the_protocol_wrote_is_left_alone() {
     }
 }
 
-/// Whether a server that is full refused this.
+/// Returns whether the server rejected the call because its memory is full.
 fn is_for_want_of_memory(Refusal { code, detail }: &Refusal) -> bool {
-    // Redis 6.2 says it in the text of another error.
+    // Redis 6.2 has this code in the text of another error.
     code == "OOM" || detail.contains("-OOM ")
 }
 
-/// A server out of memory refuses what would need more of it, before anything is written. What is
-/// given back is accepted and handed off.
+/// A server out of memory rejects calls that need more memory, before they write anything. Releases
+/// are accepted and handed off.
 #[test]
 fn a_call_that_fails_for_want_of_memory_changes_nothing() {
     let mut semaphore = Timed::start();
@@ -196,7 +196,7 @@ fn a_call_that_fails_for_want_of_memory_changes_nothing() {
         assert!(is_for_want_of_memory(&refusal), "{script} {arguments}: {refusal:?}");
     }
     listener.expect_silence(&mut semaphore);
-    // Whoever holds can keep it, and give it back.
+    // Holders can keep and release their permits.
     semaphore.pass(4000);
     let reply = semaphore.ok("refresh", "a 60000 b 5000");
     assert_eq!(reply[2..], [reply[0] + 60_000, reply[0] + 5000]);
@@ -209,7 +209,7 @@ fn a_call_that_fails_for_want_of_memory_changes_nothing() {
     semaphore.assert_weights_agree();
 }
 
-/// It lets a script go on that begins with taking something away.
+/// A full server lets a script continue if the script began with a removal.
 #[test]
 fn a_full_server_grants_where_an_ended_lease_goes_in_the_same_call() {
     for arguments in ["new 2 60000 try", "new 2 60000 wait", "a 2 5000 try"] {
@@ -220,7 +220,7 @@ fn a_full_server_grants_where_an_ended_lease_goes_in_the_same_call() {
         assert!(semaphore.acquire_one(3, arguments).is_granted(), "{arguments}");
         assert_eq!(semaphore.inspect().held, 3);
         semaphore.assert_weights_agree();
-        // Nothing has ended now.
+        // No lease has expired now.
         let again = format!("declare_if_unset 3 client poll 600000 {arguments}");
         let refusal = semaphore.refuses("acquire", &again);
         assert!(is_for_want_of_memory(&refusal), "{refusal:?}");
@@ -245,14 +245,14 @@ fn a_full_server_hands_on_what_is_given_back_in_every_way() {
         assert!(told(&mut listener).starts_with("timed\nd "));
         semaphore.acquire(9, "c 1 60000 wait");
         semaphore.command::<()>("CONFIG SET maxmemory 1");
-        // Of the ways above the last gives nothing back by itself.
+        // The last of the cases above releases nothing by itself.
         if script == "refresh" {
             semaphore.pass(5000);
         }
         semaphore.ok(script, arguments);
         let is_consumed = arguments.starts_with("forget");
         if is_consumed {
-            // What was used up is not there for others: "d" holds all that is left.
+            // Forgotten permits are not available to waiters: "d" holds everything that remains.
             assert_eq!(semaphore.inspect().limit, 1);
             listener.expect_silence(&mut semaphore);
             semaphore.ok("release", "return d");
@@ -262,7 +262,7 @@ fn a_full_server_hands_on_what_is_given_back_in_every_way() {
     }
 }
 
-/// Leases are cut then before anything is given back.
+/// In this case, leases are cut before permits are released.
 #[test]
 fn a_full_server_hands_on_what_is_given_back_after_its_clock_stepped_back() {
     for (script, arguments) in [("release", "return a"), ("refresh", "a 1"), ("wake", "")] {
@@ -278,7 +278,7 @@ fn a_full_server_hands_on_what_is_given_back_after_its_clock_stepped_back() {
     }
 }
 
-/// A node whose slot moves ends a script that comes back to a key which it has emptied.
+/// A node whose slot is migrating aborts a script that accesses a key after emptying it.
 #[test]
 fn a_full_server_hands_on_what_is_given_back_while_its_slot_moves() {
     for (script, arguments, passes) in [
@@ -308,7 +308,8 @@ fn a_full_server_hands_on_what_is_given_back_while_its_slot_moves() {
     }
 }
 
-/// Calls of "heavy" and "light", which hold, of "first" and "second", who wait, and of a newcomer.
+/// Calls for the holders "heavy" and "light", for the waiters "first" and "second", and for a new
+/// request.
 const CALLS: [(&str, &str); 13] = [
     ("refresh", "heavy 600000"),
     ("refresh", "heavy 600000 light 1 nobody 1"),
@@ -325,9 +326,8 @@ const CALLS: [(&str, &str); 13] = [
     ("acquire", "declare_if_unset 5 client poll 600000 first 2 600000 wait"),
 ];
 
-/// One that was the primary, or that lags behind it, does not know better. So it must not tell that
-/// something is lost, unknown or refused: with "READONLY" a client asks on, until the primary
-/// answers.
+/// A former primary or a lagging replica lacks the latest data. It must not reply that something is
+/// lost, unknown or not granted. After READONLY, a client retries until the primary replies.
 #[test]
 fn a_server_that_may_not_write_gives_no_final_answer() {
     let lags: [&[&str]; 5] = [
@@ -337,7 +337,7 @@ fn a_server_that_may_not_write_gives_no_final_answer() {
         &["state"],
         &["permits", "queue", "clients", "state"],
     ];
-    // Nobody listens at port 1.
+    // No server listens on port 1.
     let refusals = [
         ("READONLY", "REPLICAOF 127.0.0.1 1"),
         ("NOREPLICAS", "CONFIG SET min-replicas-to-write 1"),
@@ -359,7 +359,7 @@ fn a_server_that_may_not_write_gives_no_final_answer() {
     }
 }
 
-/// All that was there has ended, and nothing has removed it yet.
+/// All leases have expired, and no call has removed them yet.
 #[test]
 fn a_server_that_may_not_write_says_nothing_of_ended_leases() {
     let mut semaphore = Timed::start();

@@ -1,10 +1,10 @@
-//! Nothing stays for ever, and nothing goes while it is used.
+//! Nothing stays forever, and nothing expires while it is used.
 
 use super::{Timed, outcomes};
 
 const MINUTE: i64 = 60_000;
 const HOUR: i64 = 60 * MINUTE;
-/// How long keys outlive their use: at least a minute, and as long as they were to live.
+/// How long keys outlive their use: at least a minute, or as long as their expiry was.
 const SLACK: i64 = MINUTE;
 const STATE_SLACK: i64 = 2 * HOUR;
 
@@ -46,7 +46,7 @@ fn every_key_outlives_its_use_and_then_goes() {
     }
 }
 
-/// A key that a later call makes anew gets its expiry though that has not been moved.
+/// A key that a later call creates again gets its expiry, although that has not moved.
 #[test]
 fn keys_that_come_again_expire_too() {
     let mut semaphore = Timed::start();
@@ -67,7 +67,7 @@ fn keys_that_come_again_expire_too() {
         let now = semaphore.now();
         semaphore.assert_expiries(now);
     }
-    // Purged and granted in one call.
+    // The expired lease is removed, and the request is granted, in one call.
     semaphore.pass(5000);
     semaphore.acquire(2, "f 2 5000 try");
     let now = semaphore.now();
@@ -92,7 +92,7 @@ fn keys_live_on_while_permits_are_refreshed_or_requests_are_heard_of() {
 fn expiry_is_moved_rarely() {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "a 1 10000 try");
-    // Ten minutes of refreshes.
+    // Permits are refreshed for ten minutes.
     let ((), commands) = semaphore.commands_of(|semaphore| {
         for _ in 0..300 {
             semaphore.pass(2000);
@@ -135,7 +135,7 @@ fn a_limit_set_at_run_time_is_never_forgotten() {
         ("acquire", "initial 3 client poll 1000 new 1 1000 try"),
     ];
     for (script, arguments) in ways {
-        // Once on a new semaphore, once on one whose state expires already.
+        // The first round uses a new semaphore. In the second round the state has an expiry.
         for is_used in [false, true] {
             let mut semaphore = Timed::start();
             if script == "release" {
@@ -150,7 +150,7 @@ fn a_limit_set_at_run_time_is_never_forgotten() {
             semaphore.pass(365 * 24 * HOUR);
             assert_eq!(exist(&mut semaphore), ["state"], "{script} {arguments}");
             assert_eq!(semaphore.inspect().runtime, 3, "{script} {arguments}");
-            // Use does not end that.
+            // Later calls do not give the key an expiry.
             semaphore.acquire(9, "a 3 1000 try");
             semaphore.ok("release", "return a");
             assert_eq!(semaphore.expiries()["state"], -1, "{script} {arguments}");
@@ -177,7 +177,7 @@ fn the_state_outlives_a_long_lease_after_clear() {
     assert_eq!(semaphore.inspect().limit, 3);
 }
 
-/// Weights of permits that expired with their key belong to nobody.
+/// The weights of permits that expired with their key are not kept.
 #[test]
 fn weights_do_not_outlive_their_permits() {
     for limit in ["declare 9", "set 9"] {
@@ -197,13 +197,14 @@ fn weights_do_not_outlive_their_permits() {
     }
 }
 
-/// The only waiter leaves, and the next one queues, in one call; the same with the only permit.
+/// One call removes the only waiter and queues the next one. Another call does this with the only
+/// permit.
 #[test]
 fn a_key_whose_last_entry_goes_in_a_call_that_adds_another_still_expires() {
     let mut semaphore = Timed::start();
     semaphore.acquire_for(1, "a poll 1000", "a 1 5000 try");
     semaphore.acquire_for(1, "b poll 1000", "b 1 5000 wait");
-    // The lease has ended, and the waiter's client is dead.
+    // The lease has expired, and the waiter's client is dead.
     semaphore.pass(5000);
     let requests = "c 1 30000 wait d 1 30000 wait";
     let outcomes = semaphore.acquire_for(1, "c poll 30000", requests);
@@ -215,13 +216,13 @@ fn a_key_whose_last_entry_goes_in_a_call_that_adds_another_still_expires() {
     assert_eq!(expire, [true; 4]);
 }
 
-/// A node whose slot moves takes a queue that a call has emptied for one that has moved. That does
-/// not end the call.
+/// A node whose slot is migrating considers a queue that a call has emptied as already moved. The
+/// call still succeeds.
 #[test]
 fn expiry_is_moved_for_the_keys_that_are_left_while_their_slot_moves() {
     let (mut semaphore, mut moving) = Timed::start_moving();
     semaphore.acquire_for(1, "client poll 1000", "a 1 1000 try b 1 600000 wait");
-    // "b" stands for the permit from now on, and waits no more.
+    // "b" replaces the ID of the permit, and leaves the queue.
     let arguments = [semaphore.id("a"), semaphore.id("b")];
     let keys = semaphore.keys.clone();
     let refresh = |scripts: &mut test_support::scripts::Scripts| {

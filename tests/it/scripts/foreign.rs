@@ -1,8 +1,9 @@
-//! Members of the keys that no client wrote: by hand, say. They are in nobody's way.
+//! Members of the keys that no client wrote, for example manual entries. They cause no problems.
 
 use super::{START_US, Timed};
 
-/// "rubbish" at the head of the queue, and with ended leases; 3 of 4 are held.
+/// Returns a semaphore with "rubbish" at the head of the queue and among the expired leases. 3 of 4
+/// permits are held.
 fn with_rubbish() -> Timed {
     let mut semaphore = Timed::start();
     semaphore.acquire(4, "heavy 3 600000 try waiting 4 60000 wait");
@@ -13,7 +14,7 @@ fn with_rubbish() -> Timed {
         semaphore.command::<i64>(&format!("ZADD {permits} {ended} {rubbish}"));
     }
     semaphore.command::<i64>(&format!("ZADD {queue} 1 rubbish 2 X:client:1:60000:rubbish"));
-    // So that somebody looks at the leases.
+    // This makes the scripts examine the leases.
     semaphore.lose("state");
     semaphore
 }
@@ -46,7 +47,7 @@ fn those_behind_it_are_served() {
     assert_eq!(inspection.holder_ids(), ["waiting"].into());
 }
 
-/// An ID is one from its first letter on.
+/// A member must be an ID from its first letter on.
 #[test]
 fn what_only_ends_like_a_id_is_given_nothing() {
     let mut semaphore = Timed::start();
@@ -60,7 +61,7 @@ fn what_only_ends_like_a_id_is_given_nothing() {
     assert_eq!(inspection.holder_ids(), ["waiting"].into());
 }
 
-/// `inspect` leaves ended leases out, and what no client wrote weighs 1.
+/// `inspect` omits expired leases, and an ID that no client wrote has weight 1.
 #[test]
 fn inspect_counts_an_ended_stranger_out_once() {
     for stranger in ["rubbish", "rubbish:N:client:3:60000:like-a-word_____"] {
@@ -74,7 +75,7 @@ fn inspect_counts_an_ended_stranger_out_once() {
     }
 }
 
-/// Nothing stays for ever: a key that somebody else has made gets an expiry, too.
+/// A key that another application has created gets an expiry, too.
 #[test]
 fn permits_that_no_script_made_expire() {
     let mut semaphore = Timed::start();

@@ -1,5 +1,5 @@
-//! The head comments are the reference of the protocol, so they are put to the test: calls are made
-//! from what they say alone.
+//! The head comments are the reference of the protocol. The tests make calls only from these
+//! comments.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::values::Kind;
 use super::{in_use, script_names, sound};
 use test_support::head::{Head, range};
 
-/// The arguments of a call with one request: their names and what is said of them.
+/// Returns the arguments of a call with one request: their names and descriptions.
 fn shape(head: &Head) -> (Vec<(&str, &str)>, usize) {
     let (mut shape, mut repeated) = (Vec::new(), 0);
     for section in head.arguments() {
@@ -24,7 +24,8 @@ fn shape(head: &Head) -> (Vec<(&str, &str)>, usize) {
     (shape, repeated)
 }
 
-/// What the head says of the arguments of a call: "limit" has more of them behind a change.
+/// Returns the head's descriptions of a call's arguments. `limit` has more arguments after a
+/// change.
 fn said_of<'a>(head: &'a Head, call: &Call) -> (Vec<(&'a str, &'a str)>, usize) {
     let (mut shape, repeated) = shape(head);
     if head.script == "limit" {
@@ -84,7 +85,7 @@ fn all_scripts_name_the_same_four_keys() {
     }
 }
 
-/// Then what is found with the table of `arguments` is so of the heads, too.
+/// The results that use the table of `arguments` then apply to the heads, too.
 #[test]
 fn heads_say_what_the_scripts_are_tried_with() {
     let (mut ranges, mut choices) = (0, 0);
@@ -103,7 +104,7 @@ fn heads_say_what_the_scripts_are_tried_with() {
             };
             assert_eq!(range(text), tried, "{}: {name}", call.script);
             ranges += u32::from(tried.is_some());
-            // Those of "change" have a call each.
+            // Each choice of "change" has its own call.
             let choices_in = if text.starts_with('"') && name != "change" { text } else { "" };
             for choice in choices_in.split('"').skip(1).step_by(2) {
                 call.run(&mut in_use(), &call.with(index, choice.replace("MS", "1").as_bytes()));
@@ -111,11 +112,11 @@ fn heads_say_what_the_scripts_are_tried_with() {
             }
         }
     }
-    // So that a change of wording does not silently leave them out.
+    // This count fails if a new wording hides ranges or choices from the test.
     assert_eq!((ranges, choices), (14, 28));
 }
 
-/// Calls of a script, each with an error that it must answer.
+/// Makes calls of a script that provoke errors, and returns the errors.
 fn provoke(script: &str) -> BTreeSet<String> {
     let mut semaphore = in_use();
     let (keys, arguments) = (semaphore.keys.clone(), sound(script));
@@ -129,7 +130,7 @@ fn provoke(script: &str) -> BTreeSet<String> {
         provoked.insert(semaphore.refusal(script, &keys, &heavy).code);
     }
     if script == "probe" {
-        // It reads nothing that could be wrong.
+        // This script reads nothing that could be wrong.
         return provoked;
     }
     semaphore.command::<()>(&format!("HSET {state} version 3"));
@@ -139,7 +140,7 @@ fn provoke(script: &str) -> BTreeSet<String> {
     provoked
 }
 
-/// All names of errors in a text.
+/// Returns all error codes in a text.
 fn errors_in(text: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_uppercase() || c == '_';
     let words = text.split(|c| !is_part(c)).filter(|word| word.starts_with("SEM_"));

@@ -1,12 +1,11 @@
-//! Head starts: whom they overtake, also after the server's clock was set back.
+//! Head starts: which requests they overtake, also after the server's clock was set back.
 
 use super::{Outcome, START_US, Timed};
 
 const DAY: i64 = 24 * 3_600_000;
 
-/// A head start counts for nothing while the clock is more than a second behind the last number:
-/// the numbers hardly grow then, so whoever came first would be overtaken for as long as the clock
-/// lags.
+/// A head start has no effect while the clock is more than a second behind the last number. The
+/// numbers grow only slowly then, so earlier requests would be overtaken as long as the clock lags.
 #[test]
 fn after_a_step_back_nobody_is_overtaken_for_ever_by_head_starts() {
     let mut semaphore = Timed::start();
@@ -45,7 +44,7 @@ fn a_head_start_counts_again_once_the_clock_has_caught_up() {
     }
 }
 
-/// A machine may think that it is 1970 until it hears of the time.
+/// A machine's clock may start in 1970 until it is synchronized.
 #[test]
 fn a_head_start_of_more_than_the_clock_has_counted_gives_a_ticket_that_may_come_again() {
     let mut semaphore = Timed::start();
@@ -63,7 +62,7 @@ fn set_clock(semaphore: &mut Timed, now_us: i64) {
     semaphore.pass(0);
 }
 
-/// The last number is exactly a second ahead of the clock, or a microsecond more.
+/// The last number is exactly one second ahead of the clock, or one microsecond more.
 #[test]
 fn a_head_start_counts_until_the_clock_is_more_than_a_second_behind() {
     for (ahead, position) in [(1_000_000, 1), (1_000_001, 2)] {
@@ -78,8 +77,9 @@ fn a_head_start_counts_until_the_clock_is_more_than_a_second_behind() {
     }
 }
 
-/// The place of somebody with a head start of 1 ms who comes `waited` ms after "first". The clock
-/// was set back before that, so that the number that "first" gets is `ahead` µs ahead of it.
+/// Returns the position of a request with a head start of 1 ms that arrives `waited` ms after
+/// "first". The clock was set back before, so that the ticket of "first" is `ahead` µs ahead of the
+/// clock.
 fn place_behind_first(ahead: i64, waited: i64) -> i64 {
     let mut semaphore = Timed::start();
     set_clock(&mut semaphore, START_US + ahead - 1);
@@ -91,13 +91,13 @@ fn place_behind_first(ahead: i64, waited: i64) -> i64 {
     semaphore.acquire_one(1, "ahead 1 60000 +1").position()
 }
 
-/// A request is overtaken for as long as the head start; after a step back for up to a second more,
-/// which begins when the clock is a second behind its ticket.
+/// A request can be overtaken for as long as the head start. After a step back, this may last up to
+/// one second longer, which begins when the clock is one second behind the ticket.
 #[test]
 fn a_head_start_overtakes_for_at_most_a_second_more_after_a_step_back() {
     const DAY_US: i64 = 1000 * DAY;
     for (ahead, waited, position) in [
-        // As it is where nothing was set back.
+        // These results are the same as without a step back.
         (1, 0, 1),
         (1, 2, 2),
         (999_999, 0, 1),

@@ -1,4 +1,4 @@
-//! `inspect` tells all and changes nothing.
+//! `inspect` returns everything and changes nothing.
 
 use redis::Value;
 
@@ -155,7 +155,7 @@ fn ended_leases_are_left_out_though_nothing_has_purged_them() {
         assert_eq!((inspection.held, inspection.members), (left, 1));
         assert_eq!(inspection.holders, [entry("a", left, 1000)]);
         let permits = semaphore.key("permits");
-        // Both, and `*`.
+        // The members are both permits and `*`.
         assert_eq!(semaphore.command::<i64>(&format!("ZCARD {permits}")), 3);
     }
 }
@@ -168,9 +168,9 @@ fn many_ended_leases_are_left_out_of_what_is_held() {
         semaphore.acquire(5000, &requests.collect::<Vec<_>>().join(" "));
     }
     semaphore.pass(1000);
-    // A thousand of them are looked at.
+    // `inspect` examines 1,000 leases.
     assert_eq!(semaphore.inspect().held, 1000);
-    // Which also clears a thousand away.
+    // This call also removes 1,000 leases.
     semaphore.acquire(5000, "heavy 7 60000 try");
     assert_eq!(semaphore.inspect().held, 7);
     assert_eq!(semaphore.inspect().holders, [entry("heavy", 7, 60_000)]);
@@ -211,7 +211,8 @@ fn waiters_tell_for_how_long_their_client_is_taken_to_be_there() {
     assert_eq!(semaphore.inspect().heard, [-1, -1]);
 }
 
-/// The nonce says how long that is; where it does not, nobody can tell it from waiting.
+/// The nonce contains the head start. If it does not, the head start cannot be distinguished from
+/// waiting time.
 #[test]
 fn a_head_start_that_the_id_tells_is_no_waiting() {
     let mut semaphore = Timed::start();
@@ -219,9 +220,9 @@ fn a_head_start_that_the_id_tells_is_no_waiting() {
     semaphore.acquire(1, "first 1 60000 wait");
     semaphore.pass(2000);
     semaphore.acquire(1, "headstart60000-b 1 60000 +60000 c 1 60000 +60000");
-    // An ID that says more than it asked for has not waited for less than nothing.
+    // If the ID claims a longer head start than requested, the waiting time is not negative.
     semaphore.acquire(1, "headstart9999999999999999999999-d 1 60000 wait headstart-e 1 60000 wait");
-    // Nor is it a client's name that says it.
+    // A client's name does not count as a head start.
     semaphore.acquire_for(1, "headstart400-x poll 600000", "f 1 60000 wait");
     semaphore.pass(500);
     let told = [

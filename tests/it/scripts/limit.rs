@@ -1,10 +1,10 @@
-//! The limit: declared, set at run time, added to, used up, cleared.
+//! The limit: declared, set as a runtime limit, added to, forgotten, cleared.
 
 use super::{Outcome, Scripts, Timed, fresh};
 
 const NONE: i64 = -1;
 
-/// What `limit` answers, without the time and `wake_in`.
+/// Returns the reply of `limit` without the time and `wake_in`.
 fn limit(semaphore: &mut Scripts, arguments: &str) -> [i64; 4] {
     let reply = semaphore.ok("limit", arguments);
     assert_eq!(reply[1], NONE, "{arguments}");
@@ -19,7 +19,7 @@ fn every_action_tells_both_limits_and_those_before() {
             ("declare 3", [3, 3, 3, 3]),
             ("declare 0", [0, 3, 0, 3]),
             ("set 7", [7, 0, 0, 0]),
-            // What is set at run time stays in force.
+            // A runtime limit stays effective.
             ("declare 7", [7, 7, 7, 0]),
             ("declare 4", [7, 7, 4, 7]),
             ("set 0", [0, 7, 4, 4]),
@@ -130,7 +130,7 @@ fn acquire_brings_a_limit_for_the_case_that_there_is_none() {
     semaphore.acquire(3, "a 1 60000 try");
     let inspection = semaphore.inspect();
     assert_eq!((inspection.limit, inspection.declared, inspection.runtime), (3, 3, NONE));
-    // Where there is one, that of a call is ignored.
+    // If a limit exists, the one in the call is ignored.
     semaphore.acquire(9, "a 1 60000 try");
     assert_eq!(semaphore.inspect().limit, 3);
 
@@ -162,8 +162,7 @@ fn add_counts_once_within_a_minute() {
     semaphore.assert_weights_agree();
 }
 
-/// Marks have nothing to do with leases: nobody is sent to `wake` when one ends, and nothing else
-/// waits for it.
+/// Idempotency keys do not affect leases: their expiry requires no `wake`.
 #[test]
 fn marks_end_no_lease() {
     let mut semaphore = Timed::start();
@@ -202,7 +201,7 @@ fn marks_of_add_weigh_nothing() {
     semaphore.assert_weights_agree();
     let marks = |semaphore: &mut Timed| semaphore.scores("clients").len();
     assert_eq!(marks(&mut semaphore), 5);
-    // Two of those whose time is over leave with each that is new.
+    // Each new key removes two expired ones.
     semaphore.pass(1);
     semaphore.ok("limit", "add 1 more");
     assert_eq!(marks(&mut semaphore), 4);
@@ -247,7 +246,7 @@ fn add_refuses_what_exceeds_the_largest_limit() {
     assert_eq!(semaphore.ok("limit", "add 0 again")[2], 4_294_967_295);
 }
 
-/// What is added to is the limit that the same call declares.
+/// The call adds to the limit that it declares.
 #[test]
 fn add_refuses_what_exceeds_the_largest_limit_with_what_it_declares() {
     let mut semaphore = fresh();
@@ -267,9 +266,9 @@ fn consume_takes_the_weight_off_the_limit() {
     assert_eq!(semaphore.ok("release", "forget a nobody")[2..], [1, 0]);
     let inspection = semaphore.inspect();
     assert_eq!((inspection.limit, inspection.declared, inspection.runtime), (2, 5, 2));
-    // Its room is gone with it: one of two is free, "c" needs both.
+    // The limit decreases by its weight: one of two is free, and "c" needs both.
     assert_eq!((inspection.held, inspection.waiter_ids()), (1, vec!["c"]));
-    // A request in the queue has no weight to use up.
+    // A request in the queue has no weight to forget.
     assert_eq!(semaphore.ok("release", "forget c")[2..], [2]);
     assert_eq!(semaphore.inspect().limit, 2);
     semaphore.ok("release", "forget b");
@@ -289,7 +288,7 @@ fn consume_takes_nothing_off_for_a_lease_that_ended_and_never_goes_below_zero() 
     assert_eq!(semaphore.inspect().limit, 0);
 }
 
-/// The textbook's P and V by different processes: what was signalled is used up once.
+/// P and V of the textbook, called by different processes: each signal is used up once.
 #[test]
 fn a_signalling_semaphore() {
     let mut semaphore = fresh();

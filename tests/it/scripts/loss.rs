@@ -1,11 +1,11 @@
-//! Each of the four keys may get lost by itself: deleted, evicted, or forgotten in a failover.
+//! Each of the four keys may be lost separately: deleted, evicted, or lost in a failover.
 
 use super::{Outcome, Timed};
 
 const KEYS: [&str; 4] = ["permits", "queue", "clients", "state"];
 
-/// Of the limit 6, set at run time over a declare_if_unset 5, "heavy" holds 3, "pair" 2 and "light"
-/// 1; "first" waits for 2, "second" for 1. Answers their tickets, too.
+/// Returns a full semaphore with a runtime limit of 6 and a declared limit of 5. "heavy" holds 3,
+/// "pair" 2 and "light" 1. "first" waits for 2, and "second" for 1. Also returns their tickets.
 fn full() -> (Timed, i64, i64) {
     let mut semaphore = Timed::start();
     semaphore.ok("limit", "declare 5");
@@ -16,7 +16,7 @@ fn full() -> (Timed, i64, i64) {
     (semaphore, waiters[0].ticket(), waiters[1].ticket())
 }
 
-/// How much weight can be acquired until the limit is reached: by tries, as anybody would.
+/// Acquires with `try` requests until the limit is reached, and returns the granted weight.
 fn fill_up(semaphore: &mut Timed) -> i64 {
     fill_up_to(semaphore, 5)
 }
@@ -57,14 +57,15 @@ fn no_call_fails_or_gives_too_much_after_the_loss_of_a_key() {
                 semaphore.assert_expiries(now);
             }
             let inspection = semaphore.inspect();
-            // A lower limit drains; else it is kept.
+            // If the call lowered the limit, more may still be held. Otherwise the limit is not
+            // exceeded.
             let allowed = inspection.limit.max(held);
             assert!(inspection.held <= allowed, "{key}, {script} {arguments}: {inspection:?}");
             semaphore.call("wake", "").unwrap();
             semaphore.ok("release", "return heavy pair light first second new");
             assert_eq!(semaphore.inspect().held, 0, "{key}, {script} {arguments}");
             let limit = semaphore.inspect().limit;
-            // Without a state, the next acquire brings its limit.
+            // If the state is lost, the next acquire sets the limit.
             let limit = if limit < 0 { 5 } else { limit };
             assert_eq!(fill_up(&mut semaphore), limit, "{key}, {script} {arguments}");
         }
@@ -77,7 +78,7 @@ fn lost_permits_are_free_again_with_all_their_weight() {
     semaphore.lose("permits");
     assert_eq!(semaphore.inspect().held, 0);
     assert_eq!(semaphore.ok("refresh", "heavy 600000 light 600000")[2..], [0, 0]);
-    // The call has handed off already.
+    // The call has already handed off the permit.
     let inspection = semaphore.inspect();
     assert_eq!((inspection.held, inspection.queued), (3, 0));
     assert_eq!(semaphore.ok("release", "return heavy pair")[2..], [0, 0]);
@@ -118,7 +119,7 @@ fn waiters_of_a_lost_queue_come_back_to_their_places() {
     let (mut semaphore, first, second) = full();
     semaphore.lose("queue");
     assert_eq!(semaphore.acquire_one(5, "new 1 60000 wait").position(), 1);
-    // The others are back as soon as they ask again: the last one first.
+    // The other requests return with their next heartbeat; here the last one is first.
     let back = semaphore.acquire_one(5, &format!("second 1 60000 {second}"));
     assert_eq!(back, Outcome::Queued { ticket: second, position: 1 });
     let back = semaphore.acquire_one(5, &format!("first 2 60000 {first}"));
@@ -139,7 +140,7 @@ fn waiters_whose_client_was_lost_keep_their_place_when_they_ask_in_time() {
     assert!(semaphore.acquire_one(5, "first 2 60000 wait").is_granted());
 }
 
-/// A sign of life is for all that the client waits for.
+/// A heartbeat applies to all requests of the client.
 #[test]
 fn one_id_brings_back_the_client_for_all_of_its_words() {
     let (mut semaphore, _, second) = full();
@@ -155,7 +156,7 @@ fn waiters_whose_client_was_lost_come_back_to_their_places() {
     let (mut semaphore, first, second) = full();
     semaphore.lose("clients");
     semaphore.acquire_for(5, "other poll 600000", "new 1 60000 wait newer 1 60000 wait");
-    // Nobody knows whether their client is there, so they are passed over.
+    // The server does not know whether their client is alive, so these requests are skipped.
     semaphore.ok("release", "return light");
     let inspection = semaphore.inspect();
     assert_eq!(inspection.holder_ids(), ["heavy", "new", "pair"].into());
@@ -172,12 +173,12 @@ fn a_lost_state_takes_the_limit_along_but_no_weight() {
     semaphore.lose("state");
     let inspection = semaphore.inspect();
     assert_eq!((inspection.limit, inspection.held, inspection.queued), (-1, 6, 2));
-    // The limit is known again from the first call that brings one; nothing is free in that.
+    // The first call with a limit sets it. That call frees nothing.
     assert_eq!(semaphore.acquire_one(5, "new 1 60000 try"), Outcome::Refused);
     let inspection = semaphore.inspect();
     assert_eq!((inspection.declared, inspection.runtime, inspection.held), (5, -1, 6));
     assert_eq!(inspection.waiter_ids(), ["first", "second"]);
-    // Two of five are free then for "first", none for "second".
+    // Then two of five are free for "first", and none for "second".
     semaphore.ok("release", "return heavy");
     let inspection = semaphore.inspect();
     assert_eq!((inspection.held, inspection.waiter_ids()), (5, vec!["second"]));
@@ -186,7 +187,7 @@ fn a_lost_state_takes_the_limit_along_but_no_weight() {
     semaphore.assert_weights_agree();
 }
 
-/// Three hundred permits of weights 1 to 5, a third of them with leases that end.
+/// Three hundred permits with weights of 1 to 5. The leases of two thirds expire.
 #[test]
 fn nothing_too_much_is_granted_when_the_state_is_lost_among_many_mixed_weights() {
     for (script, arguments) in [
@@ -206,7 +207,7 @@ fn nothing_too_much_is_granted_when_the_state_is_lost_among_many_mixed_weights()
         semaphore.ok(script, arguments);
         assert_eq!(semaphore.inspect().held, 900, "{script}");
         assert_eq!(fill_up_to(&mut semaphore, 900), 0, "{script}");
-        // What each gives back is what it weighs.
+        // Each release frees the weight of the permit.
         for number in [4, 10, 23] {
             semaphore.ok("release", &format!("return id{number}"));
             semaphore.pass(1);
@@ -221,7 +222,7 @@ fn nothing_too_much_is_granted_when_the_state_is_lost_among_many_mixed_weights()
     }
 }
 
-/// IDs decide the order in a set where scores do not: a newcomer's must not count.
+/// A sorted set orders equal scores by ID. The ID of a new request must not matter.
 #[test]
 fn a_newcomer_is_behind_a_thousand_waiters_whatever_was_lost() {
     for key in ["permits", "clients", "state"] {
@@ -233,7 +234,7 @@ fn a_newcomer_is_behind_a_thousand_waiters_whatever_was_lost() {
             let requests = (from..from + count).map(|n| format!("waits{n} 2 60000 wait"));
             semaphore.acquire(1, &requests.collect::<Vec<_>>().join(" "));
         }
-        // No number may be given again that is in the queue, whatever the clock says.
+        // No number in the queue may be issued again, whatever the clock shows.
         semaphore.pass(-1);
         semaphore.lose(key);
         semaphore.ok("limit", "set 1");
@@ -243,7 +244,7 @@ fn a_newcomer_is_behind_a_thousand_waiters_whatever_was_lost() {
     }
 }
 
-/// A limit of 0 set at run time would pause the semaphore for good.
+/// A runtime limit of 0 would pause the semaphore permanently.
 #[test]
 fn consume_sets_no_limit_where_none_is_known() {
     let (mut semaphore, ..) = full();
@@ -255,8 +256,8 @@ fn consume_sets_no_limit_where_none_is_known() {
     assert_eq!(inspection.holder_ids(), ["first", "pair", "second"].into());
 }
 
-/// No holder may lose its place because the state was lost: nobody knows how long the leases are,
-/// but the keys still say when they end.
+/// The loss of the state must not cost a permit. The lengths of the leases are lost, but the keys
+/// still contain their expiry.
 #[test]
 fn permits_live_on_after_the_loss_of_the_state() {
     for (script, arguments) in [
@@ -283,7 +284,8 @@ fn marks_weigh_nothing_after_the_loss_of_the_state() {
     semaphore.lose("state");
     assert!(semaphore.acquire_one(1, "a 1 60000 wait").is_granted());
     assert_eq!(semaphore.inspect().held, 1);
-    // A mark is known as long as its lease lasts: what it stands for counts once, and it is lost.
+    // An idempotency key is known until its own expiry, so the change counts once. The effect of
+    // the change was lost with the state.
     semaphore.ok("limit", "add 3 one");
     assert_eq!(semaphore.inspect().limit, 1);
     semaphore.ok("limit", "add 3 three");
@@ -293,7 +295,7 @@ fn marks_weigh_nothing_after_the_loss_of_the_state() {
     semaphore.assert_weights_agree();
 }
 
-/// Nobody knows how long they are to live, also where nothing else is left.
+/// Their lifetimes are lost with the state, even if nothing else remains.
 #[test]
 fn marks_live_on_after_the_loss_of_the_state() {
     let mut semaphore = Timed::start();
@@ -305,7 +307,8 @@ fn marks_live_on_after_the_loss_of_the_state() {
     assert_eq!(semaphore.ok("limit", add)[2], 1, "it counts once");
 }
 
-/// The last ticket is a month ahead of the clock then, and must be known until that has come.
+/// The last ticket is then a month ahead of the clock, and must be kept until the clock has caught
+/// up.
 #[test]
 fn numbers_grow_after_the_loss_of_the_state_and_a_long_step_back() {
     const DAY: i64 = 24 * 3_600_000;
@@ -326,7 +329,7 @@ fn waiters_keep_their_places_after_the_loss_of_permits_or_state() {
         semaphore.acquire(5, "heavy 5 60000 try");
         semaphore.acquire(5, "patient 5 60000 wait");
         semaphore.lose(key);
-        // Nothing can be handed off: the semaphore is paused.
+        // The semaphore is paused, so nothing is handed off.
         semaphore.ok("limit", "set 0");
         semaphore.pass(300_000);
         assert_eq!(semaphore.inspect().waiter_ids(), ["patient"], "{key}");

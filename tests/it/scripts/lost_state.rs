@@ -1,11 +1,12 @@
-//! The state is lost among very many holders: each script copes with that in one bounded call.
+//! The state is lost while there are thousands of holders. Each script recovers in one bounded
+//! call.
 
 use super::bounds::{bounded, many};
 use super::{Outcome, Timed};
 
 const HOLDERS: usize = 100_000;
 
-/// Of weights 1 to 5, and all that the limit allows.
+/// Returns a semaphore with permits of weights 1 to 5 that use the whole limit.
 fn full() -> (Timed, i64) {
     let mut semaphore = Timed::start();
     let limit = HOLDERS as i64 * 3;
@@ -23,7 +24,8 @@ fn full() -> (Timed, i64) {
 #[test]
 fn each_script_copes_with_a_state_that_is_lost_among_a_hundred_thousand_holders() {
     let (mut semaphore, limit) = full();
-    // "returned" is what the call itself gives back; "waiter" takes it as soon as a limit is known.
+    // "returned" is the weight that the call itself releases. "waiter" gets it as soon as a limit
+    // is known.
     for (script, arguments, returned) in [
         ("acquire", "declare_if_unset LIMIT client poll 600000 tried 1 60000 try", 0),
         ("acquire", "declare_if_unset LIMIT client poll 600000 new 1 60000 wait", 0),
@@ -42,7 +44,7 @@ fn each_script_copes_with_a_state_that_is_lost_among_a_hundred_thousand_holders(
         assert_eq!(semaphore.inspect().held, held - returned, "{script} {arguments}");
         semaphore.assert_weights_agree();
     }
-    // No more than was given back is granted.
+    // Only the released weight is granted.
     let reply = bounded(&mut semaphore, "limit", &format!("declare {limit}"));
     assert_eq!(reply[1], -1);
     let inspection = semaphore.inspect();

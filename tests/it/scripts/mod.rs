@@ -1,5 +1,6 @@
-//! The scripts by themselves, called as a client in any language would call them: what they promise
-//! in their head comments and in the protocol, what they refuse, and what they survive.
+//! The scripts alone, called as a client in any language would call them: their behavior as
+//! described in their head comments and in the protocol, their errors, and the failures that they
+//! survive.
 
 mod abandoned;
 mod answers;
@@ -43,22 +44,22 @@ use test_support::listener::Listener;
 use test_support::scripts::{self, id, part, words};
 use test_support::server::{connect, shared_admin_url, unique_name};
 
-/// Where the clocks that tests move begin, in µs: the first token is this number.
+/// The tests' clocks start at this time in µs, so this number is the first token.
 const START_US: i64 = 1_800_000_000_000_000;
 
 fn script_names() -> Vec<&'static str> {
     ScriptRegistry::embedded().scripts().map(|script| script.name()).collect()
 }
 
-/// Those that are called on semaphores: `probe` is for keys that nobody has.
+/// Returns the scripts that are called on semaphores. `probe` uses keys that no semaphore has.
 fn semaphore_scripts() -> impl Iterator<Item = &'static str> {
     script_names().into_iter().filter(|name| *name != "probe")
 }
 
-/// A semaphore whose IDs have names that can be read, such as "heavy". Arguments are written with
-/// those: `acquire` takes "KIND LIMIT CLIENT NOTIFY LIVENESS", with `publish`, `spublish` or `poll`
-/// as NOTIFY, and "NAME WEIGHT LEASE PLACE" for each request; `limit` takes what it changes alone,
-/// with the name of a mark or without.
+/// A semaphore whose IDs have readable names, such as "heavy". Arguments contain these names.
+/// `acquire` takes "LIMIT_MODE LIMIT CLIENT NOTIFY HEARTBEAT_TIMEOUT" and, for each request, "NAME
+/// WEIGHT LEASE WAIT_MODE". NOTIFY is `publish`, `spublish` or `poll`. `limit` takes only the
+/// change, with or without the name of an idempotency key.
 struct Scripts {
     raw: scripts::Scripts,
     /// The ID of each name.
@@ -80,12 +81,12 @@ impl DerefMut for Scripts {
     }
 }
 
-/// What an ID was named.
+/// Returns the name of an ID.
 fn name_of(id: &str) -> &str {
     part(id, 4).trim_end_matches('_')
 }
 
-/// What a client is told, with names in the place of IDs.
+/// Returns the next message to a client, with names instead of IDs.
 fn told(listener: &mut Listener) -> String {
     let text = listener.message();
     let mut lines = text.lines();
@@ -96,13 +97,13 @@ fn told(listener: &mut Listener) -> String {
     })
 }
 
-/// A semaphore that nobody has used, on the server that all tests share.
+/// Returns an unused semaphore on the server that all tests share.
 fn fresh() -> Scripts {
     Scripts::new(connect(&shared_admin_url()), &unique_name())
 }
 
-/// A semaphore in use, so that a call which should change nothing has much to spoil: of the limit 5
-/// "heavy" holds 3 and "light" 1; "first" waits for 2, "second" for 1.
+/// Returns a semaphore in use, so that an unexpected change is visible. The limit is 5; "heavy"
+/// holds 3 and "light" 1. "first" waits for 2, and "second" for 1.
 fn in_use() -> Scripts {
     let mut semaphore = fresh();
     fill(&mut semaphore);
@@ -116,7 +117,7 @@ fn fill(semaphore: &mut Scripts) {
     semaphore.ok("acquire", &format!("{head} {holders} {waiters}"));
 }
 
-/// Arguments with which every script succeeds.
+/// Returns arguments with which the script succeeds.
 fn sound(script: &str) -> Vec<String> {
     words(match script {
         "acquire" => "declare_if_unset 5 10000 N:client:1:60000:new_____________ wait",
@@ -136,7 +137,7 @@ impl Scripts {
         Self { raw, ids: HashMap::new(), marks: 0 }
     }
 
-    /// The ID of that name; one that nobody has asked for where there is none.
+    /// Returns the ID of this name, or an unused ID.
     fn id(&self, name: &str) -> String {
         let unknown = || id("N", "nobody", 1, 60_000, name);
         self.ids.get(name).cloned().unwrap_or_else(unknown)
@@ -148,7 +149,7 @@ impl Scripts {
         id("N", "client", 0, 60_000, name.unwrap_or(&made_up))
     }
 
-    /// Arguments with IDs in the place of names.
+    /// Returns the arguments with IDs instead of names.
     fn arguments(&mut self, script: &str, text: &str) -> Vec<String> {
         let text = words(text);
         match script {
@@ -200,13 +201,13 @@ impl Scripts {
         self.raw.integers(script, &arguments)
     }
 
-    /// Acquires for a client that asks again now and then: it needs no listener.
+    /// Acquires for a client that polls, so it needs no subscription.
     fn acquire(&mut self, limit: i64, requests: &str) -> Vec<Outcome> {
         self.acquire_for(limit, "client poll 600000", requests)
     }
 
-    /// `client` stands for client, how and heartbeat timeout; `requests` for name, weight, lease
-    /// and place.
+    /// Acquires. `client` contains client, notify mode and heartbeat timeout; `requests` contains
+    /// name, weight, lease and wait mode.
     fn acquire_for(&mut self, limit: i64, client: &str, requests: &str) -> Vec<Outcome> {
         outcomes(&self.ok("acquire", &format!("declare_if_unset {limit} {client} {requests}")))
     }
@@ -236,7 +237,7 @@ impl Scripts {
         assert_eq!(deleted, 1, "{key} was not there to be lost");
     }
 
-    /// Ms to live of each key, -1 where it lives for ever, -2 where there is none.
+    /// Returns the remaining ms of each key, -1 if it has no expiry, -2 if it does not exist.
     fn expiries(&mut self) -> BTreeMap<String, i64> {
         let keys = self.keys.clone();
         let name = |key: &str| key.rsplit(':').next().unwrap().to_owned();
@@ -248,7 +249,7 @@ impl Scripts {
         self.command(&format!("HGETALL {key}"))
     }
 
-    /// The error of a call that must fail, and must not have changed anything.
+    /// Returns the error of a call that must fail without changing anything.
     fn refusal<A: ToRedisArgs + Debug>(
         &mut self,
         script: &str,
@@ -269,18 +270,18 @@ impl Scripts {
         self.refusal(script, &self.keys.clone(), &arguments)
     }
 
-    /// Members and scores of a sorted set, without `*`.
+    /// Returns the members and scores of a sorted set, without `*`.
     fn scores(&mut self, key: &str) -> Vec<(String, i64)> {
         let key = self.key(key);
         let members: Vec<(String, i64)> = self.command(&format!("ZRANGE {key} 0 -1 WITHSCORES"));
         members.into_iter().filter(|(member, _)| member != "*").collect()
     }
 
-    /// Each key lives at least as long as the leases and waits in it; none lives for ever, but for
-    /// `state` while a limit is set at run time.
+    /// Checks that each key lives at least as long as the leases and waits in it, and that each has
+    /// an expiry. Only `state` has none while a runtime limit is set.
     fn assert_expiries(&mut self, now: i64) {
         let latest = |scores: Vec<(String, i64)>| {
-            // That of a mark is negative.
+            // The score of an idempotency key is negative.
             scores.iter().map(|(_, until)| until.abs() - now).max().unwrap_or(0)
         };
         let (ends, heard) = (latest(self.scores("permits")), latest(self.scores("clients")));
@@ -300,7 +301,7 @@ impl Scripts {
         }
     }
 
-    /// What `*` says beside the permits is the sum of what they weigh above 1.
+    /// Checks that `*` contains the sum of the weights above 1.
     fn assert_weights_agree(&mut self) {
         let permits = self.scores("permits");
         let key = self.key("permits");
@@ -310,7 +311,7 @@ impl Scripts {
     }
 }
 
-/// Redis has them from version 7 on.
+/// Returns whether the server has sharded channels, which Redis has from version 7 on.
 fn has_sharded_channels(scripts: &mut Scripts) -> bool {
     let info: Vec<Value> = scripts.command("COMMAND INFO spublish");
     info.iter().any(|command| *command != Value::Nil)

@@ -1,4 +1,4 @@
-//! Strict order: nobody overtakes, nobody starves, and who comes back gets the old place.
+//! Strict order: no request overtakes or starves, and a request that returns gets its old position.
 
 use super::{Outcome, Timed, fresh};
 
@@ -8,7 +8,7 @@ fn a_heavy_request_is_not_starved_by_light_ones() {
     semaphore.acquire(3, "a 1 60000 try b 1 60000 try c 1 60000 try");
     semaphore.acquire(3, "heavy 3 60000 wait");
     for (number, released) in ["a", "b", "c"].iter().enumerate() {
-        // There is room for these, but the heavy one came first.
+        // These requests would fit, but the heavy request arrived first.
         let light = semaphore.acquire_one(3, &format!("light{number} 1 60000 wait"));
         assert_eq!(light.position(), number as i64 + 2);
         assert_eq!(semaphore.acquire_one(3, "tried 1 60000 try"), Outcome::Refused);
@@ -25,7 +25,7 @@ fn a_try_never_overtakes() {
     let mut semaphore = fresh();
     semaphore.acquire(2, "a 1 60000 try heavy 2 60000 wait");
     assert_eq!(semaphore.acquire_one(2, "tried 1 60000 try"), Outcome::Refused);
-    // Neither in one call with the request that it would overtake.
+    // A request in the same call does not overtake it either.
     let mut semaphore = fresh();
     let outcomes = semaphore.acquire(2, "a 1 60000 try heavy 2 60000 wait tried 1 60000 try");
     assert_eq!(outcomes[2], Outcome::Refused);
@@ -41,7 +41,7 @@ fn weights_add_up_to_the_limit() {
     assert_eq!(granted, [true, false, true, true]);
     assert_eq!(semaphore.acquire_one(10, "e 1 60000 try"), Outcome::Refused);
     semaphore.acquire(10, "e 3 60000 wait f 2 60000 wait g 1 60000 wait");
-    // 4 are free: the first fits, the second does not, and the third must not overtake.
+    // 4 are free: the first request fits, the second does not, and the third must not overtake.
     semaphore.ok("release", "return a");
     let inspection = semaphore.inspect();
     assert_eq!(inspection.holder_ids(), ["c", "d", "e"].into());
@@ -62,7 +62,7 @@ fn all_that_is_freed_in_a_call_goes_to_the_queue_in_its_order() {
     assert!(tickets.is_sorted_by(|earlier, later| earlier < later), "{tickets:?}");
     semaphore.ok("release", "return c a");
     assert_eq!(semaphore.inspect().waiter_ids(), ["w2", "w3", "w4"]);
-    // The tokens follow the tickets.
+    // The tokens have the order of the tickets.
     let tokens: Vec<_> = (0..2)
         .map(|number| semaphore.acquire_one(3, &format!("w{number} 1 60000 wait")).token())
         .collect();
@@ -82,14 +82,15 @@ fn queued_requests_are_served_before_the_call_s_own() {
     let mut semaphore = Timed::start();
     semaphore.acquire(2, "a 2 5000 try b 1 60000 wait");
     semaphore.pass(5000);
-    // The lease has ended, but nobody has called since: "b" was there first.
+    // The lease has expired, but no call was made since then: "b" arrived first.
     let outcomes = semaphore.acquire(2, "c 2 60000 wait d 1 60000 try");
     assert_eq!(outcomes[0].position(), 1);
     assert_eq!(outcomes[1], Outcome::Refused);
     assert_eq!(semaphore.inspect().holder_ids(), ["b"].into());
 }
 
-/// "x" and "y" wait, in this order. Then "x" is not heard of in time and goes.
+/// Queues "x" and "y" in this order. The client of "x" then sends no heartbeat in time, so "x" is
+/// removed.
 fn skip_x(semaphore: &mut Timed) -> (i64, i64) {
     semaphore.acquire(2, "a 1 600000 try b 1 600000 try");
     let x = semaphore.acquire_for(2, "absent poll 5000", "x 1 60000 wait")[0].ticket();
@@ -131,7 +132,7 @@ fn a_waiter_that_comes_back_in_front_gets_what_its_followers_had_no_use_for() {
     let (x, _) = skip_x(&mut semaphore);
     semaphore.ok("release", "return b");
     semaphore.acquire(2, "heavy 2 60000 wait");
-    // One is free: too little for the head, enough for the one that was before it.
+    // One permit is free: too little for the head, and enough for the earlier request.
     assert!(semaphore.acquire_one(2, &format!("x 1 60000 {x}")).is_granted());
     assert_eq!(semaphore.inspect().waiter_ids(), ["heavy"]);
 }

@@ -1,4 +1,5 @@
-//! `probe` tries what the other scripts do, on keys that nobody has, and leaves nothing behind.
+//! `probe` runs the commands of the other scripts on keys that no semaphore has, and leaves nothing
+//! behind.
 
 use std::collections::BTreeSet;
 
@@ -6,19 +7,19 @@ use redis_semaphore::ScriptRegistry;
 
 use super::{Scripts, Timed, has_sharded_channels, semaphore_scripts};
 
-/// The commands that failed, with what the server says of each.
+/// Returns the commands that failed, with the server's error for each.
 fn probe(semaphore: &mut Scripts, arguments: &str) -> Vec<(String, String)> {
     redis::from_redis_value(semaphore.call("probe", arguments).unwrap()).unwrap()
 }
 
-/// A script without its comments.
+/// Returns a script without its comments.
 fn code(name: &str) -> String {
     let source = ScriptRegistry::embedded().script(name).unwrap().source();
     let lines = source.lines().map(|line| line.split_once("--").map_or(line, |(code, _)| code));
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Names of commands in quotes: 'ZADD' is one, 'wait' is none.
+/// Returns the command names in quotes: 'ZADD' is one, 'wait' is not.
 fn commands(source: &str) -> BTreeSet<&str> {
     let is_command = |text: &&str| {
         text.len() > 3 && text.bytes().all(|b| b.is_ascii_uppercase()) && *text != "WITHSCORES"
@@ -44,7 +45,7 @@ fn where_all_is_allowed_nothing_fails_and_nothing_stays() {
     let mut semaphore = Timed::start();
     let mut listener = semaphore.listen("client");
     assert_eq!(probe(&mut semaphore, "P client"), []);
-    // The empty message is for nobody's request.
+    // The empty message belongs to no request.
     assert_eq!(listener.message(), "");
     assert_eq!(probe(&mut semaphore, "N client"), []);
     listener.expect_silence(&mut semaphore);
@@ -64,14 +65,14 @@ fn spublish_fails_where_the_server_has_no_sharded_channels() {
     assert_eq!(semaphore.command::<i64>("DBSIZE"), 0);
 }
 
-/// Every attempt of a user without enough rights would leave keys under a new name.
+/// Otherwise each attempt of a user without enough rights would leave new keys.
 #[test]
 fn whatever_fails_nothing_stays() {
     let mut semaphore = Timed::start();
     let mut admin = Scripts::new(semaphore.server.connect(), "unused");
     let code = code("probe");
     let mut tried = commands(&code);
-    // A word of a command, sharded channels, and subcommands.
+    // These are an option of a command, sharded channels, and subcommands.
     tried.retain(|word| !["LIMIT", "SPUBLISH", "NUMSUB", "SHARDNUMSUB"].contains(word));
     assert!(tried.len() > 15, "{tried:?}");
     for command in tried {

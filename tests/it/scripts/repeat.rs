@@ -1,4 +1,4 @@
-//! Same id, same answer: any call may be sent twice, as after a lost reply.
+//! The same ID returns the same result: any call may be sent twice, as after a lost reply.
 
 use super::{Outcome, Timed, fresh};
 
@@ -62,8 +62,8 @@ fn refresh_after_release_is_lost() {
     assert_eq!(semaphore.inspect().holder_ids(), ["b"].into());
 }
 
-/// The first one has raised the limit so far that another would be too much: the repeated one asks
-/// for nothing more, so it is no error.
+/// The first call has raised the limit so far that a second addition would exceed the maximum. The
+/// retry adds nothing, so it is no error.
 #[test]
 fn add_again_with_the_same_id_is_answered_near_the_largest_limit_too() {
     let mut semaphore = fresh();
@@ -72,7 +72,7 @@ fn add_again_with_the_same_id_is_answered_near_the_largest_limit_too() {
     assert_eq!(semaphore.refuses("limit", "add 3000000000 two").code, "SEM_ARG");
 }
 
-/// One story, in which everything happens. All calls that may be lost may be sent again.
+/// A sequence that contains every kind of event. Each call whose reply may be lost is sent again.
 const STORY: [(&str, &str); 19] = [
     ("limit", "declare 4"),
     ("acquire", "declare_if_unset 4 c poll 600000 a 1 60000 try b 3 60000 try"),

@@ -1,4 +1,4 @@
-//! Every reply that the head comments name, to the last number: the clock stands still.
+//! Every reply that the head comments list, up to the last digit: the clock does not move.
 
 use redis::Value;
 
@@ -17,12 +17,12 @@ fn acquire_grants_queues_and_refuses() {
     );
     assert_eq!(reply[..3], [now, 5 * SECOND, -1]);
     let expected = [
-        // The number is newer than those of the tickets of this call.
+        // The token is newer than the tickets of this call.
         Granted { token: START_US + 2, end },
-        // It does not fit.
+        // This request does not fit.
         Outcome::Refused,
         Queued { ticket: START_US, position: 1 },
-        // It would fit, but somebody waits.
+        // This request would fit, but another one waits.
         Outcome::Refused,
         Queued { ticket: START_US + 1, position: 2 },
     ];
@@ -45,7 +45,7 @@ fn acquire_tells_the_limit_that_was_declared_before() {
     assert_eq!(before("initial", 8), 6);
 }
 
-/// The short form, as it comes from the server.
+/// The test reads the short form, as the server returns it.
 #[test]
 fn one_answer_stands_for_all_of_several_requests() {
     let mut semaphore = Timed::start();
@@ -60,12 +60,12 @@ fn one_answer_stands_for_all_of_several_requests() {
     let token = answers("acquire", &format!("{head} a 1 5000 try"))[1];
     let all = answers("acquire", &format!("{head} b 1 5000 try c 1 5000 wait d 1 5000 try"));
     assert_eq!(all, [3, token + 1, end]);
-    // The next number is that of the request after the last of them.
+    // The next request gets the number after the last of these.
     assert_eq!(answers("acquire", &format!("{head} e 1 5000 try")), [1, token + 4, end]);
     assert_eq!(answers("release", "return b c"), [3]);
     assert_eq!(answers("release", "return d"), [1]);
     assert_eq!(answers("release", "return b e"), [0, 1]);
-    // Not where they end at different times.
+    // Different expiries have no short form.
     let each = answers("acquire", &format!("{head} f 1 5000 try g 1 6000 try"));
     assert_eq!(each, [1, token + 5, end, 1, token + 6, end + SECOND]);
 }
@@ -77,14 +77,14 @@ fn acquire_tells_those_who_wait_when_the_next_lease_ends() {
     let wake_in = |semaphore: &mut Timed, requests: &str| {
         semaphore.ok("acquire", &format!("{head} {requests}"))[1]
     };
-    // Nobody waits.
+    // No request waits.
     assert_eq!(wake_in(&mut semaphore, "a 1 9000 try b 1 5000 try c 1 5000 try"), -1);
     assert_eq!(wake_in(&mut semaphore, "c 1 5000 wait"), 5 * SECOND);
     semaphore.pass(SECOND);
     assert_eq!(wake_in(&mut semaphore, "d 1 5000 wait"), 4 * SECOND);
-    // Others wait, but not those of this call.
+    // Other requests wait, but none of this call.
     assert_eq!(wake_in(&mut semaphore, "a 1 9000 try"), -1);
-    // No lease is there to end.
+    // No lease can expire.
     let mut paused = Timed::start();
     let reply = paused.ok("acquire", "initial 0 client poll 600000 e 1 5000 wait");
     assert_eq!(reply[1], -1);
@@ -111,7 +111,7 @@ fn a_waiter_gets_the_weight_and_the_lease_that_its_id_says() {
     assert_eq!(semaphore.inspect().holders, expected);
 }
 
-/// Nothing is remembered of an ID but what it says: another weight or lease makes another ID.
+/// A script knows only what an ID contains: another weight or lease makes another ID.
 #[test]
 fn words_of_another_weight_or_lease_are_other_requests() {
     let mut semaphore = Timed::start();
@@ -127,7 +127,7 @@ fn release_tells_held_queued_and_unknown() {
     let mut semaphore = Timed::start();
     semaphore.acquire(2, "a 1 5000 try b 1 9000 try c 1 5000 wait d 2 5000 wait");
     semaphore.pass(5 * SECOND);
-    // The lease of "a" has ended, though nothing has purged it.
+    // The lease of "a" has expired, and no call has removed it.
     let reply = semaphore.ok("release", "return b d nobody a c");
     assert_eq!(reply, [semaphore.now(), -1, 1, 2, 0, 0, 2]);
     let inspection = semaphore.inspect();
@@ -156,11 +156,11 @@ fn refresh_hands_a_permit_over_to_another_id() {
         let reply = semaphore.call_with("refresh", &keys, &arguments).unwrap();
         redis::from_redis_value(reply).unwrap()
     };
-    // It is the heir's lease that begins now.
+    // The lease of the new ID starts now.
     assert_eq!(refresh([&old, &heir]), [now, -1, now + 9 * SECOND]);
     assert_eq!(refresh([&old, "5000"]), [now, -1, 0]);
     assert_eq!(refresh([&old, &heir]), [now, -1, now + 9 * SECOND]);
-    // Another one comes too late.
+    // A second exchange comes too late.
     let late = id("P", "third", 2, 9000, "late");
     assert_eq!(refresh([&old, &late]), [now, -1, 0]);
     let expected = [("b".to_owned(), 1, 4 * SECOND), ("heir".to_owned(), 2, 9 * SECOND)];

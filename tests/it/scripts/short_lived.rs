@@ -1,4 +1,4 @@
-//! Processes that come and go, on a semaphore that is always busy: nothing of them piles up.
+//! Processes that start and end, on a semaphore that is always busy: none of their data accumulate.
 
 use redis_semaphore::ScriptRegistry;
 
@@ -6,8 +6,8 @@ use super::Timed;
 use super::bounds::{bounded, members, wake_while_asked};
 use test_support::scripts::id;
 
-/// Each of a thousand new clients waits for a second, with an ID named by its number. Then its
-/// ID is released, or it dies.
+/// Adds 1,000 clients that each wait for a second. The ID of each is named by its number. The IDs
+/// are released, or their clients die.
 fn a_thousand_short_lived_clients(semaphore: &mut Timed, thousand: usize, is_released: bool) {
     let acquire = ScriptRegistry::embedded().script("acquire").unwrap();
     let keys = semaphore.keys.clone();
@@ -30,7 +30,7 @@ fn a_thousand_short_lived_clients(semaphore: &mut Timed, thousand: usize, is_rel
 fn clients_do_not_pile_up_on_a_semaphore_that_is_always_busy() {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "holder 1 600000 try");
-    // Nine of ten leave the queue, the others die in it.
+    // In nine of ten rounds the requests leave the queue. In the others their clients die.
     for thousand in 0..100 {
         a_thousand_short_lived_clients(&mut semaphore, thousand, thousand % 10 != 0);
         let clients = members(&mut semaphore, "clients");
@@ -39,14 +39,14 @@ fn clients_do_not_pile_up_on_a_semaphore_that_is_always_busy() {
         semaphore.ok("refresh", "holder 600000");
     }
     assert_eq!(members(&mut semaphore, "queue"), 10_000);
-    // Dead waiters are no client's, and go at their turn.
+    // Dead waiters have no client any more, and are removed when their turn comes.
     let reply = bounded(&mut semaphore, "release", "return holder");
     wake_while_asked(&mut semaphore, reply[1]);
     assert_eq!(members(&mut semaphore, "queue"), 0);
     assert_eq!(semaphore.inspect().held, 0);
 }
 
-/// A burst of clients goes as it came: those who come later take it out.
+/// The entries of a burst of clients are removed by later clients.
 #[test]
 fn dead_clients_leave_with_half_as_many_new_ones() {
     let mut semaphore = Timed::start();
@@ -60,7 +60,7 @@ fn dead_clients_leave_with_half_as_many_new_ones() {
         a_thousand_short_lived_clients(&mut semaphore, thousand, true);
     }
     assert_eq!(members(&mut semaphore, "clients"), 5001);
-    // A client that asks again is no new one.
+    // A client that sends a heartbeat is not new.
     semaphore.acquire_for(1, "client-14-0 poll 1000", "again 1 1000 wait");
     assert_eq!(members(&mut semaphore, "clients"), 5001);
 }

@@ -1,4 +1,4 @@
-//! What the text of the scripts may and may not contain, so that it runs on every server.
+//! Rules for the text of the scripts, so that it runs on every server.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use redis_semaphore::ScriptRegistry;
 
 use test_support::head::folder;
 
-/// All files of the scripts, with their shared code.
+/// Returns all files of the scripts, including the shared code.
 fn files() -> Vec<(String, String)> {
     let read = |folder: PathBuf| {
         let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -22,7 +22,7 @@ fn files() -> Vec<(String, String)> {
     files.iter().map(|path| (path.display().to_string(), text(path))).collect()
 }
 
-/// Lines without their comments, numbered.
+/// Returns the lines without their comments, numbered.
 fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(number, line)| {
         let line = line.split_once("--").map_or(line, |(code, _)| code);
@@ -35,7 +35,7 @@ fn all_files_are_read() {
     assert_eq!(files().len(), 15);
 }
 
-/// Each is to be read in one go by whoever writes a client.
+/// An author of a client should be able to read each file at one sitting.
 #[test]
 fn what_must_be_read_stays_short() {
     let lines = |text: &str| text.lines().count();
@@ -67,7 +67,7 @@ fn no_file_uses_what_some_server_does_not_have() {
         "redis.replicate_commands",
         "redis.set_repl",
         "redis.register_function",
-        "redis.acl_check_cmd(", // a server may lack it: by pcall only
+        "redis.acl_check_cmd(", // a server may lack it: only with pcall
         "redis.REDIS_VERSION",
         "math.random",
         "SORT",
@@ -79,7 +79,7 @@ fn no_file_uses_what_some_server_does_not_have() {
         "'HVALS",
     ];
     for (path, text) in files() {
-        // Comments, too: a client that sends them in another encoding has another SHA-1.
+        // This includes comments: in another encoding, a script would have another SHA-1.
         assert!(text.is_ascii(), "{path}");
         for (number, line) in code(&text) {
             for word in banned {
@@ -89,7 +89,7 @@ fn no_file_uses_what_some_server_does_not_have() {
     }
 }
 
-/// Names that a line brings into being: of locals, functions, parameters and loops.
+/// Returns the names that a line declares: locals, functions, parameters and loop variables.
 fn declared(line: &str) -> Vec<&str> {
     let line = line.strip_prefix("local ").unwrap_or(line);
     let mut names = Vec::new();
@@ -121,7 +121,7 @@ fn no_script_sets_a_global() {
                 locals.extend(declared(line));
                 continue;
             }
-            // A line that ends with a comma stands in a table: what it sets is a field.
+            // A line that ends with a comma belongs to a table and sets a field.
             let Some((names, _)) = line.split_once(" = ").filter(|_| !line.ends_with(',')) else {
                 continue;
             };
@@ -133,7 +133,7 @@ fn no_script_sets_a_global() {
     }
 }
 
-/// The arguments of all calls of `function` in a text, as far as the first two.
+/// Returns the first two arguments of each call of `function` in a text.
 fn calls<'a>(text: &'a str, function: &str) -> Vec<(&'a str, &'a str)> {
     let opening = format!("{function}(");
     let call = |(start, _): (usize, &str)| {
@@ -152,13 +152,13 @@ fn calls<'a>(text: &'a str, function: &str) -> Vec<(&'a str, &'a str)> {
 
 const OWN_KEYS: [&str; 4] = ["PERMITS", "QUEUE", "CLIENTS", "STATE"];
 
-/// The names in a text that are written as those of keys are.
+/// Returns the names in a text that are written like names of keys.
 fn capitals(text: &str) -> impl Iterator<Item = &str> {
     let names = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '\'');
     names.filter(|name| name.len() > 1 && name.bytes().all(|byte| byte.is_ascii_uppercase()))
 }
 
-/// A cluster, and rules of access, allow a script only the keys that the call has named.
+/// In a cluster, and with ACL rules, a script may access only the keys that the call declares.
 #[test]
 fn every_command_is_for_a_declared_key() {
     let (mut counted, mut tried) = (0, 0);
@@ -166,10 +166,10 @@ fn every_command_is_for_a_declared_key() {
         for (command, key) in [calls(&text, "redis.call"), calls(&text, "redis.pcall")].concat() {
             let is_known = match (command, key) {
                 ("'TIME'", "") => true,
-                // Of `probe`, whose lists are looked at below; and a message.
+                // The first is in `probe`, whose lists are checked below. The second is a message.
                 ("unpack(call", "") | ("command", "channel") => true,
                 ("'PUBSUB'", subcommand) => subcommand.ends_with("'NUMSUB'"),
-                // These come from the callers and loops below.
+                // The callers and loops below provide these.
                 (_, "key") => true,
                 (_, key) => OWN_KEYS.contains(&key),
             };
@@ -196,12 +196,12 @@ fn every_command_is_for_a_declared_key() {
     assert!(counted > 25 && tried > 15, "{counted} calls and {tried} of `probe` seen");
 }
 
-/// All that names a key stands in KEYS; a script makes none up.
+/// Every key comes from KEYS; scripts build no key names.
 #[test]
 fn keys_are_made_nowhere() {
     for (path, text) in files() {
         let made = text.matches("KEYS[").count() - text.matches("-- KEYS[").count();
-        // Those, and the error that shows a wrong one.
+        // These, and the error that shows a wrong key.
         let expected = if path.ends_with("arguments.lua") { OWN_KEYS.len() + 2 } else { 0 };
         assert_eq!(made, expected, "{path}");
     }

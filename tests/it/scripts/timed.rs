@@ -1,4 +1,4 @@
-//! A semaphore whose time a test tells.
+//! A semaphore whose clock the test controls.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -8,7 +8,7 @@ use crate::model::moving::{self, Moving};
 use test_support::listener::Listener;
 use test_support::server::Server;
 
-/// A semaphore on a server of its own, whose clock stands still until the test moves it.
+/// A semaphore on a private server, whose clock does not move until the test moves it.
 pub(super) struct Timed {
     pub(super) server: Server,
     pub(super) scripts: Scripts,
@@ -20,7 +20,7 @@ impl Timed {
         Self::on(Server::start())
     }
 
-    /// One whose slot is on its way to another node during each call that the second one makes.
+    /// Starts a semaphore whose slot is migrating during each call made with the returned value.
     pub(super) fn start_moving() -> (Self, Moving) {
         let (server, moving) = moving::start("timed");
         (Self::on(server), moving)
@@ -36,19 +36,19 @@ impl Timed {
         self.now_us / 1000
     }
 
-    /// Lets time pass, or steps the clock back.
+    /// Moves the clock forward, or back.
     pub(super) fn pass(&mut self, ms: i64) {
         self.now_us += ms * 1000;
         self.server.clock.freeze_at(self.now_us);
     }
 
-    /// To what is told to a client.
+    /// Subscribes to the messages to a client.
     pub(super) fn listen(&self, client: &str) -> Listener {
         let channel = format!("sem:wake:{client}");
         Listener::subscribe(self.server.connect(), "SUBSCRIBE", &channel)
     }
 
-    /// How often each command ran during `call`.
+    /// Returns how often each command ran during `call`.
     pub(super) fn commands_of<T>(&mut self, call: impl FnOnce(&mut Self) -> T) -> (T, Commands) {
         self.command::<()>("CONFIG RESETSTAT");
         let result = call(self);
@@ -84,12 +84,14 @@ impl Commands {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// How often it was asked whether anybody listens. Redis 6.2 does not count subcommands apart.
+    /// Returns how often scripts looked up subscribers. Redis 6.2 does not count subcommands
+    /// separately.
     pub(super) fn lookups_of_listeners(&self) -> i64 {
         self.count("pubsub|numsub") + self.count("pubsub")
     }
 
-    /// All that scripts called: neither the call itself, nor the client's own commands.
+    /// Returns the number of commands run by scripts, without the call itself and the client's own
+    /// commands.
     pub(super) fn in_scripts(&self) -> i64 {
         let own = ["evalsha", "script|load", "config|resetstat", "info", "config", "script"];
         self.0.iter().filter(|(name, _)| !own.contains(&name.as_str())).map(|(_, n)| n).sum()

@@ -1,4 +1,4 @@
-//! Requests of a weight that can never fit.
+//! Requests with a weight that can never fit.
 
 use super::{Listener, Outcome, Timed, fresh, in_use, told};
 
@@ -9,10 +9,10 @@ fn a_weight_above_the_declared_limit_is_an_error() {
         ("declare_if_unset 5 c poll 9 new 6 60000 wait", 4, 6),
         ("declare_if_unset 5 c poll 9 new 6 60000 try", 4, 6),
         ("declare_if_unset 5 c poll 9 a 1 60000 wait b 4294967295 60000 try", 6, 4_294_967_295_i64),
-        // The limit in force counts, not the one that the call brings.
+        // The effective limit counts, not the limit in the call.
         ("declare_if_unset 9 c poll 9 new 6 60000 wait", 4, 6),
         ("initial 9 c poll 9 new 6 60000 wait", 4, 6),
-        // Whatever comes with it.
+        // Other requests in the call do not matter.
         ("declare_if_unset 5 client poll 9 heavy 3 600000 try first 2 600000 wait a 6 9 try", 8, 6),
     ];
     for (arguments, index, weight) in cases {
@@ -40,7 +40,7 @@ fn no_weight_is_too_heavy_while_a_limit_is_set_at_run_time() {
     assert_eq!(semaphore.acquire_one(5, "tried 9 60000 try"), Outcome::Refused);
     semaphore.ok("limit", "set 9");
     assert!(semaphore.acquire_one(5, "heavy 9 60000 wait").is_granted());
-    // An initial limit is one set at run time, too.
+    // An initial limit is a runtime limit, too.
     let reply = fresh().ok("acquire", "initial 2 c poll 600000 a 3 60000 wait");
     assert_eq!(reply[3], 2);
 }
@@ -54,7 +54,7 @@ fn a_permit_that_is_held_is_not_too_heavy_for_a_limit_that_was_lowered() {
     assert_eq!(semaphore.inspect().held, 3);
 }
 
-/// "heavy" (8) waits first, "light" second; 4 are held, and 10 was the limit.
+/// Returns a semaphore on which "heavy" (8) waits before "light". The limit was 10, and 4 are held.
 fn queue_with_a_heavy_head(limits: &str) -> (Timed, Listener) {
     let mut semaphore = Timed::start();
     let listener = semaphore.listen("channel");
@@ -86,7 +86,7 @@ fn a_queued_request_that_became_too_heavy_goes_as_soon_as_there_is_room_for_othe
     let (mut semaphore, mut listener) = queue_with_a_heavy_head("declare 5,set 10");
     semaphore.ok("limit", "declare 4");
     semaphore.ok("limit", "clear");
-    // All is held: nobody starves yet.
+    // Everything is held, so no request starves yet.
     listener.expect_silence(&mut semaphore);
     assert_eq!(semaphore.inspect().waiter_ids(), ["heavy", "light"]);
     semaphore.ok("release", "return a");

@@ -1,22 +1,22 @@
-//! The values that an argument may have, and those that it may not.
+//! Valid and invalid values for each argument.
 
 pub(super) enum Kind {
     Integer(u64, u64),
-    /// One of a few words.
+    /// One of several constants.
     Choice,
     /// The name of a client.
     Client,
-    /// What a request, or a mark, is named by: with a weight in these bounds.
+    /// The ID of a request or an idempotency key, with a weight within these bounds.
     Id(u64, u64),
-    /// A ticket, a head start, or one of two words.
+    /// A ticket, a head start, or one of two constants.
     Place,
-    /// A lease, or an ID of the same weight as HEAVY.
+    /// A lease, or an ID with the weight of HEAVY.
     Next,
 }
 
 use Kind::{Choice, Client, Id, Integer, Next, Place};
 
-/// Its name, a value that it may have, and all of them.
+/// The name of an argument, a valid value, and its kind.
 pub(super) struct Argument(pub(super) &'static str, pub(super) &'static str, pub(super) Kind);
 
 pub(super) const MAX_COUNT: u64 = 4_294_967_295;
@@ -25,7 +25,7 @@ pub(super) const MAX_NUMBER: u64 = 9_007_199_254_740_991;
 
 /// A permit of `in_use`.
 pub(super) const HEAVY: &str = "N:client:3:600000:heavy___________";
-/// Things that no argument may be.
+/// Returns texts that no argument may contain.
 pub(super) fn blanks_and_controls() -> Vec<Vec<u8>> {
     let mut bad = vec![b"".to_vec()];
     for byte in (0..=32).chain([127]) {
@@ -64,12 +64,12 @@ pub(super) fn no_integers() -> Vec<Vec<u8>> {
         "-inf",
         "１",
         "1 1",
-        // There is one way to write a number.
+        // A number has only one notation.
         "00",
         "01",
         "007",
         "0000000000000001",
-        // Longer than any number that counts here, whatever its value.
+        // These are longer than any number of the protocol, whatever their value.
         "00000000000000001",
         "99999999999999999999",
         "18446744073709551617",
@@ -81,12 +81,12 @@ pub(super) fn no_integers() -> Vec<Vec<u8>> {
 pub(super) const MEGABYTE: usize = 1 << 20;
 pub(super) const NONCE: &str = "0123456789abcdef";
 
-/// An ID of these parts, whatever they are.
+/// Returns an ID of these parts, valid or not.
 pub(super) fn id_of(parts: [&[u8]; 5]) -> Vec<u8> {
     parts.join(&b':')
 }
 
-/// An ID that is right but for one part.
+/// Returns an ID with one invalid part.
 pub(super) fn id_with(index: usize, weight: u64, part: &[u8]) -> Vec<u8> {
     let weight = text_of(weight);
     let mut parts: [&[u8]; 5] = [b"N", b"client", &weight, b"60000", NONCE.as_bytes()];
@@ -101,7 +101,7 @@ pub(super) fn bad_clients() -> Vec<Vec<u8>> {
     bad
 }
 
-/// What nobody may be named by, though much of it looks like an ID.
+/// Returns invalid IDs, many of which look almost valid.
 pub(super) fn forged_ids(least: u64, most: u64) -> Vec<Vec<u8>> {
     let with = |index, part: &[u8]| id_with(index, most, part);
     let all = |index, parts: Vec<Vec<u8>>| -> Vec<Vec<u8>> {

@@ -1,11 +1,11 @@
-//! Who is told of a grant, who is not, and who is passed over.
+//! Which clients are notified of a grant, which are not, and which are skipped.
 
 use std::time::{Duration, Instant};
 
 use super::{Listener, Timed, has_sharded_channels};
 use test_support::server::Server;
 
-/// One holder, "a". Waiters queue with `queue`.
+/// Returns a semaphore with one holder, "a". Waiters join with `queue`.
 fn with_one_holder() -> Timed {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "a 1 60000 try");
@@ -16,13 +16,13 @@ fn queue(semaphore: &mut Timed, client: &str, id: &str) -> i64 {
     semaphore.acquire_for(1, client, &format!("{id} 1 60000 wait"))[0].ticket()
 }
 
-/// The message of a grant that was made just now.
+/// Returns the message for a grant at this moment.
 fn message(semaphore: &mut Timed, id: &str) -> String {
     let (token, end) = (semaphore.inspect().last, semaphore.now() + 60_000);
     format!("timed\n{} {token} {end}", semaphore.id(id))
 }
 
-/// Waits until the server has noticed that a listener is gone.
+/// Drops the subscription, and waits until the server has noticed that.
 fn leave(semaphore: &mut Timed, listener: Listener) {
     let count = format!("PUBSUB NUMSUB {}", listener.channel);
     drop(listener);
@@ -70,7 +70,7 @@ fn a_message_tells_the_truth_about_token_and_end() {
 
 #[test]
 fn every_script_that_finds_room_tells_the_head() {
-    // The lease of the holder ends after a minute.
+    // The holder's lease expires after a minute.
     let calls = [
         (0, "release", "return a"),
         (0, "release", "return c"),
@@ -108,7 +108,7 @@ fn a_waiter_that_nobody_listens_for_leaves_and_the_next_is_granted() {
     let ((), commands) = semaphore.commands_of(|semaphore| {
         semaphore.ok("release", "return a");
     });
-    // Once is enough to know that a client is not there.
+    // One lookup is enough to find that a client is not subscribed.
     assert_eq!(commands.lookups_of_listeners(), 2, "{commands:?}");
     assert_eq!(commands.count("publish"), 1, "{commands:?}");
     assert_eq!(present.message(), message(&mut semaphore, "d"));
@@ -157,7 +157,7 @@ fn waiters_of_a_client_that_was_not_heard_of_in_time_are_passed_over() {
     queue(&mut semaphore, "heard publish 5000", "d");
     queue(&mut semaphore, "heard publish 5000", "e");
     semaphore.pass(3000);
-    // A sign of life is for all that a client waits for.
+    // A heartbeat applies to all requests of a client.
     queue(&mut semaphore, "heard publish 5000", "e");
     semaphore.pass(2001);
     semaphore.ok("release", "return a");
@@ -184,7 +184,7 @@ fn who_asks_again_late_is_alive_and_hears_from_the_reply() {
     let ticket = queue(&mut semaphore, "absent publish 5000", "b");
     queue(&mut semaphore, "other poll 600000", "c");
     semaphore.pass(60_000);
-    // Its time is over and nobody listens, but it asks.
+    // The client counts as dead and is not subscribed, but it sends a call.
     let outcomes = semaphore.acquire_for(1, "absent publish 5000", "b 1 60000 wait");
     assert!(outcomes[0].token() > ticket);
     assert_eq!(semaphore.inspect().waiter_ids(), ["c"]);
@@ -201,7 +201,7 @@ fn a_grant_that_the_reply_tells_is_not_sent_as_a_message() {
     listener.expect_silence(&mut semaphore);
 }
 
-/// The waiter gets the permit, and hears of it when it asks.
+/// The waiter gets the permit, and finds out when it sends a heartbeat.
 #[test]
 fn a_server_that_does_not_tell_who_listens_or_that_sends_nothing_still_grants() {
     for lacking in ["pubsub", "publish"] {
@@ -220,7 +220,7 @@ fn a_server_that_does_not_tell_who_listens_or_that_sends_nothing_still_grants() 
     }
 }
 
-/// The two channels have the same name. That nobody listens to one says nothing about the other.
+/// The two channels have the same name. Subscribers of one channel do not matter for the other.
 #[test]
 fn a_client_may_listen_to_plain_and_to_sharded_messages() {
     let mut semaphore = with_one_holder();
@@ -249,7 +249,8 @@ fn spublish_uses_the_sharded_channel() {
         semaphore.ok("release", "return b");
         assert_eq!(semaphore.inspect().held, 0);
     } else {
-        // The server cannot say whether anybody listens: the waiter gets the permit, and asks.
+        // The server cannot look up subscribers: the waiter gets the permit, and finds out with its
+        // next call.
         semaphore.ok("release", "return a");
         assert_eq!(semaphore.inspect().holder_ids(), ["b"].into());
     }
