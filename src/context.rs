@@ -1,5 +1,5 @@
-//! What a process has once, whatever semaphores it uses: the servers, the router of messages, and
-//! the runtime that connected, which is home to all background work.
+//! The state that all semaphores of a process share: the servers, the router of messages, and the
+//! I/O runtime.
 
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
@@ -23,33 +23,34 @@ use crate::server::{Servers, user_timeout};
 use crate::wakeup::{self, Listener, Router};
 
 const MAX_DRIVERS: usize = 16;
-/// A program that ends waits no longer, however patient its calls are.
+/// The maximum time for which a program that ends waits, even if its calls have longer timeouts.
 const LONGEST_END: Duration = Duration::from_secs(10);
 
 pub(crate) struct Context {
     pub(crate) servers: Servers,
     pub(crate) prefix: String,
-    /// The client that this process is, on the server.
+    /// The client ID of this process.
     pub(crate) client: String,
     pub(crate) router: Arc<Router>,
-    /// What its semaphores have given up.
+    /// The items that its semaphores have given up.
     pub(crate) releases: ReleasesByName,
     pub(crate) settings: ClientSettings,
     pub(crate) meters: Meters,
-    /// Acquisitions are counted from a random number on.
+    /// Counts acquisitions, from a random number on.
     acquisitions: AtomicU64,
-    /// With a random key.
+    /// Uses a random key.
     hasher: RandomState,
-    /// Callers that drive calls themselves.
+    /// Limits the callers that drive calls themselves.
     drivers: Semaphore,
-    /// The one that connected: that of a caller may end while calls are under way.
+    /// The I/O runtime. The runtime of a caller may end while calls are under way.
     runtime: Handle,
-    /// What a shutdown waits for.
+    /// The tasks for which a shutdown waits.
     tasks: TaskTracker,
-    /// Cancelled by a shutdown, at the end of the runtime, and when nobody has this any more.
+    /// Canceled by a shutdown, when the I/O runtime ends, and when the last reference is dropped.
     end: CancellationToken,
     _ends: DropGuard,
-    /// Until when the rest may hold up the end of the runtime. Locked while some of it goes out.
+    /// The time until which remaining calls may delay the end of the runtime. Locked while a call
+    /// is made.
     last_moment: Mutex<Option<std::time::Instant>>,
     /// The process that connected.
     process: u32,
@@ -59,36 +60,35 @@ pub(crate) struct Context {
 pub(crate) struct ClientSettings {
     pub(crate) response_timeout: Duration,
     pub(crate) heartbeat_timeout: Duration,
-    /// As it was set: see [`tolerance`](Self::tolerance).
+    /// The configured value. Use [`tolerance`](Self::tolerance).
     pub(crate) outage_tolerance: Duration,
-    /// How many names become labels.
+    /// The maximum number of names that become labels.
     pub(crate) max_metric_names: usize,
 }
 
 impl ClientSettings {
-    /// How long a call that nobody queues for may be repeated.
+    /// How long a call that does not queue is retried.
     pub(crate) fn call_timeout(&self) -> Duration {
         self.response_timeout * 2
     }
 
-    /// For how long a wait survives an outage. Any call is repeated for as long as
-    /// [`call_timeout`](Self::call_timeout).
+    /// How long a wait survives an outage, which is at least [`call_timeout`](Self::call_timeout).
     pub(crate) fn tolerance(&self) -> Duration {
         self.outage_tolerance.max(self.call_timeout())
     }
 
-    /// For how long what was sent may reach the server when its connection has been given up.
+    /// How long a sent call may still reach the server after its connection was given up.
     pub(crate) fn longest_trip(&self) -> Duration {
         user_timeout(self.response_timeout) + self.response_timeout
     }
 
-    /// How often the server must hear of our queued requests.
+    /// The interval between heartbeats.
     pub(crate) fn heartbeat_interval(&self) -> Duration {
         self.heartbeat_timeout / 3
     }
 }
 
-/// Why a task has not done what it was to do.
+/// Why a task has not done its work.
 pub(crate) enum Undone {
     /// Its runtime does not run.
     Stalled,
@@ -96,7 +96,7 @@ pub(crate) enum Undone {
 }
 
 impl Context {
-    /// In the current runtime, which listens from now on.
+    /// Creates the context in the current runtime, which receives messages from now on.
     pub(crate) fn new(
         servers: Servers,
         prefix: String,
@@ -132,14 +132,14 @@ impl Context {
         })
     }
 
-    /// A forked process has the memory of the one that connected, and must not use its connections;
-    /// nor does anything run there that could make a call.
+    /// Fails in a forked process. Such a process must not use the connections that it inherited,
+    /// and has no threads that could make a call.
     pub(crate) fn check_process(&self) -> Result<(), Error> {
         match self.is_forked() {
             false => Ok(()),
             true => Err(Error::invalid(
                 "process",
-                "this process was forked from the process that connected, and cannot use its \
+                "this process was forked from the process that connected and cannot use its \
                  connections: connect again in this process",
             )),
         }
@@ -153,23 +153,23 @@ impl Context {
         &self.runtime
     }
 
-    /// For one more caller that drives its calls itself, if there may be one more. Each that is
-    /// left alone in the middle may keep one of the connection's 50 places for commands to send.
+    /// Returns a slot for one more caller that drives its calls, if one is free. A driver that is
+    /// not polled may occupy one of the connection's 50 slots for commands to send.
     pub(crate) fn try_drive(&self) -> Option<SemaphorePermit<'_>> {
         self.drivers.try_acquire().ok()
     }
 
-    /// A number that no acquisition has had, in any process. Nobody can guess it from those before:
-    /// who knows the ID of one that waits can forge the message of its grant. A keyed hash costs
-    /// a fraction of what the system takes for random bytes.
+    /// Returns a number that no acquisition in any process has had. It cannot be guessed from
+    /// earlier ones, because a client that knows the ID of a waiting request can forge its grant
+    /// message. A keyed hash takes a fraction of the time that the system needs for random bytes.
     pub(crate) fn next_number(&self, created: Instant) -> u128 {
         let count = self.acquisitions.fetch_add(1, Ordering::Relaxed);
-        // In the order in which they are made, which batchers like best.
+        // Increases in order of creation, which is the fastest for batchers.
         u128::from(count) << 64 | u128::from(self.hasher.hash_one((count, created)))
     }
 
-    /// Spawns at home, or in the runtime of the caller once home has ended, or after a shutdown.
-    /// Where no runtime is left the future is dropped.
+    /// Spawns on the I/O runtime, or on the caller's runtime after the I/O runtime has ended or
+    /// after a shutdown. If no runtime is left, the future is dropped.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         match Handle::try_current() {
             Ok(current) if self.is_shut_down() => current.spawn(future),
@@ -177,13 +177,13 @@ impl Context {
         };
     }
 
-    /// As [`spawn`](Self::spawn), for what a shutdown waits for.
+    /// Spawns like [`spawn`](Self::spawn). A shutdown waits for the future.
     pub(crate) fn spawn_tracked(&self, future: impl Future<Output = ()> + Send + 'static) {
         self.spawn(self.tasks.track_future(future));
     }
 
-    /// Waits until then at most, whatever runtime the caller is in: or until home has ended, where
-    /// that alone could tell the time. `None`: never.
+    /// Waits for `work` until the deadline, in any runtime. Also ends when the I/O runtime ends, if
+    /// the caller has no runtime that could measure the time. `None`: no deadline.
     pub(crate) async fn until<T>(
         &self,
         deadline: Option<Instant>,
@@ -203,8 +203,8 @@ impl Context {
         .await
     }
 
-    /// Has a task do what is over by then: others may depend on it, or the caller lack a runtime
-    /// for it.
+    /// Runs work in a task until the deadline, because other requests depend on it or the caller
+    /// has no suitable runtime.
     pub(crate) async fn in_a_task<T: Send + 'static>(
         &self,
         deadline: Deadline,
@@ -212,7 +212,7 @@ impl Context {
     ) -> Result<T, Undone> {
         let (answer, done) = oneshot::channel();
         self.spawn(async move {
-            // Whoever asked may have gone.
+            // The caller may be gone.
             let _ = answer.send(work.await);
         });
         match within(&self.runtime, deadline, done).await {
@@ -221,29 +221,31 @@ impl Context {
         }
     }
 
-    /// Whether it was shut down, or its runtime has ended.
+    /// Whether the client was shut down, or its runtime has ended.
     pub(crate) fn is_shut_down(&self) -> bool {
         self.end.is_cancelled()
     }
 
-    /// Whether somebody has shut it down: else its runtime has ended.
+    /// Whether `shutdown` was called. Otherwise, the runtime has ended.
     pub(crate) fn was_told_to_end(&self) -> bool {
         self.tasks.is_closed()
     }
 
-    /// The tasks of a runtime that ends are dropped one by one: the first that notices says so.
+    /// Ends everything with the I/O runtime. A runtime that ends drops its tasks one by one, and
+    /// the first that notices calls this.
     pub(crate) fn end_with_home(&self) {
         self.end.cancel();
         self.router.end_all();
     }
 
-    /// When [`is_shut_down`](Self::is_shut_down).
+    /// Canceled when [`is_shut_down`](Self::is_shut_down) becomes true.
     pub(crate) fn end(&self) -> CancellationToken {
         self.end.clone()
     }
 
-    /// Does what is left to do at the end of the runtime that connected, which waits for that, one
-    /// after the other, and for so long. `None` while it runs, and where nothing more can be done.
+    /// Makes a remaining call while the I/O runtime ends. The runtime waits for these calls, one
+    /// after the other, up to a time limit. Returns `None` while the runtime runs, and after the
+    /// time limit.
     pub(crate) fn at_the_end<T>(&self, deliver: impl FnOnce(Duration) -> T) -> Option<T> {
         if self.is_forked() || !self.servers.are_away() || self.runs() {
             return None;
@@ -257,7 +259,7 @@ impl Context {
         (!time.is_zero()).then(|| deliver(time))
     }
 
-    /// Whether the runtime that connected has not begun to end: then it drops what is spawned.
+    /// Whether the I/O runtime has not begun to end. A runtime that ends drops spawned tasks.
     pub(crate) fn runs(&self) -> bool {
         let probe = self.runtime.spawn(std::future::pending::<()>());
         let runs = !probe.is_finished();
@@ -265,7 +267,7 @@ impl Context {
         runs
     }
 
-    /// Ends all background work, and waits for it. What takes longer than patience lasts goes on.
+    /// Ends all background work, and waits for it up to the call timeout. Longer work continues.
     pub(crate) async fn shut_down(&self) {
         if self.is_forked() {
             return;
@@ -275,15 +277,18 @@ impl Context {
         self.router.end_all();
         let deadline = Instant::now() + self.settings.call_timeout();
         if self.until(Some(deadline), self.tasks.wait()).await.is_none() {
-            tracing::warn!("shut down before Redis took all permits back; their leases will end");
-            // It was waited for long enough.
+            tracing::warn!(
+                "shutdown ended before Redis confirmed all releases; the remaining permits are \
+                 freed when their leases expire"
+            );
+            // This was enough time to wait.
             let mut last = self.last_moment.lock().expect("nothing panics while it is locked");
             last.get_or_insert_with(std::time::Instant::now);
         }
     }
 }
 
-/// Ends all semaphores when their runtime ends, in which case it is dropped, and in a shutdown.
+/// Ends all semaphores in a shutdown, and when the runtime ends and drops this.
 struct AtTheEnd {
     router: Arc<Router>,
     end: CancellationToken,

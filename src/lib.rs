@@ -1,9 +1,13 @@
 //! A fair counting semaphore shared by many processes and machines through Redis.
 //!
-//! A [`Semaphore`] lets a limited number in at once, wherever they run. Whoever asks first is
-//! served first. Nobody polls: the permit is handed to the next waiter by the same script
-//! that frees it, and that one process is told. A holder that crashes blocks its permit until its
-//! lease ends, by the server's clock: what other machines' clocks say does not count.
+//! A [`Semaphore`] limits how many tasks run at the same time, across processes and machines. Use
+//! it to protect something with limited capacity: a database, a partner's API, software licenses,
+//! jobs that need a lot of memory.
+//!
+//! Permits are granted in order of arrival. Waiters do not poll: the script that frees a permit
+//! grants it to the next waiter and notifies that waiter's process. If a holder crashes, its permit
+//! is freed when its lease (default 30 s) expires. Only the server's clock counts, so wrong clocks
+//! on other machines do no harm.
 //!
 //! ```
 //! use redis_semaphore::SemaphoreClient;
@@ -18,48 +22,68 @@
 //!     println!("one of three: {}", permit.id());
 //!     permit.release().await?;
 //!
-//!     client.shutdown().await; // Before the end of a program: delivers what was dropped.
+//!     client.shutdown().await; // Delivers the releases of dropped permits.
 //!     Ok(())
 //! }
 //! ```
 //!
-//! - [`SemaphoreClient`] is the connection: one for a process.
-//! - [`Semaphore`] acquires, inspects, and changes the limit.
-//! - [`Permit`] is what a holder has. It is leased, renewed in the background, and can be
-//!   [lost](Permit::lost): code that must not go on without it races with that.
-//! - [`acquire_all`] acquires of several semaphores at once.
-//! - [`Error`] says what went wrong, with which semaphore.
-//! - [`SemaphoreClient::doctor`] says what endangers semaphores on the server.
-//! - [`ScriptRegistry`] embeds, loads and runs Lua scripts: those of this crate, and yours.
+//! - [`SemaphoreClient`] is the connection to Redis. Each process needs one.
+//! - [`Semaphore`] acquires permits, shows holders and waiters, and changes the limit.
+//! - [`Permit`] is a lease that is refreshed in the background. It can be [lost](Permit::lost).
+//! - [`acquire_all`] acquires permits of several semaphores.
+//! - [`Error`] describes what failed, and names the semaphore.
+//! - [`SemaphoreClient::doctor`] checks the server for conditions that endanger semaphores.
+//! - [`ScriptRegistry`] embeds, loads and runs Lua scripts: the scripts of this crate, and yours.
 //!
-//! The scripts are a protocol of their own, for clients in any language. It is described, with what
-//! is guaranteed and what is not, in the folder `docs` of the repository.
+//! # When not to use it
 //!
-//! The feature `tls` (default: off) is for connections over TLS, by `rediss://` URLs and
-//! `SemaphoreClientBuilder::certificates`. It installs no provider of rustls for the program.
+//! - **All tasks run in one process.** Use `tokio::sync::Semaphore`.
+//! - **The limit must hold even through a failover.** Redis replicates asynchronously. A promoted
+//!   replica, or a server that restarts without its data, can grant permits that are still held.
+//! - **A crashed holder must be replaced within milliseconds.** Its permit stays taken until its
+//!   lease expires.
+//! - **Work is shorter than a network round trip.** A local limit in each process is faster.
+//! - **You need Redlock or read-write locks.** `docs/comparison.md` lists alternatives.
 //!
-//! The feature `blocking` (default: off) has the same for threads: the module `blocking`.
+//! # Features
 //!
-//! The feature `local` (default: off) has semaphores in memory, for tests of what uses them:
-//! `SemaphoreClient::local`.
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `sentinel` | on | connections to the primary that Redis Sentinel names |
+//! | `tls` | off | `rediss://` URLs and `SemaphoreClientBuilder::certificates` |
+//! | `blocking` | off | the module `blocking`: the same API for threads |
+//! | `local` | off | `SemaphoreClient::local`: semaphores in memory, for tests |
+//! | `metrics` | off | counters, times and gauges for the crate `metrics` |
+//! | `tower` | off | the module `tower`: a layer for HTTP services |
 //!
-//! The feature `metrics` (default: off) counts what this process does, for the facade crate
-//! of that name: `docs/metrics.md` has the list.
+//! The feature `tls` does not install a rustls provider for the whole program.
 //!
-//! The feature `tower` (default: off) has a layer for HTTP services: the module `tower`.
+//! # Documentation
 //!
-//! The crates [`redis`] and [`include_dir`], whose types are part of this crate's API, are
-//! re-exported: `redis_semaphore::redis` is the version that matches. Import items by name. A glob
-//! (`use redis_semaphore::*`) imports the two names as well, and they hide crates of these names
-//! that your program depends on.
+//! The repository has these pages:
 //!
-//! Logs are written with [`tracing`]: warnings for a lost permit, a lost connection and differing
-//! limits, `info` when a connection is back; spans and single grants at `debug`.
+//! - `docs/concepts.md` defines the terms and shows the life of a permit.
+//! - `docs/guarantees.md` states what is guaranteed and what is not.
+//! - `docs/failure-modes.md` describes each fault and the time to recover.
+//! - `docs/production.md` lists what to check before going live, and explains the settings.
+//! - `docs/troubleshooting.md` lists errors and log messages, with causes and fixes.
+//! - `docs/metrics.md` lists the metrics.
+//! - `docs/protocol.md` describes the scripts, for clients in other languages.
+//!
+//! # Re-exports and logs
+//!
+//! The crates [`redis`] and [`include_dir`] are re-exported, because their types are part of this
+//! crate's API. `redis_semaphore::redis` is the matching version. Import items by name. A glob
+//! import (`use redis_semaphore::*`) also imports these two names, which then hide your program's
+//! dependencies of the same name.
+//!
+//! Logs are written with [`tracing`]. Lost permits, lost connections and differing limits are
+//! logged at `warn`, restored connections at `info`, spans and single grants at `debug`.
 #![forbid(unsafe_code)]
-// docs.rs shows the feature that an item needs.
+// Makes docs.rs show the feature that an item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// Layers, the lowest first. Each uses only those before it, which `tests/it/layers` checks:
+// Layers, the lowest first. Each layer uses only earlier layers, which `tests/it/layers` checks:
 // runtime, error, metrics, scripts, protocol, local, server, wakeup, batching, releases, diagnosis,
 // context, semaphore, client, blocking, tower
 mod batching;
@@ -70,7 +94,7 @@ mod context;
 mod diagnosis;
 mod error;
 #[cfg(feature = "local")]
-#[doc(hidden)] // but to the test that compares it with the scripts
+#[doc(hidden)] // public only for the test that compares it with the scripts
 pub mod local;
 mod metrics;
 mod protocol;
@@ -101,17 +125,17 @@ pub use semaphore::{
 };
 pub use server::{Credentials, IntoServer};
 
-/// The programs in the README are run as tests.
+/// Runs the programs in the README as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// So are those of the guide, where the features are on that it tells of.
+/// Runs the programs in the guide as tests, if the features that they need are on.
 #[cfg(all(doctest, feature = "blocking", feature = "tower"))]
 #[doc = include_str!("../docs/guide.md")]
 struct Guide;
 
-/// So is what stands here.
+/// Runs the programs in the migration page as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/migrating.md")]
 struct Migrating;

@@ -1,4 +1,4 @@
-//! One call, until it is answered or given up.
+//! One call, until it gets a reply or is given up.
 
 use std::mem;
 use std::pin::pin;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{Batch, Outcome, Owner, Request, Waiting};
 use crate::server::{CallError, took_too_long};
 
-/// A call that is out no more.
+/// A call that has ended.
 pub(super) struct Ended<R: Request> {
     pub(super) batch: Batch<R>,
     pub(super) sent: Instant,
@@ -51,7 +51,7 @@ pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) 
             let now = Instant::now();
             for due in impatient.extract_if(.., |impatient| impatient.deadline <= now) {
                 let given_up = requests[due.index].out_of_patience(&owner, &took_too_long());
-                // Whoever asked may have gone.
+                // The caller may have dropped the request.
                 let _ = due.reply.send(given_up);
             }
         }
@@ -62,7 +62,7 @@ pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) 
     Ended { batch, sent, answer }
 }
 
-/// Somebody whose patience ends before the call does. It goes on for the others.
+/// A request whose deadline comes before the end of the call. The call continues for the others.
 struct Impatient<R: Request> {
     index: usize,
     deadline: Instant,

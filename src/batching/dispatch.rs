@@ -1,8 +1,9 @@
-//! The calls of a batcher, until nothing waits.
+//! Makes the calls of a batcher, until no request waits.
 //!
-//! Nobody waits for the answer to somebody else's call: a call goes out beside others at once, with
-//! all that is asked for at the same moment. Much gathers all the same, as tasks that were answered
-//! together ask together, and where very many calls are out what is asked for waits and gathers.
+//! A request does not wait for the reply to another call. It is sent immediately in a new call,
+//! together with all requests of that moment. Requests still gather: tasks that get replies at the
+//! same time send their next requests at the same time. If the maximum number of calls is under
+//! way, new requests wait and gather.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ pub(super) struct Dispatch<R: Request> {
     owner: Arc<R::Owner>,
     is_done: bool,
     backoff: Backoff,
-    /// After a failure nothing goes out before.
+    /// After a failure, no call is sent before this time.
     paused_until: Option<Instant>,
 }
 
@@ -35,13 +36,13 @@ impl<R: Request> Dispatch<R> {
         let owner = self.owner.clone();
         let batcher = R::batcher(&owner);
         let mut calls = FuturesUnordered::new();
-        // Whether others may follow at once, whose requests then go out in the same call.
+        // Whether more requests may follow immediately, to be sent in the same call.
         let mut may_be_more = owner.is_rush();
         loop {
             if std::mem::take(&mut may_be_more) {
                 tokio::task::yield_now().await;
             }
-            // What has failed goes first again: nothing is sent past it.
+            // Failed requests are sent again before new ones.
             while let Some(Some(ended)) = calls.next().now_or_never() {
                 self.handle(ended);
             }
@@ -70,7 +71,7 @@ impl<R: Request> Dispatch<R> {
     fn handle(&mut self, ended: Ended<R>) {
         let Ended { batch, sent, answer } = ended;
         let answer = answer.and_then(|reply| self.read(&reply, batch.requests.len()));
-        // Before a release may go that looks for it.
+        // This must precede a release that checks it.
         if answer.as_ref().is_err_and(|failure| failure.may_have_run) {
             batch.set_in_doubt();
         }
@@ -82,7 +83,8 @@ impl<R: Request> Dispatch<R> {
                 self.deliver(requests, sent, replies);
             }
             Err(failure) if failure.is_transient() => {
-                // What fails beside others, for the same reason, lets nobody wait for longer.
+                // A call that fails beside others for the same reason does not make requests wait
+                // longer.
                 let now = Instant::now();
                 let still = self.paused_until.filter(|until| *until > now);
                 let next = still.unwrap_or_else(|| now + self.backoff.next());
@@ -93,7 +95,7 @@ impl<R: Request> Dispatch<R> {
         }
     }
 
-    /// One reply for each: something between us and Redis may mix them up.
+    /// Returns one reply for each request. A proxy may mix up replies.
     fn read(&self, reply: &[i64], count: usize) -> Result<Vec<R::Reply>, CallError> {
         let replies = R::read(&self.owner, reply, count);
         let misfit = || RedisError::from((ErrorKind::Parse, "the reply is to something else"));
@@ -106,13 +108,14 @@ impl<R: Request> Dispatch<R> {
         self.owner.set_rush(requests.len() > 1);
         for (waiting, reply) in requests.into_iter().zip(replies) {
             let answer = Answer { sent, reply, is_repeated: waiting.is_repeated };
-            // Whoever asked may have gone: what nobody has is given back after this.
+            // The caller may have dropped the request. A permit that reaches no caller is released
+            // later.
             let _ = waiting.reply.send(Outcome::Answer(answer));
         }
     }
 
-    /// Keeps requests for the next attempt. Whoever's patience will have ended by then is answered,
-    /// also of those that have gathered meanwhile.
+    /// Keeps requests for the next attempt. A request whose deadline comes before it fails now,
+    /// even if it was not in the failed call.
     fn put_back(&self, mut requests: Vec<Waiting<R>>, failure: &CallError, next: Instant) {
         for waiting in &mut requests {
             waiting.is_repeated |= failure.may_have_run;
@@ -127,16 +130,16 @@ impl<R: Request> Dispatch<R> {
             |waiting: &Waiting<R>| !is_paused && !waiting.deadline.left_at(next).is_zero();
         for waiting in batcher.sort_out(waits_on) {
             let failed = waiting.out_of_patience(&self.owner, &failure.error);
-            // Whoever asked may have gone: then the failure concerns nobody.
+            // The caller may have dropped the request, and then needs no error.
             let _ = waiting.reply.send(failed);
         }
     }
 
-    /// A bad request does not fail its neighbours: they go out again without it.
+    /// A bad request does not fail the other requests: they are sent again without it.
     fn refuse(&self, requests: Vec<Waiting<R>>, error: &RedisError) {
         let (refused, others): (Vec<_>, Vec<_>) =
             requests.into_iter().partition(|waiting| waiting.request.is_meant(error));
-        // Where nobody can tell who is meant, all are: it must not go on for ever.
+        // If the bad request is unknown, all fail, so that they are not sent forever.
         let (refused, others) =
             if refused.is_empty() { (others, refused) } else { (refused, others) };
         for waiting in refused {
@@ -155,7 +158,7 @@ async fn reached(moment: Option<Instant>) {
 }
 
 impl<R: Request> Drop for Dispatch<R> {
-    /// The runtime ended in the middle.
+    /// The runtime ended before all calls were made.
     fn drop(&mut self) {
         if !self.is_done {
             R::batcher(&self.owner).abandon();

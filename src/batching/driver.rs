@@ -1,4 +1,5 @@
-//! Asking: a request goes into its batcher, and somebody makes the calls until nothing waits there.
+//! Sends requests: a request enters its batcher, and a caller or a task makes the calls until no
+//! request waits.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -13,12 +14,13 @@ use super::{Batcher, Calls, Outcome, Owner, Reply, Request, Waiting};
 use crate::error::Error;
 use crate::runtime::{Deadline, is_current, within};
 
-/// In which the calls for one request are made. Each of them but the last one has ended.
+/// The maximum number of runtimes in which calls for one request are made. All but the last have
+/// ended.
 const MAX_RUNTIMES: u32 = 3;
 
 impl<R: Request> Batcher<R> {
-    /// Sends a request, alone or with others that gather, and again while the failure is a passing
-    /// one, until then. A caller that may not drive has a task make the calls.
+    /// Sends a request, alone or with others, and retries it after transient failures until the
+    /// deadline. If the caller may not drive the calls, a task makes them.
     pub(crate) async fn ask(
         owner: &Arc<R::Owner>,
         request: R,
@@ -32,7 +34,8 @@ impl<R: Request> Batcher<R> {
             match within(owner.home(), deadline, poll_fn(|cx| asked.poll(cx))).await {
                 Some(Ok(Outcome::Answer(answer))) => return Ok(answer),
                 Some(Ok(Outcome::Failed(error))) => return Err(*error),
-                // Calls end with the runtime in which they are made: others ask anew.
+                // Calls end with the runtime in which they are made. Another runtime sends the
+                // request again.
                 Some(Ok(Outcome::Unserved(request))) if runtimes < MAX_RUNTIMES => {
                     runtimes += 1;
                     asked = Asked::new(owner, request, deadline, may_drive, true)?;
@@ -47,7 +50,7 @@ impl<R: Request> Batcher<R> {
         }
     }
 
-    /// Has a task go on with what a caller drives: others depend on it now.
+    /// Moves the calls that a caller drives to a task, because other requests now depend on them.
     pub(crate) fn take_over(owner: &Arc<R::Owner>) {
         let mut state = R::batcher(owner).state();
         state.needs_task |= state.is_dispatching;
@@ -57,8 +60,9 @@ impl<R: Request> Batcher<R> {
         }
     }
 
-    /// Whoever comes first drives the calls. Whoever comes second has a task do so, and so does
-    /// the first in a rush, when others will follow at once, or where too many drive already.
+    /// Adds a request. The first caller drives the calls, and the second one moves them to a task.
+    /// The first caller also uses a task in a rush, when others will follow immediately, or if too
+    /// many callers drive calls.
     fn enter(
         owner: &Arc<R::Owner>,
         mut waiting: Waiting<R>,
@@ -66,7 +70,7 @@ impl<R: Request> Batcher<R> {
     ) -> Result<Option<Driver<'_, R>>, Error> {
         let batcher = R::batcher(owner);
         let mut state = batcher.state();
-        // This makes a system call, which would be slow for each of many requests.
+        // The check is a system call, which would be slow for each of many requests.
         if !state.is_dispatching {
             owner.check_process()?;
         }
@@ -97,7 +101,7 @@ impl<R: Request> Batcher<R> {
     }
 }
 
-/// A request in its batcher, and what its caller does for it.
+/// A request in its batcher, and the calls that its caller drives.
 struct Asked<'a, R: Request> {
     driver: Option<Driver<'a, R>>,
     answer: oneshot::Receiver<Outcome<R>>,
@@ -118,7 +122,7 @@ impl<'a, R: Request> Asked<'a, R> {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Outcome<R>, RecvError>> {
         if let Some(driver) = &mut self.driver {
-            // What it drives may answer it, and must not wake it for that.
+            // Driving the calls may produce the reply, and must not wake this task for it.
             let before = self.answer.poll_unpin(&mut Context::from_waker(Waker::noop()));
             if before.is_ready() {
                 return before;
@@ -129,11 +133,11 @@ impl<'a, R: Request> Asked<'a, R> {
     }
 }
 
-/// The caller that began to make calls, until it has its answer or a task has taken over.
+/// The caller that began to make calls, until it has its reply or a task has taken over.
 struct Driver<'a, R: Request> {
     owner: &'a Arc<R::Owner>,
     generation: u64,
-    /// There may be so many.
+    /// Limits the number of drivers.
     _slot: SemaphorePermit<'a>,
 }
 
@@ -142,7 +146,7 @@ impl<R: Request> Driver<'_, R> {
         let Some(mut calls) = self.take_calls() else {
             return;
         };
-        // In another runtime its timers might end before it does.
+        // In another runtime, its timers may end before the calls do.
         if !is_current(self.owner.home()) {
             self.owner.spawn(calls);
             return;
@@ -165,7 +169,7 @@ impl<R: Request> Driver<'_, R> {
 }
 
 impl<R: Request> Drop for Driver<'_, R> {
-    /// A task goes on where there is more to do.
+    /// A task makes the remaining calls.
     fn drop(&mut self) {
         if let Some(calls) = self.take_calls() {
             self.owner.spawn(calls);

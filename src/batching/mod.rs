@@ -1,18 +1,21 @@
-//! Batching: what this process asks of one script of one semaphore.
+//! Batching: sends the requests of this process to one script of one semaphore.
 //!
-//! What is asked for at the same moment goes out as one call, in the order of arrival, beside the
-//! calls that are under way: see [`dispatch`]. A request that comes alone is driven by its caller,
-//! which saves a task and the wake-up of a thread. As soon as anybody else depends on it, a task
-//! takes over: a caller that is dropped, or that is not polled for a while, holds nobody up.
+//! Requests of the same moment are sent in one call, in order of arrival, beside the calls that are
+//! under way: see [`dispatch`]. A single request is driven by its caller, which saves a task and
+//! waking a thread. When another request depends on the call, a task takes over. So a caller that
+//! is dropped, or not polled for a while, delays no other.
 //!
-//! With several calls under way, order is kept by three rules. Requests of one kind of one
-//! acquisition are never out at the same time, and its release goes out when its acquire is back,
-//! so that none overtakes the other. Requests are numbered as they arrive: calls that fail are put
-//! back in that order, and nothing new goes out past them. And each keeps its own patience: whoever
-//! has none left hears so, also in the middle of a call that goes on for others.
+//! With several calls under way, three rules keep the order:
 //!
-//! The requests of a call are entered into the semaphore's tables at once. One by one, each by its
-//! own task, they would have the tables change from core to core.
+//! - Requests of one kind of one acquisition are never under way at the same time. Its release is
+//!   sent after its acquire has ended. So neither overtakes the other.
+//! - Requests are numbered as they arrive. Failed requests are put back in that order, and no new
+//!   request is sent before them.
+//! - Each request keeps its own deadline. At its deadline it fails, even in the middle of a call
+//!   that continues for others.
+//!
+//! The task that makes a call enters all its requests into the semaphore's tables. If each request
+//! had its own task, the tables would move between CPU cores.
 
 mod call;
 mod dispatch;
@@ -35,57 +38,57 @@ use crate::server::{Answer, CallError, Failure};
 
 pub(crate) use owner::{InFlight, Kinds, Owner};
 
-/// The most requests in one call.
+/// The maximum number of requests in one call.
 pub(crate) const MAX_BATCH: usize = 1000;
 
-/// One request of a script that takes many.
+/// One request to a script that takes many.
 pub(crate) trait Request: Send + Sync + Sized + 'static {
     const SCRIPT: &'static str;
-    /// The bit of its batcher.
+    /// The bit of its kind.
     const KIND: Kinds;
-    /// It is not sent while its acquisition is out from one of these.
+    /// A request is not sent while its acquisition has a request of these kinds under way.
     const AFTER: Kinds = Self::KIND;
-    /// The most calls that are out at the same time.
+    /// The maximum number of calls that are under way at the same time.
     const MAX_CALLS: usize = 64;
-    /// What metrics name its calls.
+    /// The name of its calls in metrics.
     const CALLED: &'static str = Self::SCRIPT;
     type Owner: Owner;
     type Reply: Send + 'static;
 
-    /// What was called for it, as errors name it.
+    /// The name of the operation in errors.
     fn operation(&self) -> &'static str {
         Self::SCRIPT
     }
 
     fn batcher(owner: &Self::Owner) -> &Batcher<Self>;
 
-    /// Of its acquisition: two requests of one never overtake each other.
+    /// The requests of its acquisition that are under way: two of them never overtake each other.
     fn in_flight(&self) -> &InFlight;
 
-    /// Whether both may be in one call.
+    /// Whether both requests may be in one call.
     fn joins(&self, _first: &Self, _owner: &Self::Owner) -> bool {
         true
     }
 
-    /// Nobody waits for the answer, and nothing is lost when it is not sent.
+    /// Whether no caller waits for the reply, and omitting the request does no harm.
     fn is_unneeded(&self, _owner: &Self::Owner) -> bool {
         false
     }
 
-    /// These go out now.
+    /// Called when these requests are sent.
     fn sending<'a>(_owner: &Self::Owner, _requests: impl Iterator<Item = &'a Self>) {}
 
-    /// The arguments that come before those of all requests.
+    /// Writes the arguments that come before those of all requests.
     fn write_first(&self, _owner: &Self::Owner, _cmd: &mut Cmd) {}
 
     fn write(&self, owner: &Self::Owner, cmd: &mut Cmd);
 
-    /// The longest that a call takes.
+    /// The timeout of a call.
     fn longest_call(owner: &Self::Owner) -> Duration {
         owner.response_timeout()
     }
 
-    /// Makes a call, after what had been given up at that mark.
+    /// Makes a call, after the releases of the items that were given up before the mark.
     fn attempt(
         owner: &Self::Owner,
         mark: u64,
@@ -95,10 +98,11 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
         owner.attempt(mark, Self::SCRIPT, write, limit)
     }
 
-    /// Reads the reply to a batch of that many: one for each request.
+    /// Reads the reply to a batch of `count` requests: one result for each request.
     fn read(owner: &Arc<Self::Owner>, reply: &[i64], count: usize) -> Vec<Self::Reply>;
 
-    /// These have their replies now, to a call that was sent then. Whoever asked may have given up.
+    /// Called with the replies to a call that was sent at `sent`. A caller may have dropped its
+    /// request.
     fn answered<'a>(
         _owner: &Arc<Self::Owner>,
         _sent: Instant,
@@ -106,10 +110,10 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     ) {
     }
 
-    /// A call with it had no answer: it may still reach the server, whatever is done meanwhile.
+    /// Called if a call with it got no reply. It may still reach the server at any time.
     fn set_in_doubt(&self) {}
 
-    /// Whether the server's error is about this request. Most are about all of them.
+    /// Whether the server's error is about this request. Most errors are about all requests.
     fn is_meant(&self, _error: &RedisError) -> bool {
         true
     }
@@ -121,7 +125,7 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
 
 pub(crate) struct Batcher<R: Request> {
     state: Mutex<State<R>>,
-    /// Whoever makes the calls wants to know of something.
+    /// Notifies the dispatcher of a change.
     changed: Notify,
     meter: CallMeter,
 }
@@ -129,17 +133,17 @@ pub(crate) struct Batcher<R: Request> {
 struct State<R: Request> {
     /// In the order of their numbers.
     waiting: VecDeque<Waiting<R>>,
-    /// How many requests have come.
+    /// The number of requests so far.
     arrivals: u64,
-    /// Whoever makes the calls wants to know of the next one.
+    /// Whether the dispatcher wants a notification of the next request.
     wants_next: bool,
-    /// Calls are made until nothing waits.
+    /// Whether calls are made until no request waits.
     is_dispatching: bool,
-    /// A task must make these calls: others depend on them than the one that began them.
+    /// Whether a task must make these calls, because other requests depend on them.
     needs_task: bool,
-    /// What makes them, between two polls of the caller that began them; none once a task has it.
+    /// The calls, between two polls of the caller that began them. `None` if a task has them.
     calls: Option<Calls>,
-    /// Which calls these are: it goes up each time that somebody begins.
+    /// The number of these calls. It increases each time that calls begin.
     generation: u64,
 }
 
@@ -149,38 +153,38 @@ pub(crate) type Reply<R> = Result<Answer<<R as Request>::Reply>, Error>;
 
 enum Outcome<R: Request> {
     Answer(Answer<R::Reply>),
-    /// In a box, since all that is asked for has room for it.
+    /// In a box, because every outcome reserves space for it.
     Failed(Box<Error>),
-    /// The runtime has ended in which it was asked for.
+    /// The runtime in which the request was made has ended.
     Unserved(R),
 }
 
 struct Waiting<R: Request> {
-    /// By which it arrived.
+    /// The number of its arrival.
     number: u64,
     request: R,
     deadline: Deadline,
-    /// An earlier attempt may have been served.
+    /// Whether an earlier attempt may have been executed.
     is_repeated: bool,
-    /// Why the last attempt failed that was not cut short.
+    /// The error of the last attempt that was not cut short.
     last: Option<Box<RedisError>>,
     reply: oneshot::Sender<Outcome<R>>,
 }
 
-/// What there is to do for whoever makes the calls.
+/// The next step of the dispatcher.
 enum Next<R: Request> {
     Send(Batch<R>),
-    /// Nothing, until a call or a pause ends, or [`Batcher::changed`] tells.
+    /// No step, until a call or a pause ends, or until [`Batcher::changed`].
     Rest,
-    /// Nobody makes calls any more.
+    /// No calls are made any more.
     Done,
 }
 
-/// Requests that are out, until it is dropped.
+/// Requests that are under way, until this is dropped.
 struct Batch<R: Request> {
     owner: Arc<R::Owner>,
-    /// From before its requests were out. So no two batches wait for each other, nor one for
-    /// itself, if their requests are given up meanwhile.
+    /// Taken before its requests were under way. So no two batches wait for each other, and none
+    /// waits for itself, if their requests are given up.
     mark: u64,
     requests: Vec<Waiting<R>>,
 }
@@ -205,7 +209,7 @@ impl<R: Request> Batcher<R> {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// `may_send`: a call may go out now. `is_idle`: none is out.
+    /// `may_send`: a call may be sent now. `is_idle`: no call is under way.
     fn next(&self, owner: &Arc<R::Owner>, may_send: bool, is_idle: bool) -> Next<R> {
         let mark = owner.mark();
         let mut state = self.state();
@@ -223,20 +227,20 @@ impl<R: Request> Batcher<R> {
         Next::Rest
     }
 
-    /// What was kept because another request was under way may go now.
+    /// Notifies the dispatcher that kept requests may be sent now.
     pub(crate) fn kept_may_go(&self) {
         self.changed.notify_one();
     }
 
-    /// Puts requests back to where they were.
+    /// Puts requests back in their order.
     fn put_back(&self, requests: Vec<Waiting<R>>) {
         let mut state = self.state();
         state.waiting.extend(requests);
-        // Others that came later may have failed, and be back, before.
+        // Later requests may have failed and been put back before.
         state.waiting.make_contiguous().sort_by_key(|waiting| waiting.number);
     }
 
-    /// Takes out those that shall wait no longer.
+    /// Removes and returns the requests that must not wait longer.
     fn sort_out(&self, waits_on: impl Fn(&Waiting<R>) -> bool) -> VecDeque<Waiting<R>> {
         let mut state = self.state();
         let all = std::mem::take(&mut state.waiting);
@@ -245,7 +249,7 @@ impl<R: Request> Batcher<R> {
         out
     }
 
-    /// Nobody makes calls any more. Whoever waits may ask anew.
+    /// Ends the calls. Waiting requests may be sent again.
     fn abandon(&self) {
         let mut state = self.state();
         state.is_dispatching = false;
@@ -256,7 +260,7 @@ impl<R: Request> Batcher<R> {
 }
 
 impl<R: Request> State<R> {
-    /// What goes out in one call, in the order of arrival.
+    /// Takes the requests of one call, in order of arrival.
     fn take(&mut self, owner: &R::Owner) -> Vec<Waiting<R>> {
         let mut batch: Vec<Waiting<R>> = Vec::with_capacity(self.waiting.len().min(MAX_BATCH));
         let mut kept = Vec::new();
@@ -272,7 +276,8 @@ impl<R: Request> State<R> {
             if !in_flight.begin(R::KIND, R::AFTER) {
                 kept.push(next);
             } else if next.request.is_unneeded(owner) {
-                // Only now: whoever gives up looks afterwards whether it is out.
+                // Checked after `begin`, because a caller that gives up checks afterwards whether
+                // it is under way.
                 if in_flight.end(R::KIND) {
                     owner.kept_may_go();
                 }
@@ -288,12 +293,12 @@ impl<R: Request> State<R> {
 }
 
 impl<R: Request> Batch<R> {
-    /// Their call may still reach the server.
+    /// The call may still reach the server.
     fn set_in_doubt(&self) {
         self.requests.iter().for_each(|waiting| waiting.request.set_in_doubt());
     }
 
-    /// They are out no more.
+    /// Ends the call.
     fn end(mut self) -> Vec<Waiting<R>> {
         self.end_all();
         std::mem::take(&mut self.requests)
@@ -319,7 +324,7 @@ impl<R: Request> Drop for Batch<R> {
 }
 
 impl<R: Request> Waiting<R> {
-    /// `error`: where its own attempts tell no more.
+    /// `error`: used if the attempts of this request have no error.
     fn out_of_patience(&self, owner: &R::Owner, error: &RedisError) -> Outcome<R> {
         let last = self.last.as_deref().unwrap_or(error).clone();
         self.failed(owner, Failure::no_answer(self.deadline.elapsed(), last))
@@ -330,7 +335,7 @@ impl<R: Request> Waiting<R> {
     }
 
     fn hand_back(self) {
-        // Whoever asked may have gone.
+        // The caller may have dropped the request.
         let _ = self.reply.send(Outcome::Unserved(self.request));
     }
 }

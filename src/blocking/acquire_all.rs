@@ -1,4 +1,4 @@
-//! Permits of several semaphores at once, for threads.
+//! Acquiring permits of several semaphores, for threads.
 
 use std::fmt;
 use std::thread;
@@ -10,11 +10,12 @@ use super::{AcquireRequest, Permit};
 use crate::error::Error;
 use crate::semaphore::first_lost;
 
-/// As [`acquire_all`](crate::acquire_all()), for threads.
+/// Acquires permits of several semaphores: see [`acquire_all`](crate::acquire_all()).
 ///
 /// # Errors
 ///
-/// As there, and [`Error::Invalid`] on a thread of an async runtime.
+/// - [`Error::Invalid`] on a thread of an async runtime.
+/// - The errors of the async [`acquire_all`](crate::acquire_all()).
 ///
 /// # Examples
 ///
@@ -44,41 +45,33 @@ pub fn acquire_all(requests: impl IntoIterator<Item = AcquireRequest>) -> Result
     Ok(Permits(of_threads.map(|(permit, home)| Permit::new(permit, home)).collect()))
 }
 
-/// As [`Permits`](crate::Permits), for threads. Dropped, on whatever thread, all of them are given
-/// back in the background.
-///
-/// # Examples
-///
-/// See [`acquire_all`].
-#[must_use = "permits that are dropped at once are given back at once"]
+/// [`Permits`](crate::Permits) for threads. Dropping them, on any thread, releases all of them in
+/// the background.
+#[must_use = "unused permits are released immediately"]
 pub struct Permits(Vec<Permit>);
 
 impl Permits {
-    /// As [`Permits::as_slice`](crate::Permits::as_slice).
+    /// Returns the permits: see [`Permits::as_slice`](crate::Permits::as_slice).
     pub fn as_slice(&self) -> &[Permit] {
         &self.0
     }
 
-    /// As [`Permits::lost`](crate::Permits::lost): for a thread that has nothing else to do, as
-    /// nothing else ends the wait.
+    /// Waits until one of the permits is lost: see [`Permits::lost`](crate::Permits::lost). Nothing
+    /// else ends the wait, so use a thread that has no other work.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] on a thread of an async runtime.
+    /// - [`Error::Invalid`] on a thread of an async runtime.
     pub fn lost(&self) -> Result<(), Error> {
         while !self.lost_timeout(Duration::MAX)? {}
         Ok(())
     }
 
-    /// As [`Permit::lost_timeout`]: whether one of them is lost within that time.
+    /// Waits until one of the permits is lost, for up to `timeout`. Returns whether one is lost.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] on a thread of an async runtime.
-    ///
-    /// # Examples
-    ///
-    /// See [`Permit::lost_timeout`].
+    /// - [`Error::Invalid`] on a thread of an async runtime.
     pub fn lost_timeout(&self, timeout: Duration) -> Result<bool, Error> {
         let parts: Vec<_> = self.0.iter().map(Permit::parts).collect();
         let Some((_, home)) = parts.first() else {
@@ -89,17 +82,18 @@ impl Permits {
         lost_within(home, first_lost(parts.iter().map(|(permit, _)| *permit)), timeout)
     }
 
-    /// As [`Permits::is_lost`](crate::Permits::is_lost).
+    /// Returns whether one is lost: see [`Permits::is_lost`](crate::Permits::is_lost).
     pub fn is_lost(&self) -> bool {
         self.0.iter().any(Permit::is_lost)
     }
 
-    /// As [`Permits::release`](crate::Permits::release).
+    /// Releases all permits: see [`Permits::release`](crate::Permits::release).
     ///
     /// # Errors
     ///
-    /// As there. On a thread of an async runtime [`Error::Invalid`]: then they are given back in
-    /// the background.
+    /// - [`Error::Invalid`] on a thread of an async runtime. The permits are released in the
+    ///   background.
+    /// - The errors of [`Permits::release`](crate::Permits::release).
     pub fn release(self) -> Result<(), Error> {
         let (permits, homes): (Vec<_>, Vec<_>) = self.0.into_iter().map(Permit::split).unzip();
         let Some(home) = homes.first() else {

@@ -8,7 +8,7 @@ use super::Semaphore;
 use super::home::Home;
 use crate::error::Error;
 
-/// As [`SemaphoreBuilder`](crate::SemaphoreBuilder), for threads.
+/// Configures a [`Semaphore`] for threads: see [`SemaphoreBuilder`](crate::SemaphoreBuilder).
 ///
 /// # Examples
 ///
@@ -37,56 +37,64 @@ impl SemaphoreBuilder {
         Self { inner, home }
     }
 
-    /// As [`SemaphoreBuilder::limit`](crate::SemaphoreBuilder::limit).
+    /// Sets the limit: see [`SemaphoreBuilder::limit`](crate::SemaphoreBuilder::limit).
     pub fn limit(self, limit: u32) -> Self {
         Self { inner: self.inner.limit(limit), ..self }
     }
 
-    /// As [`SemaphoreBuilder::initial_permits`](crate::SemaphoreBuilder::initial_permits).
+    /// Makes this a signaling semaphore: see
+    /// [`SemaphoreBuilder::initial_permits`](crate::SemaphoreBuilder::initial_permits).
     pub fn initial_permits(self, permits: u32) -> Self {
         Self { inner: self.inner.initial_permits(permits), ..self }
     }
 
-    /// As [`SemaphoreBuilder::existing_limit`](crate::SemaphoreBuilder::existing_limit).
+    /// Uses the existing limit: see
+    /// [`SemaphoreBuilder::existing_limit`](crate::SemaphoreBuilder::existing_limit).
     pub fn existing_limit(self) -> Self {
         Self { inner: self.inner.existing_limit(), ..self }
     }
 
-    /// As [`SemaphoreBuilder::lease`](crate::SemaphoreBuilder::lease).
+    /// Sets the lease: see [`SemaphoreBuilder::lease`](crate::SemaphoreBuilder::lease).
     pub fn lease(self, lease: Duration) -> Self {
         Self { inner: self.inner.lease(lease), ..self }
     }
 
-    /// As [`SemaphoreBuilder::auto_refresh`](crate::SemaphoreBuilder::auto_refresh).
+    /// Sets whether permits are refreshed in the background: see
+    /// [`SemaphoreBuilder::auto_refresh`](crate::SemaphoreBuilder::auto_refresh).
     pub fn auto_refresh(self, auto_refresh: bool) -> Self {
         Self { inner: self.inner.auto_refresh(auto_refresh), ..self }
     }
 
-    /// As [`SemaphoreBuilder::max_hold`](crate::SemaphoreBuilder::max_hold).
+    /// Sets the longest time for which a permit is held: see
+    /// [`SemaphoreBuilder::max_hold`](crate::SemaphoreBuilder::max_hold).
     pub fn max_hold(self, max_hold: Duration) -> Self {
         Self { inner: self.inner.max_hold(max_hold), ..self }
     }
 
-    /// As [`SemaphoreBuilder::acquire_timeout`](crate::SemaphoreBuilder::acquire_timeout).
+    /// Sets how long `acquire` waits: see
+    /// [`SemaphoreBuilder::acquire_timeout`](crate::SemaphoreBuilder::acquire_timeout).
     pub fn acquire_timeout(self, timeout: Duration) -> Self {
         Self { inner: self.inner.acquire_timeout(timeout), ..self }
     }
 
-    /// As [`SemaphoreBuilder::let_expire_on_drop`](crate::SemaphoreBuilder::let_expire_on_drop).
+    /// Sets whether dropping a permit lets it expire: see
+    /// [`SemaphoreBuilder::let_expire_on_drop`](crate::SemaphoreBuilder::let_expire_on_drop).
     pub fn let_expire_on_drop(self, let_expire: bool) -> Self {
         Self { inner: self.inner.let_expire_on_drop(let_expire), ..self }
     }
 
-    /// As [`SemaphoreBuilder::acknowledged_by`](crate::SemaphoreBuilder::acknowledged_by).
+    /// Requires acknowledgements from replicas: see
+    /// [`SemaphoreBuilder::acknowledged_by`](crate::SemaphoreBuilder::acknowledged_by).
     pub fn acknowledged_by(self, replicas: u32, within: Duration) -> Self {
         Self { inner: self.inner.acknowledged_by(replicas, within), ..self }
     }
 
-    /// As [`SemaphoreBuilder::build`](crate::SemaphoreBuilder::build): nothing is sent.
+    /// Builds the semaphore, and sends nothing yet: see
+    /// [`SemaphoreBuilder::build`](crate::SemaphoreBuilder::build).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Returns the errors of [`SemaphoreBuilder::build`](crate::SemaphoreBuilder::build).
     pub fn build(self) -> Result<Semaphore, Error> {
         Ok(Semaphore::new(self.inner.build()?, self.home))
     }

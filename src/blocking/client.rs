@@ -1,4 +1,4 @@
-//! What a process has once, and the thread that works for it.
+//! The client for threads.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,36 +9,30 @@ use crate::client::Names;
 use crate::diagnosis::Diagnosis;
 use crate::error::Error;
 
-/// As [`SemaphoreClient`](crate::SemaphoreClient), for threads. Cheap to clone.
-///
-/// # Examples
-///
-/// See the [module](super).
+/// The connection to Redis that all threads of a process share: see
+/// [`SemaphoreClient`](crate::SemaphoreClient). Cheap to clone.
 #[derive(Clone)]
 pub struct SemaphoreClient {
     home: Arc<Home>,
 }
 
 impl SemaphoreClient {
-    /// As [`SemaphoreClient::connect`](crate::SemaphoreClient::connect).
+    /// Connects to a server: see [`SemaphoreClient::connect`](crate::SemaphoreClient::connect).
     ///
     /// # Errors
     ///
-    /// As there; and [`Error::Invalid`] on a thread of an async runtime, or where no thread can be
-    /// started.
-    ///
-    /// # Examples
-    ///
-    /// See the [module](super).
+    /// - [`Error::Invalid`] on a thread of an async runtime, or if no thread can be started.
+    /// - The errors of [`SemaphoreClient::connect`](crate::SemaphoreClient::connect).
     pub fn connect(url: &str) -> Result<Self, Error> {
         Self::connect_with(crate::SemaphoreClient::connect(url))
     }
 
-    /// Connects in another way: with settings of your own, to a cluster, to what Sentinel names.
+    /// Connects with custom settings, to a cluster, or to the primary that Sentinel names.
     ///
     /// # Errors
     ///
-    /// As for [`connect`](Self::connect).
+    /// - [`Error::Invalid`] on a thread of an async runtime, or if no thread can be started.
+    /// - The errors of `connecting`.
     ///
     /// # Examples
     ///
@@ -58,12 +52,13 @@ impl SemaphoreClient {
         Ok(Self { home: Home::connect(connecting)? })
     }
 
-    /// As [`SemaphoreClient::local`](crate::SemaphoreClient::local); but its clock is that of a
-    /// thread in the background, and goes on. Feature `local`.
+    /// Creates semaphores in memory: see [`SemaphoreClient::local`](crate::SemaphoreClient::local).
+    /// Their clock is the clock of a background thread, and cannot be paused. Requires the feature
+    /// `local`.
     ///
     /// # Errors
     ///
-    /// As for [`connect`](Self::connect).
+    /// Returns the errors of [`connect`](Self::connect).
     ///
     /// # Examples
     ///
@@ -83,67 +78,56 @@ impl SemaphoreClient {
         Self::connect_with(async { crate::SemaphoreClient::local() })
     }
 
-    /// As [`SemaphoreClient::another_process`](crate::SemaphoreClient::another_process). Feature
-    /// `local`.
+    /// Simulates another process: see
+    /// [`SemaphoreClient::another_process`](crate::SemaphoreClient::another_process). Requires the
+    /// feature `local`.
     ///
     /// # Errors
     ///
-    /// As there; and as for [`connect`](Self::connect).
-    ///
-    /// # Examples
-    ///
-    /// See [`local`](Self::local).
+    /// - The errors of [`connect`](Self::connect).
+    /// - The errors of
+    ///   [`SemaphoreClient::another_process`](crate::SemaphoreClient::another_process).
     #[cfg(feature = "local")]
     pub fn another_process(&self) -> Result<Self, Error> {
         let first = self.home.semaphores();
         Self::connect_with(async { first.another_process() })
     }
 
-    /// As [`SemaphoreClient::semaphore`](crate::SemaphoreClient::semaphore).
-    ///
-    /// # Examples
-    ///
-    /// See [`SemaphoreBuilder`].
+    /// Returns a builder for a semaphore of this name: see
+    /// [`SemaphoreClient::semaphore`](crate::SemaphoreClient::semaphore).
     pub fn semaphore(&self, name: impl Into<String>) -> SemaphoreBuilder {
         SemaphoreBuilder::new(self.home.semaphores().semaphore(name), self.home.clone())
     }
 
-    /// As [`SemaphoreClient::names`](crate::SemaphoreClient::names).
+    /// Returns the names of the semaphores on the server: see
+    /// [`SemaphoreClient::names`](crate::SemaphoreClient::names).
     ///
     /// # Errors
     ///
-    /// As there; and [`Error::Invalid`] on a thread of an async runtime.
-    ///
-    /// # Examples
-    ///
-    /// See [`SemaphoreClient::names`](crate::SemaphoreClient::names).
+    /// - [`Error::Invalid`] on a thread of an async runtime.
+    /// - The errors of [`SemaphoreClient::names`](crate::SemaphoreClient::names).
     pub fn names(&self) -> Result<Names, Error> {
         self.home.wait(self.home.semaphores().names())?
     }
 
-    /// As [`SemaphoreClient::doctor`](crate::SemaphoreClient::doctor).
+    /// Checks the server for conditions that endanger semaphores: see
+    /// [`SemaphoreClient::doctor`](crate::SemaphoreClient::doctor).
     ///
     /// # Errors
     ///
-    /// As there; and [`Error::Invalid`] on a thread of an async runtime.
-    ///
-    /// # Examples
-    ///
-    /// See [`Diagnosis`].
+    /// - [`Error::Invalid`] on a thread of an async runtime.
+    /// - The errors of [`SemaphoreClient::doctor`](crate::SemaphoreClient::doctor).
     pub fn doctor(&self) -> Result<Diagnosis, Error> {
         self.home.wait(self.home.semaphores().doctor())?
     }
 
-    /// As [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown). The drop of the last
-    /// handle does the same: see [the end of a program](super#the-end-of-a-program).
+    /// Ends all waits and delivers pending releases: see
+    /// [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown). Dropping the last handle
+    /// has the same effect: see [the end of a program](super#the-end-of-a-program).
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] on a thread of an async runtime; nothing was done.
-    ///
-    /// # Examples
-    ///
-    /// See the [module](super).
+    /// - [`Error::Invalid`] on a thread of an async runtime. Nothing was done.
     pub fn shutdown(&self) -> Result<(), Error> {
         self.home.wait(self.home.semaphores().shutdown())
     }

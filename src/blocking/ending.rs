@@ -1,4 +1,4 @@
-//! The end of the thread in the background: what was dropped is delivered before.
+//! The end of the background thread, which first delivers the releases of dropped permits.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::client::SemaphoreClient;
 use crate::runtime::SLACK;
 
-/// The thread is told once to shut down: by the last handle, or at the end of the main thread.
+/// Makes the thread shut down once: by the last handle, or at the end of the main thread.
 pub(super) struct Ending {
     told: Mutex<Option<(oneshot::Sender<SemaphoreClient>, SemaphoreClient)>>,
     over: Arc<Over>,
@@ -30,12 +30,12 @@ impl Ending {
     pub(super) fn tell(&self) {
         let told = self.told.lock().expect("nothing panics while it is locked").take();
         if let Some((tell, client)) = told {
-            // It waits for that as long as this is there.
+            // The thread waits for this message as long as `self` exists.
             let _ = tell.send(client);
         }
     }
 
-    /// Until it has shut down. That takes twice the response timeout at most.
+    /// Waits until the thread has shut down, which takes up to twice the response timeout.
     pub(super) fn wait(&self) {
         let waited = self.over.changed.wait_timeout_while(self.over.is(), self.patience, |is| !*is);
         drop(waited.expect("nothing panics while it is locked"));
@@ -58,7 +58,7 @@ impl Over {
     }
 }
 
-/// The thread has this until it is over, also where it panics.
+/// The thread holds this until it is over, even if it panics.
 pub(super) struct SetOver(pub(super) Arc<Over>);
 
 impl Drop for SetOver {
@@ -76,18 +76,18 @@ thread_local! {
     };
 }
 
-/// What is in a `static` is never dropped, and `exit` drops nothing. But the main thread's values
-/// of `thread_local!` are, by the C library: not by every one (musl's does not), and on Windows
-/// when all other threads are gone.
+/// Makes the end of the main thread wait. A `static` is never dropped, and `exit` drops nothing,
+/// but the C library drops the `thread_local!` values of the main thread. There are two exceptions:
+/// musl's C library does not drop them, and Windows drops them when all other threads are gone.
 struct AtExit {
     is_main: bool,
     process: u32,
     endings: RefCell<Vec<Arc<Ending>>>,
 }
 
-/// Where the main thread uses this, its end waits for it.
+/// Makes the end of the main thread wait, if the current thread is the main thread.
 pub(super) fn note(ending: &Arc<Ending>) {
-    // An error where the thread ends already.
+    // This fails if the thread is already ending.
     let _ = MINE.try_with(|mine| {
         if mine.is_main {
             let mut endings = mine.endings.borrow_mut();
@@ -101,7 +101,7 @@ pub(super) fn note(ending: &Arc<Ending>) {
 
 impl Drop for AtExit {
     fn drop(&mut self) {
-        // In a forked process the threads are the parent's.
+        // In a forked process, the threads belong to the parent.
         if self.process == std::process::id() {
             let endings = self.endings.borrow();
             endings.iter().for_each(|ending| ending.tell());

@@ -1,4 +1,4 @@
-//! The thread in the background, with the runtime that makes all calls.
+//! The background thread, with the I/O runtime.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,13 +13,14 @@ use super::ending::{self, Ending, Over, SetOver};
 use crate::client::SemaphoreClient;
 use crate::error::Error;
 
-/// When the last handle that has it is dropped, the thread shuts down what was connected, so that
-/// what was dropped is given back, and ends. The drop waits for that, where it may.
+/// When the last handle is dropped, the thread shuts the client down, which delivers pending
+/// releases, and ends. The drop waits for that, unless the current thread belongs to an async
+/// runtime.
 pub(super) struct Home {
     handle: Handle,
     client: SemaphoreClient,
     ending: Arc<Ending>,
-    /// The thread goes on until this is dropped, as others may still be calling.
+    /// The thread runs until this is dropped, because other threads may still be calling.
     _here: oneshot::Sender<()>,
 }
 
@@ -37,7 +38,7 @@ impl Home {
         let over = Arc::<Over>::default();
         let set_over = SetOver(over.clone());
         let run = async move {
-            // An error where nothing was connected.
+            // This fails if connecting failed.
             if let Ok(client) = told.await {
                 client.shutdown().await;
             }
@@ -57,7 +58,7 @@ impl Home {
         &self.client
     }
 
-    /// Waits for it, on a thread that may.
+    /// Waits for the future, if the current thread may block.
     pub(super) fn wait<T>(&self, future: impl Future<Output = T>) -> Result<T, Error> {
         check_thread()?;
         self.client.context().check_process()?;
@@ -68,7 +69,7 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        // The thread is one of the process that connected.
+        // A forked process does not have the thread.
         if self.client.context().is_forked() {
             return;
         }
@@ -85,17 +86,17 @@ pub(super) fn check_thread() -> Result<(), Error> {
         false => Ok(()),
         true => Err(Error::invalid(
             "thread",
-            "it belongs to an async runtime, where nothing may block: use the async SemaphoreClient \
-             there, or tokio::task::spawn_blocking",
+            "this thread belongs to an async runtime and must not block: use the async \
+             SemaphoreClient, or tokio::task::spawn_blocking",
         )),
     }
 }
 
-/// tokio does not tell whether a thread may block: it panics if not. But where tasks are polled
-/// each has a budget, which is used up at some time; where one may block there is no end of it.
-/// (Nor inside of `tokio::task::unconstrained`, where tokio's panic has to do.)
+/// Tokio has no function that returns whether a thread may block; it panics if not. But each polled
+/// task has a budget, which runs out. A thread that may block has no budget. This does not detect
+/// `tokio::task::unconstrained`: Tokio panics there.
 fn is_async_thread() -> bool {
-    /// More than any budget of tokio's, which is 128.
+    /// More than Tokio's largest budget, 128.
     const MANY: usize = 1024;
     if Handle::try_current().is_err() {
         return false;

@@ -1,29 +1,35 @@
-//! Semaphores for threads, without a runtime of one's own. Feature `blocking`.
+//! Semaphores for threads, without an async runtime. Requires the feature `blocking`.
 //!
-//! The same as the rest of the crate, but that calls wait in place. A thread in the background does
-//! what a runtime would: it renews permits, and hears of wake-ups. [`SemaphoreClient::connect`]
-//! starts it, and it ends when nothing is left that needs it.
+//! The API matches the rest of the crate, but calls block the thread. A background thread refreshes
+//! permits and receives grant messages. [`SemaphoreClient::connect`] starts the thread. It ends
+//! when no handle is left.
 //!
 //! # The end of a program
 //!
-//! Permits that are dropped are given back in the background. The drop of the last handle (of
-//! [`SemaphoreClient`], [`Semaphore`], [`Permit`] and what they make) waits until that is done, for
-//! up to twice the response timeout (default 4 s). So the end of `main` loses none of them, also
-//! after `?` or a panic. A handle in a `static` is never dropped, and `std::process::exit` drops
-//! nothing. There the end of the main thread waits, if that thread has used the client: on Linux
-//! with glibc, and on macOS. Elsewhere, before `exit` on another thread, and in a program that a
-//! signal ends, call [`SemaphoreClient::shutdown`]. On a thread of an async runtime the drop does
-//! not wait.
+//! Dropped permits are released in the background. The drop of the last handle waits until that is
+//! done, for up to twice the response timeout (default 4 s). Handles are [`SemaphoreClient`],
+//! [`Semaphore`], [`Permit`], and the values that they create. So the end of `main` loses no
+//! release, not even after `?` or a panic. On a thread of an async runtime, the drop does not wait.
 //!
-//! In a process that was forked from the one that connected, each call is an
-//! [`Error::Invalid`](crate::Error::Invalid) whose `what` is `"process"`: connect again there.
+//! A handle in a `static` is never dropped, and `std::process::exit` drops nothing. If the main
+//! thread has used the client, its end then waits instead: on Linux with glibc, and on macOS. Call
+//! [`SemaphoreClient::shutdown`] in these cases:
+//!
+//! - on other platforms
+//! - before `exit` on another thread
+//! - in a program that is ended by a signal
+//!
+//! # Forked processes
+//!
+//! In a process that was forked from the connected process, each call returns an
+//! [`Error::Invalid`](crate::Error::Invalid) whose `what` is `"process"`. Connect again there.
 //!
 //! # Threads of async runtimes
 //!
-//! Whoever waits here waits with a thread, so a thread of an async runtime must not: what waits is
-//! an [`Error::Invalid`](crate::Error::Invalid) there. In `tokio::task::spawn_blocking` it works.
-//! (Where that cannot be told, tokio panics: in a `Drop` while a runtime ends, and inside of
-//! `tokio::task::unconstrained`.)
+//! These calls block the thread, and a thread of an async runtime must not block. There, blocking
+//! calls return [`Error::Invalid`](crate::Error::Invalid). They work inside of
+//! `tokio::task::spawn_blocking`. In two places, the crate cannot detect the runtime, and Tokio
+//! panics: in a `Drop` while a runtime ends, and inside of `tokio::task::unconstrained`.
 //!
 //! # Examples
 //!

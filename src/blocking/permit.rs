@@ -1,4 +1,4 @@
-//! What a thread holds.
+//! A permit for threads.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,13 +8,9 @@ use super::home::Home;
 use crate::error::Error;
 use crate::semaphore::{DetachedPermit, PermitWatch};
 
-/// As [`Permit`](crate::Permit), for threads. Dropped, on whatever thread, it is given back in the
+/// A [`Permit`](crate::Permit) for threads. Dropping it, on any thread, releases it in the
 /// background. [The end of a program](super#the-end-of-a-program) waits for that.
-///
-/// # Examples
-///
-/// See [`Semaphore`](super::Semaphore).
-#[must_use = "a permit that is dropped at once is given back at once"]
+#[must_use = "an unused permit is released immediately"]
 pub struct Permit {
     inner: crate::Permit,
     home: Arc<Home>,
@@ -33,71 +29,76 @@ impl Permit {
         (self.inner, self.home)
     }
 
-    /// As [`Permit::release`](crate::Permit::release).
+    /// Releases the permit: see [`Permit::release`](crate::Permit::release).
     ///
     /// # Errors
     ///
-    /// As there. On a thread of an async runtime [`Error::Invalid`]: then it is given back in the
-    /// background.
+    /// - [`Error::Invalid`] on a thread of an async runtime. The permit is released in the
+    ///   background.
+    /// - The errors of [`Permit::release`](crate::Permit::release).
     pub fn release(self) -> Result<(), Error> {
         self.home.wait(self.inner.release())?
     }
 
-    /// As [`Permit::forget`](crate::Permit::forget).
+    /// Releases the permit and subtracts its weight from the limit: see
+    /// [`Permit::forget`](crate::Permit::forget).
     ///
     /// # Errors
     ///
-    /// As there. On a thread of an async runtime [`Error::Invalid`]: then it is done in the
-    /// background.
+    /// - [`Error::Invalid`] on a thread of an async runtime. The call continues in the background.
+    /// - The errors of [`Permit::forget`](crate::Permit::forget).
     pub fn forget(self) -> Result<(), Error> {
         self.home.wait(self.inner.forget())?
     }
 
-    /// As [`Permit::let_expire`](crate::Permit::let_expire).
+    /// Restarts the lease for the last time, and lets it expire: see
+    /// [`Permit::let_expire`](crate::Permit::let_expire).
     ///
     /// # Errors
     ///
-    /// As there. On a thread of an async runtime [`Error::Invalid`]: then it is left in the
-    /// background.
+    /// - [`Error::Invalid`] on a thread of an async runtime. The call continues in the background.
+    /// - The errors of [`Permit::let_expire`](crate::Permit::let_expire).
     pub fn let_expire(self) -> Result<(), Error> {
         self.home.wait(self.inner.let_expire())?
     }
 
-    /// As [`Permit::detach`](crate::Permit::detach): nothing is sent.
+    /// Detaches the permit for another process, and sends nothing: see
+    /// [`Permit::detach`](crate::Permit::detach).
     pub fn detach(self) -> DetachedPermit {
         self.inner.detach()
     }
 
-    /// As [`Permit::refresh`](crate::Permit::refresh).
+    /// Restarts the lease now: see [`Permit::refresh`](crate::Permit::refresh).
     ///
     /// # Errors
     ///
-    /// As there, and [`Error::Invalid`] on a thread of an async runtime.
+    /// - [`Error::Invalid`] on a thread of an async runtime.
+    /// - The errors of [`Permit::refresh`](crate::Permit::refresh).
     pub fn refresh(&self) -> Result<(), Error> {
         self.home.wait(self.inner.refresh())?
     }
 
-    /// As [`Permit::watch`](crate::Permit::watch): a loop of a thread looks at
-    /// [`is_held`](PermitWatch::is_held) now and then.
+    /// Returns a watch: see [`Permit::watch`](crate::Permit::watch). In a loop, check its
+    /// [`is_held`](PermitWatch::is_held) regularly.
     pub fn watch(&self) -> PermitWatch {
         self.inner.watch()
     }
 
-    /// As [`Permit::lost`](crate::Permit::lost): for a thread that has nothing else to do, as
-    /// nothing else ends the wait.
+    /// Waits until the permit is lost: see [`Permit::lost`](crate::Permit::lost). Nothing else ends
+    /// the wait, so use a thread that has no other work.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] on a thread of an async runtime.
+    /// - [`Error::Invalid`] on a thread of an async runtime.
     pub fn lost(&self) -> Result<(), Error> {
         self.home.wait(self.inner.lost())
     }
 
-    /// The same, at most for so long. Answers whether it is lost.
+    /// Waits until the permit is lost, for up to `timeout`. Returns whether it is lost.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] on a thread of an async runtime.
+    /// - [`Error::Invalid`] on a thread of an async runtime.
     ///
     /// # Examples
     ///
@@ -110,7 +111,7 @@ impl Permit {
     /// # let semaphore = client.semaphore(name).limit(3).build()?;
     /// # let mut child = std::process::Command::new("true").spawn().unwrap();
     /// let permit = semaphore.acquire()?;
-    /// // It is looked after now and then, and stopped when the permit is lost.
+    /// // Checks the child regularly, and stops it when the permit is lost.
     /// while child.try_wait().unwrap().is_none() {
     ///     if permit.lost_timeout(Duration::from_millis(100))? {
     ///         child.kill().unwrap();
@@ -124,33 +125,34 @@ impl Permit {
         lost_within(&self.home, self.inner.lost(), timeout)
     }
 
-    /// As [`Permit::is_lost`](crate::Permit::is_lost).
+    /// Returns whether the permit is lost: see [`Permit::is_lost`](crate::Permit::is_lost).
     pub fn is_lost(&self) -> bool {
         self.inner.is_lost()
     }
 
-    /// As [`Permit::expires_in`](crate::Permit::expires_in).
+    /// Returns for how long the permit is guaranteed: see
+    /// [`Permit::expires_in`](crate::Permit::expires_in).
     pub fn expires_in(&self) -> Duration {
         self.inner.expires_in()
     }
 
-    /// As [`Permit::fencing_token`](crate::Permit::fencing_token).
+    /// Returns the fencing token: see [`Permit::fencing_token`](crate::Permit::fencing_token).
     pub fn fencing_token(&self) -> u64 {
         self.inner.fencing_token()
     }
 
-    /// As [`Permit::weight`](crate::Permit::weight).
+    /// Returns the weight: see [`Permit::weight`](crate::Permit::weight).
     pub fn weight(&self) -> u32 {
         self.inner.weight()
     }
 
-    /// As [`Permit::id`](crate::Permit::id).
+    /// Returns the ID: see [`Permit::id`](crate::Permit::id).
     pub fn id(&self) -> &str {
         self.inner.id()
     }
 }
 
-/// Whether it is lost within that time.
+/// Returns whether `lost` completes within `timeout`.
 pub(super) fn lost_within<T>(
     home: &Home,
     lost: impl Future<Output = T>,

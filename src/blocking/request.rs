@@ -1,4 +1,4 @@
-//! A request of a thread's own.
+//! One acquire with its own settings, for threads.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use super::Permit;
 use super::home::Home;
 use crate::error::Error;
 
-/// As [`AcquireRequest`](crate::AcquireRequest), for threads.
+/// A request for a permit with its own weight, head start and timeout: see
+/// [`AcquireRequest`](crate::AcquireRequest).
 ///
 /// # Examples
 ///
@@ -41,41 +42,46 @@ impl AcquireRequest {
         (self.inner, self.home)
     }
 
-    /// As [`AcquireRequest::weight`](crate::AcquireRequest::weight).
+    /// Sets the weight: see [`AcquireRequest::weight`](crate::AcquireRequest::weight).
     pub fn weight(self, weight: u32) -> Self {
         Self { inner: self.inner.weight(weight), ..self }
     }
 
-    /// As [`AcquireRequest::head_start`](crate::AcquireRequest::head_start).
+    /// Sets the head start: see [`AcquireRequest::head_start`](crate::AcquireRequest::head_start).
     pub fn head_start(self, head_start: Duration) -> Self {
         Self { inner: self.inner.head_start(head_start), ..self }
     }
 
-    /// As [`AcquireRequest::timeout`](crate::AcquireRequest::timeout).
+    /// Sets the timeout: see [`AcquireRequest::timeout`](crate::AcquireRequest::timeout).
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { inner: self.inner.timeout(timeout), ..self }
     }
 
-    /// As [`AcquireRequest::without_timeout`](crate::AcquireRequest::without_timeout).
+    /// Removes the timeout: see
+    /// [`AcquireRequest::without_timeout`](crate::AcquireRequest::without_timeout).
     pub fn without_timeout(self) -> Self {
         Self { inner: self.inner.without_timeout(), ..self }
     }
 
-    /// As [`AcquireRequest::acquire`](crate::AcquireRequest::acquire).
+    /// Waits in the queue for the permit: see
+    /// [`AcquireRequest::acquire`](crate::AcquireRequest::acquire).
     ///
     /// # Errors
     ///
-    /// As there, and [`Error::Invalid`] on a thread of an async runtime.
+    /// - [`Error::Invalid`] on a thread of an async runtime.
+    /// - The errors of [`AcquireRequest::acquire`](crate::AcquireRequest::acquire).
     pub fn acquire(self) -> Result<Permit, Error> {
         let permit = self.home.wait(self.inner.acquire())??;
         Ok(Permit::new(permit, self.home))
     }
 
-    /// As [`AcquireRequest::try_acquire`](crate::AcquireRequest::try_acquire).
+    /// Returns the permit if it is free now: see
+    /// [`AcquireRequest::try_acquire`](crate::AcquireRequest::try_acquire).
     ///
     /// # Errors
     ///
-    /// As there, and [`Error::Invalid`] on a thread of an async runtime.
+    /// - [`Error::Invalid`] on a thread of an async runtime.
+    /// - The errors of [`AcquireRequest::try_acquire`](crate::AcquireRequest::try_acquire).
     pub fn try_acquire(self) -> Result<Option<Permit>, Error> {
         let permit = self.home.wait(self.inner.try_acquire())??;
         Ok(permit.map(|permit| Permit::new(permit, self.home)))

@@ -11,9 +11,9 @@ use crate::error::Error;
 use crate::protocol::Inspection;
 use crate::semaphore::{DetachedPermit, Revoked};
 
-/// As [`Semaphore`](crate::Semaphore), for threads: what is async there waits in place here. Its
-/// calls have the errors that they have there, and [`Error::Invalid`] on a thread of an async
-/// runtime. Cheap to clone.
+/// A [`Semaphore`](crate::Semaphore) for threads: its calls block the thread. They return the
+/// errors of the async methods, and [`Error::Invalid`] on a thread of an async runtime. Cheap to
+/// clone.
 ///
 /// # Examples
 ///
@@ -27,7 +27,7 @@ use crate::semaphore::{DetachedPermit, Revoked};
 ///     for _ in 0..10 {
 ///         scope.spawn(|| {
 ///             let permit = semaphore.acquire().expect("Redis is there");
-///             // At most three threads, in whatever processes, are here at the same time.
+///             // At most three threads, in any processes, are here at the same time.
 ///             permit.release().expect("it was held until now");
 ///         });
 ///     }
@@ -51,74 +51,83 @@ impl Semaphore {
         Permit::new(permit, self.home.clone())
     }
 
-    /// As [`Semaphore::name`](crate::Semaphore::name).
+    /// Returns the name, without the prefix: see [`Semaphore::name`](crate::Semaphore::name).
     pub fn name(&self) -> &str {
         self.inner.name()
     }
 
-    /// As [`Semaphore::request`](crate::Semaphore::request).
+    /// Creates a request with its own settings: see
+    /// [`Semaphore::request`](crate::Semaphore::request).
     pub fn request(&self) -> AcquireRequest {
         AcquireRequest::new(self.inner.request(), self.home.clone())
     }
 
-    /// As [`Semaphore::acquire`](crate::Semaphore::acquire).
+    /// Waits in the queue for one permit: see [`Semaphore::acquire`](crate::Semaphore::acquire).
     pub fn acquire(&self) -> Result<Permit, Error> {
         Ok(self.permit(self.home.wait(self.inner.acquire())??))
     }
 
-    /// As [`Semaphore::acquire_many`](crate::Semaphore::acquire_many).
+    /// Waits in the queue for a permit of weight `n`: see
+    /// [`Semaphore::acquire_many`](crate::Semaphore::acquire_many).
     pub fn acquire_many(&self, n: u32) -> Result<Permit, Error> {
         Ok(self.permit(self.home.wait(self.inner.acquire_many(n))??))
     }
 
-    /// As [`Semaphore::acquire_timeout`](crate::Semaphore::acquire_timeout).
+    /// Waits in the queue for up to `timeout`: see
+    /// [`Semaphore::acquire_timeout`](crate::Semaphore::acquire_timeout).
     pub fn acquire_timeout(&self, timeout: Duration) -> Result<Permit, Error> {
         Ok(self.permit(self.home.wait(self.inner.acquire_timeout(timeout))??))
     }
 
-    /// As [`Semaphore::try_acquire`](crate::Semaphore::try_acquire).
+    /// Takes one permit if one is free: see
+    /// [`Semaphore::try_acquire`](crate::Semaphore::try_acquire).
     pub fn try_acquire(&self) -> Result<Option<Permit>, Error> {
         let permit = self.home.wait(self.inner.try_acquire())??;
         Ok(permit.map(|permit| self.permit(permit)))
     }
 
-    /// As [`Semaphore::try_acquire_many`](crate::Semaphore::try_acquire_many).
+    /// Takes a permit of weight `n` if it fits now: see
+    /// [`Semaphore::try_acquire_many`](crate::Semaphore::try_acquire_many).
     pub fn try_acquire_many(&self, n: u32) -> Result<Option<Permit>, Error> {
         let permit = self.home.wait(self.inner.try_acquire_many(n))??;
         Ok(permit.map(|permit| self.permit(permit)))
     }
 
-    /// As [`Semaphore::adopt`](crate::Semaphore::adopt).
+    /// Adopts a detached permit: see [`Semaphore::adopt`](crate::Semaphore::adopt).
     pub fn adopt(&self, detached: DetachedPermit) -> Result<Permit, Error> {
         Ok(self.permit(self.home.wait(self.inner.adopt(detached))??))
     }
 
-    /// As [`Semaphore::revoke`](crate::Semaphore::revoke).
+    /// Revokes a permit or a request: see [`Semaphore::revoke`](crate::Semaphore::revoke).
     pub fn revoke(&self, id: &str) -> Result<Revoked, Error> {
         self.home.wait(self.inner.revoke(id))?
     }
 
-    /// As [`Semaphore::close`](crate::Semaphore::close): threads that wait hear so.
+    /// Closes the semaphore, which ends the waits of all threads: see
+    /// [`Semaphore::close`](crate::Semaphore::close).
     pub fn close(&self) {
         self.inner.close();
     }
 
-    /// As [`Semaphore::is_closed`](crate::Semaphore::is_closed).
+    /// Returns whether the semaphore is closed: see
+    /// [`Semaphore::is_closed`](crate::Semaphore::is_closed).
     pub fn is_closed(&self) -> bool {
         self.inner.is_closed()
     }
 
-    /// As [`Semaphore::available_permits`](crate::Semaphore::available_permits).
+    /// Returns how much of the limit is free: see
+    /// [`Semaphore::available_permits`](crate::Semaphore::available_permits).
     pub fn available_permits(&self) -> Result<u32, Error> {
         self.home.wait(self.inner.available_permits())?
     }
 
-    /// As [`Semaphore::inspect`](crate::Semaphore::inspect).
+    /// Returns the holders and waiters: see [`Semaphore::inspect`](crate::Semaphore::inspect).
     pub fn inspect(&self) -> Result<Inspection, Error> {
         self.home.wait(self.inner.inspect())?
     }
 
-    /// As [`Semaphore::inspect_range`](crate::Semaphore::inspect_range).
+    /// Returns a range of the holders and waiters: see
+    /// [`Semaphore::inspect_range`](crate::Semaphore::inspect_range).
     pub fn inspect_range(
         &self,
         holders: Range<u64>,
@@ -127,27 +136,28 @@ impl Semaphore {
         self.home.wait(self.inner.inspect_range(holders, waiters))?
     }
 
-    /// As [`Semaphore::wake`](crate::Semaphore::wake).
+    /// Makes the server grant free permits to waiters: see
+    /// [`Semaphore::wake`](crate::Semaphore::wake).
     pub fn wake(&self) -> Result<u64, Error> {
         self.home.wait(self.inner.wake())?
     }
 
-    /// As [`Semaphore::limit`](crate::Semaphore::limit).
+    /// Returns the effective limit: see [`Semaphore::limit`](crate::Semaphore::limit).
     pub fn limit(&self) -> Result<u32, Error> {
         self.home.wait(self.inner.limit())?
     }
 
-    /// As [`Semaphore::set_limit`](crate::Semaphore::set_limit).
+    /// Sets the runtime limit: see [`Semaphore::set_limit`](crate::Semaphore::set_limit).
     pub fn set_limit(&self, limit: u32) -> Result<u32, Error> {
         self.home.wait(self.inner.set_limit(limit))?
     }
 
-    /// As [`Semaphore::add_permits`](crate::Semaphore::add_permits).
+    /// Adds to the effective limit: see [`Semaphore::add_permits`](crate::Semaphore::add_permits).
     pub fn add_permits(&self, n: u32) -> Result<u32, Error> {
         self.home.wait(self.inner.add_permits(n))?
     }
 
-    /// As [`Semaphore::clear_limit`](crate::Semaphore::clear_limit).
+    /// Clears the runtime limit: see [`Semaphore::clear_limit`](crate::Semaphore::clear_limit).
     pub fn clear_limit(&self) -> Result<u32, Error> {
         self.home.wait(self.inner.clear_limit())?
     }

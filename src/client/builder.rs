@@ -1,4 +1,4 @@
-//! The settings of a connection, until it is made.
+//! The settings of a connection that is not made yet.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,10 +16,11 @@ use crate::scripts::{CallBy, Library};
 use crate::server::Credentials;
 use crate::server::credentials::{BoxError, Provider};
 
-/// As it is published: `lua/functions.lua`.
+/// The published library, `lua/functions.lua`.
 const FUNCTIONS: Library = Library { name: "redis_semaphore", prefix: "sem_" };
 
-/// Settings of the connection. From [`SemaphoreClient::builder`](crate::SemaphoreClient::builder).
+/// Configures and makes a connection. Created by
+/// [`SemaphoreClient::builder`](crate::SemaphoreClient::builder).
 ///
 /// # Examples
 ///
@@ -84,46 +85,37 @@ impl SemaphoreClientBuilder {
         }
     }
 
-    /// What the names of all keys and channels begin with; default: `sem`. 1 to 200 bytes, no
-    /// braces, no white space or control characters.
-    ///
-    /// # Examples
-    ///
-    /// See [`SemaphoreClientBuilder`].
+    /// Sets the prefix of the names of all keys and channels. Default: `sem`. A prefix has 1 to 200
+    /// bytes, without braces, white space and control characters.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// The label under which [`inspect`](crate::Semaphore::inspect) shows the permits of this
-    /// process; default: host name and process id. 1 to 91 letters, digits, `.`, `_` and `-`.
-    ///
-    /// # Examples
-    ///
-    /// See [`SemaphoreClientBuilder`].
+    /// Sets the label under which [`inspect`](crate::Semaphore::inspect) shows the permits of this
+    /// process. Default: host name and process ID. A label has 1 to 91 letters, digits, `.`, `_`
+    /// and `-`.
     pub fn client_name(mut self, client_name: impl Into<String>) -> Self {
         self.client_name = Some(client_name.into());
         self
     }
 
-    /// How long to wait for the answer to one command, or for one step of connecting (each is a
-    /// round trip); default: 2 s. 1 ms to 1 hour. After two of them in a row without an answer the
-    /// connection is replaced. A renewal has no more than a sixth of the lease, and counts if that
-    /// is 200 ms or more.
+    /// Sets the timeout for one command, and for each round trip of connecting. Default: 2 s;
+    /// range: 1 ms to 1 hour.
     ///
-    /// # Examples
-    ///
-    /// See [`SemaphoreClientBuilder`].
+    /// After two consecutive timeouts, the connection is replaced. A refresh times out after a
+    /// sixth of the lease, if that is shorter. Such a timeout counts only if it is at least 200 ms.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.settings.response_timeout = timeout;
         self
     }
 
-    /// Sets for how long connecting is retried while no server serves. Default: zero, which is one
-    /// attempt. With more, a program may start before its server does, or during a failover:
-    /// connecting outlasts what a wait outlasts. The reasons are those for which
-    /// [`Error::is_transient`] is true, and a server whose memory or disk is full. Any other error,
-    /// such as a wrong password, is returned immediately. The first failure is logged.
+    /// Sets for how long connecting is retried. Default: 0, which means one attempt.
+    ///
+    /// With a timeout, a program can start before its server, or during a failover. Connecting is
+    /// retried after each error for which [`Error::is_transient`] returns true, and while the
+    /// server's memory or disk is full. Any other error, such as a wrong password, is returned
+    /// immediately. The first failure is logged.
     ///
     /// # Examples
     ///
@@ -144,38 +136,34 @@ impl SemaphoreClientBuilder {
         self
     }
 
-    /// After how long without a heartbeat the server takes our waiting requests for dead, and
-    /// the next in the queue are served; default: 15 s. 100 ms to 7 days. One is sent every
-    /// third of it, and any lost wake-up is noticed then.
+    /// Sets the heartbeat timeout: the server skips the waiting requests of this process if it has
+    /// received no heartbeat for this long. Default: 15 s; range: 100 ms to 7 days.
     ///
-    /// # Examples
-    ///
-    /// See [`SemaphoreClientBuilder`].
+    /// A heartbeat is sent every third of it, and also recovers lost grant messages.
     pub fn heartbeat_timeout(mut self, heartbeat_timeout: Duration) -> Self {
         self.settings.heartbeat_timeout = heartbeat_timeout;
         self
     }
 
-    /// For how long a wait survives that Redis does not answer; default: 30 s. No less than twice
-    /// the response timeout, for which every call is repeated.
-    ///
-    /// # Examples
-    ///
-    /// See [`SemaphoreClientBuilder`].
+    /// Sets how long a waiting `acquire` keeps retrying while Redis does not reply. Default: 30 s.
+    /// Values below twice the response timeout have no effect, because every call is retried for
+    /// that long.
     pub fn outage_tolerance(mut self, tolerance: Duration) -> Self {
         self.settings.outage_tolerance = tolerance;
         self
     }
 
-    /// Has the scripts run as Redis functions (`FCALL`) instead of by their SHA-1 (`EVALSHA`). They
-    /// are the same code on the same keys, so clients of both kinds share semaphores. Redis 7.0 or
-    /// newer, or Valkey, is needed.
+    /// Runs the scripts as Redis functions (`FCALL`) instead of with `EVALSHA`. This requires Redis
+    /// 7.0 or newer, or Valkey.
     ///
-    /// Functions are part of the server's data: they outlive restarts and failovers, and a user may
-    /// be allowed to call them without being allowed to run scripts. A server that lacks them gets
-    /// the library `redis_semaphore` (`lua/functions.lua`); while its memory is too full for that,
-    /// the scripts are called, if the user may. A library that is there is used as it is: after an
-    /// upgrade, load the new one with `FUNCTION LOAD REPLACE`.
+    /// Functions are the same code on the same keys, so clients of both kinds share semaphores.
+    /// They are part of the server's data: they survive restarts and failovers. A user may have the
+    /// permission to call functions without the permission to run scripts.
+    ///
+    /// If a server does not have the library `redis_semaphore` (`lua/functions.lua`), it is loaded.
+    /// If the server's memory is too full for the library, the scripts are run instead, if the user
+    /// has the permission. An existing library is never replaced: after an upgrade, load the new
+    /// one with `FUNCTION LOAD REPLACE`.
     ///
     /// # Examples
     ///
@@ -187,7 +175,7 @@ impl SemaphoreClientBuilder {
     ///
     /// match SemaphoreClient::builder().use_functions().connect(&url).await {
     ///     Ok(client) => drop(client.semaphore("jobs").limit(3).build()?.acquire().await?),
-    ///     // Older than Redis 7.0.
+    ///     // The server is older than Redis 7.0.
     ///     Err(Error::Connect { kind: ConnectErrorKind::TooOld, reason, .. }) => println!("{reason}"),
     ///     Err(error) => return Err(error),
     /// }
@@ -199,13 +187,17 @@ impl SemaphoreClientBuilder {
         self
     }
 
-    /// For a user who may only look, with the fewer rights that `docs/protocol.md` has for that:
-    /// connecting tries nothing that writes, and may end at a replica. What looks works then:
+    /// Connects as a read-only user, with fewer permissions (see Permissions in
+    /// `docs/production.md`).
+    ///
+    /// Connecting performs no writes and may use a replica. These calls work:
     /// [`names`](crate::SemaphoreClient::names), [`inspect`](crate::Semaphore::inspect),
-    /// [`limit`](crate::Semaphore::limit), [`doctor`](crate::SemaphoreClient::doctor) (which says
-    /// what the user lacks to do more). What writes fails, where the user may not, with
-    /// [`Error::Rejected`]; a wait in a cluster, where the user may not listen either, with
-    /// [`Error::Unavailable`] after the outage tolerance.
+    /// [`limit`](crate::Semaphore::limit) and [`doctor`](crate::SemaphoreClient::doctor), which
+    /// lists the missing permissions.
+    ///
+    /// A call that the user's permissions do not allow returns [`Error::Rejected`]. In a cluster, a
+    /// wait of a user who cannot subscribe returns [`Error::Unavailable`] after the outage
+    /// tolerance.
     ///
     /// # Examples
     ///
@@ -224,15 +216,17 @@ impl SemaphoreClientBuilder {
         self
     }
 
-    /// Asked for a password before each connection: for those of commands, of messages and of
-    /// acknowledgements, and to each node of a cluster. For passwords that change, and tokens that
-    /// expire. A URL or client that has a password as well is refused. Its user is the one
-    /// that logs in: the provider need not name one, and must not name another.
+    /// Sets a function that supplies credentials for every new connection, including each cluster
+    /// node. Use it for rotating passwords and expiring tokens.
     ///
-    /// It may take nine tenths of the response timeout: what is left is for the server. When it
-    /// fails, connecting fails, and is tried again as after any other failure; so it is when the
-    /// server refuses the password, which may be about to change. Connections that are there stay.
-    /// With sentinels, redis-rs asks the primary for its role as the `SentinelClient` says.
+    /// A URL or client with a password is then rejected with [`Error::Invalid`]. The user of the
+    /// URL or client logs in: the provider may omit the user name, and must not return a different
+    /// one.
+    ///
+    /// The provider may take at most nine tenths of the response timeout. If it fails, or the
+    /// server rejects the password, connecting fails and is retried like after any other failure.
+    /// Existing connections are kept. With `connect_sentinel` (feature `sentinel`), redis-rs checks
+    /// the primary's role with the credentials of the `SentinelClient`.
     ///
     /// # Examples
     ///
@@ -263,15 +257,17 @@ impl SemaphoreClientBuilder {
         self
     }
 
-    /// Certificates for servers that are reached over TLS (`rediss://`): the authorities that may
-    /// have signed theirs, and one for this client. They are in PEM, and are read when it connects:
-    /// connect anew for new ones. Without, the server's must be signed by an authority that the
-    /// system trusts.
+    /// Sets the certificates for TLS connections (`rediss://`): the authorities that may sign the
+    /// server's certificate, and a certificate of this client. Default: the authorities that the
+    /// system trusts, and no client certificate.
     ///
-    /// TLS is that of rustls, with the provider for cryptography that the program has installed
-    /// (`CryptoProvider::install_default`), or else with ring. None is installed here: the program
-    /// may do so later. (A `redis::Client` or `SentinelClient` with certificates of its own is
-    /// connected by redis-rs, which has rustls install one.)
+    /// Certificates are in PEM format and are read when the client connects. Connect again to use
+    /// new ones.
+    ///
+    /// TLS uses rustls, with the cryptography provider that the program has installed
+    /// (`CryptoProvider::install_default`), or else ring. This crate installs none, so the program
+    /// can install one later. However, a `redis::Client` or `SentinelClient` with its own
+    /// certificates is connected by redis-rs, which makes rustls install one.
     ///
     /// # Examples
     ///
@@ -282,7 +278,7 @@ impl SemaphoreClientBuilder {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let certificates = TlsCertificates {
-    ///     // None where the server wants no certificate of its clients.
+    ///     // None if the server requires no client certificate.
     ///     client_tls: Some(ClientTlsConfig {
     ///         client_cert: std::fs::read("client.crt")?,
     ///         client_key: std::fs::read("client.key")?,
@@ -303,9 +299,11 @@ impl SemaphoreClientBuilder {
         self
     }
 
-    /// How many distinct names of semaphores become labels of metrics; what all others do counts
-    /// for the label `{other}`. Default: 100, the first that are built. 0 where names come from
-    /// users or orders, say. Feature `metrics`.
+    /// Sets how many distinct semaphore names become labels of metrics. Default: 100.
+    ///
+    /// The first names that are built become labels. All other semaphores are counted under the
+    /// label `{other}`. Use 0 if names are made from users or orders, for example. Feature
+    /// `metrics`.
     ///
     /// # Examples
     ///
@@ -343,7 +341,7 @@ impl SemaphoreClientBuilder {
     }
 }
 
-/// Host and process, with nothing in it that a client name may not have.
+/// Host name and process ID, without the characters that a client name must not contain.
 pub(crate) fn default_client_name() -> String {
     const MAX_HOST: usize = 64;
     let host = gethostname::gethostname().to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! The ways to connect: to one server, to the primary among some, and to a cluster.
+//! Connects to one server, to the primary of several, and to a cluster.
 
 use std::sync::Arc;
 
@@ -22,36 +22,33 @@ use crate::server::{
 use crate::wakeup::{Channel, Channels, Listener, Router, Wakeups};
 
 impl SemaphoreClientBuilder {
-    /// Connects, and checks that the server can do what the scripts need.
-    /// [`SemaphoreClient::connect`] says how a URL looks.
+    /// Connects, and checks that the server supports everything that the scripts need. For the form
+    /// of a URL, see [`SemaphoreClient::connect`].
     ///
     /// # Errors
     ///
-    /// [`Error::Connect`], whose [`kind`](crate::ConnectErrorKind) tells why: the server cannot be
-    /// reached within the response timeout, refuses the password, is older than Redis 6.2 or a
-    /// replica, the user lacks a right. [`Error::Invalid`] when the URL or a setting cannot work.
+    /// - [`Error::Connect`]: no usable connection was made within the response timeout. Its
+    ///   [`kind`](crate::ConnectErrorKind) is the reason, such as a wrong password, a missing
+    ///   permission, a replica, or a server that is older than Redis 6.2.
+    /// - [`Error::Invalid`]: the URL or a setting is invalid.
     ///
     /// # Cancel safety
     ///
-    /// Safe: nothing is left behind.
-    ///
-    /// # Examples
-    ///
-    /// See [`SemaphoreClientBuilder`].
+    /// Safe. A canceled call leaves nothing behind.
     pub async fn connect(self, url: &str) -> Result<SemaphoreClient, Error> {
         self.connect_client(redis::Client::open(server_of("url", url)?)?).await
     }
 
-    /// As [`connect`](Self::connect), with a client of your own: with settings of TCP, for
-    /// instance.
+    /// Connects with a custom client, for example one with TCP settings. Set certificates with
+    /// `SemaphoreClientBuilder::certificates` rather than in the client.
     ///
     /// # Errors
     ///
-    /// As for [`connect`](Self::connect).
+    /// See [`connect`](Self::connect).
     ///
     /// # Cancel safety
     ///
-    /// Safe: nothing is left behind.
+    /// Safe. A canceled call leaves nothing behind.
     ///
     /// # Examples
     ///
@@ -64,25 +61,26 @@ impl SemaphoreClientBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// Certificates are given to `SemaphoreClientBuilder::certificates` rather than to the client.
     pub async fn connect_client(self, client: redis::Client) -> Result<SemaphoreClient, Error> {
         self.connect_one(Source::Client(Box::new(client))).await
     }
 
-    /// Connects to whichever of these servers is the primary, and follows it: after a failover they
-    /// are asked again. Neither calls nor wake-ups ever go to a replica. For servers that something
-    /// else than Sentinel or a cluster promotes. URLs are as for [`SemaphoreClient::connect`]: see
-    /// [`IntoServer`].
+    /// Connects to the primary of these servers, and follows it.
+    ///
+    /// After a failover, all servers are checked again. Calls and grant messages never use a
+    /// replica. Use this if the primary is promoted by something other than Sentinel or a cluster.
+    /// For the forms of a URL, see [`IntoServer`].
     ///
     /// # Errors
     ///
-    /// As for [`connect`](Self::connect); [`Error::Connect`] of the kind
-    /// [`NoPrimary`](crate::ConnectErrorKind::NoPrimary) when none of them is a primary.
+    /// See [`connect`](Self::connect). In addition:
+    ///
+    /// - [`Error::Connect`] of the kind [`NoPrimary`](crate::ConnectErrorKind::NoPrimary): none of
+    ///   the servers is a primary.
     ///
     /// # Cancel safety
     ///
-    /// Safe: nothing is left behind.
+    /// Safe. A canceled call leaves nothing behind.
     ///
     /// # Examples
     ///
@@ -110,22 +108,26 @@ impl SemaphoreClientBuilder {
         self.connect_one(Source::PrimaryOf(clients)).await
     }
 
-    /// Connects to the primary that Redis Sentinel names, and follows it: after a failover the
-    /// sentinels are asked again. Neither calls nor wake-ups ever go to a replica. User and
-    /// password of the sentinels stand in their own URLs. `primary` says how to log in at the
-    /// primary: user, password, database, and whether it speaks TLS. Its host and port do not
-    /// count.
+    /// Connects to the primary that Redis Sentinel names, and follows it.
+    ///
+    /// After a failover, the sentinels are queried again. Calls and grant messages never use a
+    /// replica. The sentinels' own URLs contain the user and password of the sentinels. `primary`
+    /// contains the user, password and database for the primary, and whether it uses TLS. Its host
+    /// and port are ignored.
     ///
     /// # Errors
     ///
-    /// As for [`connect`](Self::connect), of the kind
-    /// [`NoPrimary`](crate::ConnectErrorKind::NoPrimary) when no sentinel knows the service, or
-    /// when its primary is marked down. The address is the one that failed: of a sentinel, or of
-    /// the primary that a sentinel names.
+    /// See [`connect`](Self::connect). In addition:
+    ///
+    /// - [`Error::Connect`] of the kind [`NoPrimary`](crate::ConnectErrorKind::NoPrimary): no
+    ///   sentinel knows the service, or its primary is marked as down.
+    ///
+    /// The error contains the address that failed: that of a sentinel, or of the primary that a
+    /// sentinel names.
     ///
     /// # Cancel safety
     ///
-    /// Safe: nothing is left behind.
+    /// Safe. A canceled call leaves nothing behind.
     ///
     /// # Examples
     ///
@@ -145,7 +147,7 @@ impl SemaphoreClientBuilder {
         service: &str,
         primary: impl IntoServer,
     ) -> Result<SemaphoreClient, Error> {
-        // The database in their URLs is that of the primary.
+        // The database in the URL of a sentinel is ignored: `primary` sets the database.
         let without_database = |info: ConnectionInfo| {
             let settings = info.redis_settings().clone().set_db(0);
             redis::Client::open(info.set_redis_settings(settings))
@@ -162,20 +164,23 @@ impl SemaphoreClientBuilder {
         self.connect_one(Source::Sentinels(Box::new(sentinels))).await
     }
 
-    /// Connects to the primary that Redis Sentinel names, and follows it: after a failover the
-    /// sentinels are asked again. Neither calls nor wake-ups ever go to a replica.
+    /// Connects to the primary that a `SentinelClient` finds, and follows it.
+    ///
+    /// After a failover, the sentinels are queried again. Calls and grant messages never use a
+    /// replica. Sentinels are queried one after the other, each for at most 1 s, and for 10 s in
+    /// total. Prefer [`connect_sentinels`](Self::connect_sentinels), whose errors contain the
+    /// address that failed. redis-rs does not report it.
     ///
     /// # Errors
     ///
-    /// As for [`connect`](Self::connect), of the kind
-    /// [`NoPrimary`](crate::ConnectErrorKind::NoPrimary) when no sentinel knows the service.
-    /// Sentinels are asked one after the other, a second each where they are silent, and ten in
-    /// all. redis-rs does not tell which address failed:
-    /// [`connect_sentinels`](Self::connect_sentinels) does.
+    /// See [`connect`](Self::connect). In addition:
+    ///
+    /// - [`Error::Connect`] of the kind [`NoPrimary`](crate::ConnectErrorKind::NoPrimary): no
+    ///   sentinel knows the service.
     ///
     /// # Cancel safety
     ///
-    /// Safe: nothing is left behind.
+    /// Safe. A canceled call leaves nothing behind.
     ///
     /// # Examples
     ///
@@ -199,30 +204,36 @@ impl SemaphoreClientBuilder {
     ) -> Result<SemaphoreClient, Error> {
         #[cfg(feature = "tls")]
         if self.certificates.is_some() {
-            let reason = "those for sentinels, and for the primary that they name, are given to the \
+            let reason = "pass certificates for sentinels and their primary to the \
                           SentinelClientBuilder";
             return Err(Error::invalid("certificates", reason));
         }
         self.connect_one(Source::Sentinel(Arc::new(tokio::sync::Mutex::new(client)))).await
     }
 
-    /// Connects to a cluster of Redis 7.0 or newer, or of Valkey. A few of its nodes are enough,
-    /// the others are found, also those that come later. User, password and certificates are those
-    /// of the first one.
+    /// Connects to a cluster of Redis 7.0 or newer, or of Valkey.
     ///
-    /// Each semaphore is on one node, so many semaphores spread over the cluster. Its calls and
-    /// wake-ups follow it when its slot moves or the node fails over.
+    /// A few nodes are enough: the others are discovered, including nodes that are added later.
+    /// User, password and certificates of the first node are used for all nodes.
+    ///
+    /// Each semaphore is stored on one node. Its calls and grant messages follow it when its slot
+    /// moves or the node fails over.
     ///
     /// # Errors
     ///
-    /// As for [`connect`](Self::connect), of the kind [`Cluster`](crate::ConnectErrorKind::Cluster)
-    /// when it is no cluster, and [`TooOld`](crate::ConnectErrorKind::TooOld) when it has no
-    /// sharded channels. Nodes are asked three at a time: while all three are silent, for the
-    /// response timeout.
+    /// See [`connect`](Self::connect). In addition:
+    ///
+    /// - [`Error::Connect`] of the kind [`Cluster`](crate::ConnectErrorKind::Cluster): the server
+    ///   is not in cluster mode.
+    /// - [`Error::Connect`] of the kind [`TooOld`](crate::ConnectErrorKind::TooOld): the cluster
+    ///   does not support sharded channels.
+    ///
+    /// Nodes are queried three at a time. If none of the three replies, the next three are queried
+    /// after the response timeout.
     ///
     /// # Cancel safety
     ///
-    /// Safe: nothing is left behind.
+    /// Safe. A canceled call leaves nothing behind.
     ///
     /// # Examples
     ///
@@ -283,8 +294,8 @@ impl SemaphoreClientBuilder {
         Ok(self.start(name, Servers::One(link), Wakeups::Process(channel), listener))
     }
 
-    /// For these servers, which must not have a password of their own beside a provider's: that may
-    /// change.
+    /// Creates the dialer for these servers. A server with a password is rejected if a provider is
+    /// set, because the provider's password may change.
     fn dialer<'a>(
         &self,
         what: &'static str,
@@ -295,7 +306,7 @@ impl SemaphoreClientBuilder {
         };
         if self.credentials.is_some() && servers.clone().into_iter().any(has_password) {
             let reason =
-                "it has a password, and a provider is asked for one: leave out one of the two";
+                "the URL has a password, and a credentials provider is set: remove one of the two";
             return Err(Error::invalid(what, reason));
         }
         let (timeout, credentials) = (self.settings.response_timeout, self.credentials.clone());
@@ -309,7 +320,7 @@ impl SemaphoreClientBuilder {
         Ok(Dialer::new(timeout, credentials))
     }
 
-    /// The name of this process.
+    /// Returns a new client ID for this process.
     pub(super) fn new_client(&self) -> String {
         id::new_client(&self.client_name.clone().unwrap_or_else(default_client_name))
     }
@@ -328,21 +339,20 @@ impl SemaphoreClientBuilder {
     }
 }
 
-/// The runtime that makes all calls from now on.
+/// Returns the current runtime, which becomes the I/O runtime.
 fn home() -> Result<Handle, Error> {
     if clock::is_paused() {
-        let reason =
-            format!("{}: resume it before you connect (tokio::time::resume)", clock::PAUSED);
+        let reason = format!("{}: call tokio::time::resume before you connect", clock::PAUSED);
         return Err(Error::invalid("runtime", reason));
     }
     current_home()
 }
 
-/// Where no sockets are needed.
+/// Returns the current runtime, without the check of the clock that sockets need.
 pub(super) fn current_home() -> Result<Handle, Error> {
     Handle::try_current().map_err(|_| {
-        let reason = "connecting needs one of tokio, with enable_all(), that goes on running: call it \
-                      in #[tokio::main], or in Runtime::block_on";
+        let reason = "connecting requires a Tokio runtime with enable_all() that keeps running: \
+                      call it in #[tokio::main] or Runtime::block_on";
         Error::invalid("runtime", reason)
     })
 }

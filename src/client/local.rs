@@ -1,4 +1,4 @@
-//! Semaphores without a server.
+//! Semaphores in memory, without a server.
 
 use std::sync::Arc;
 
@@ -10,30 +10,33 @@ use crate::server::{Local, Servers};
 use crate::wakeup::{Channel, Listener, Wakeups};
 
 impl SemaphoreClient {
-    /// For tests of what uses semaphores: they are in memory, and need neither Redis nor a network.
+    /// Creates a client for tests whose semaphores are in memory, without Redis or a network.
     /// Feature `local`.
     ///
-    /// Each call makes a server of its own, which is shared by clones and by what
-    /// [`another_process`](Self::another_process) makes. All calls are there, and answer as those
-    /// to a real server do, errors and losses included. Three things are different: there are no
-    /// outages; nothing is forgotten because it was not used for long; and nothing outlives the
-    /// process.
+    /// Each call creates a separate server, which is shared by the client's clones and by clients
+    /// from [`another_process`](Self::another_process). All calls work and return the same results
+    /// as with a real server, including errors and losses. There are three differences:
     ///
-    /// Time is tokio's. So a test that pauses it (tokio's feature `test-util`) does not wait for
-    /// leases, timeouts and losses: while all tasks wait, the clock goes on by itself to the next
-    /// moment at which one of them goes on, or a test advances it with `tokio::time::advance`. Each
-    /// runtime has a clock of its own, so a test that pauses it does all in one. As every client,
-    /// it belongs to the [runtime](Self#runtimes) in which it is made: tests cannot share one in a
-    /// `static`.
+    /// - Outages do not occur.
+    /// - Unused semaphores do not expire.
+    /// - Nothing survives the process.
+    ///
+    /// Time is measured by Tokio's clock. If a test pauses the clock (Tokio's feature `test-util`),
+    /// it does not wait for leases, timeouts and losses. While all tasks wait, the clock advances
+    /// automatically to the next timer. A test can also advance it with `tokio::time::advance`.
+    /// Each runtime has its own clock, so such a test must do everything in one runtime.
+    ///
+    /// Like every client, it is bound to the [runtime](Self#runtimes) in which it is created. Tests
+    /// cannot share one in a `static`.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] outside of a runtime of tokio.
+    /// - [`Error::Invalid`]: the caller is not in a Tokio runtime.
     ///
     /// # Examples
     ///
-    /// A test of a program that must stop when it has lost its permit. The other process holds it,
-    /// and dies.
+    /// This example tests a program that must stop when it has lost its permit. At first, another
+    /// process holds the permit, and crashes.
     ///
     /// ```
     /// use std::time::Duration;
@@ -41,7 +44,7 @@ impl SemaphoreClient {
     /// use redis_semaphore::{Error, Semaphore, SemaphoreClient};
     /// use tokio::time::Instant;
     ///
-    /// /// What is tested: it takes a minute, and only a holder may do it.
+    /// /// The code under test: it takes a minute, and requires a permit.
     /// async fn export(semaphore: &Semaphore) -> Result<bool, Error> {
     ///     let permit = semaphore.acquire().await?;
     ///     tokio::select! {
@@ -60,14 +63,14 @@ impl SemaphoreClient {
     ///     let other = client.another_process()?;
     ///     let theirs = other.semaphore("exports").limit(1).build()?.acquire().await?;
     ///
-    ///     // As if it was killed: its lease is renewed no more, and the next one waits for its end.
+    ///     // As after a crash, its lease is not refreshed. `export` waits until the lease expires.
     ///     other.shutdown().await;
     ///     let started = Instant::now();
     ///     assert!(export(&exports).await?);
     ///     assert_eq!(started.elapsed(), Duration::from_secs(30 + 60));
     ///     assert!(theirs.is_lost());
     ///
-    ///     // A permit that somebody takes away is noticed with its next renewal.
+    ///     // A revoked permit is lost at its next refresh.
     ///     let revoke = async {
     ///         tokio::time::sleep(Duration::from_secs(5)).await;
     ///         let now = exports.inspect().await?;
@@ -82,20 +85,18 @@ impl SemaphoreClient {
         Self::builder().local()
     }
 
-    /// Another client of the same [local](Self::local) server, as another process would have it,
+    /// Creates another client of the same [local](Self::local) server, as if in another process,
     /// with the same settings. Feature `local`.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] where the server is not a local one, and outside of a runtime of tokio.
-    ///
-    /// # Examples
-    ///
-    /// See [`local`](Self::local).
+    /// - [`Error::Invalid`]: the server is not a local one, or the caller is not in a Tokio
+    ///   runtime.
     pub fn another_process(&self) -> Result<Self, Error> {
         let context = &self.context;
         let Servers::Local(local) = &context.servers else {
-            let reason = "is a real one: another process connects to it, and so can this one again";
+            let reason = "is a real server: only a client of local() can create another client \
+                          this way";
             return Err(Error::invalid("server", reason));
         };
         let mut builder = Self::builder().prefix(&context.prefix);
@@ -106,12 +107,13 @@ impl SemaphoreClient {
 }
 
 impl SemaphoreClientBuilder {
-    /// As [`SemaphoreClient::local`], with settings of your own. What is about a server or the way
-    /// to it has no effect: the response timeout, functions, a password, that one only looks.
+    /// Creates a client like [`SemaphoreClient::local`], with custom settings. Settings for servers
+    /// and connections have no effect: the response timeout, functions, credentials and read-only
+    /// mode.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] outside of a runtime of tokio, and when a setting cannot work.
+    /// - [`Error::Invalid`]: the caller is not in a Tokio runtime, or a setting is invalid.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! What a process has once: its connections, and the semaphores that are built on them.
+//! The objects of which a process has one: its connections, and the semaphores built on them.
 
 mod builder;
 mod connect;
@@ -19,44 +19,49 @@ use crate::semaphore::SemaphoreBuilder;
 pub use builder::SemaphoreClientBuilder;
 pub use names::Names;
 
-/// The connection to Redis that all semaphores of a process share. Cheap to clone.
+/// The connection to Redis that all semaphores of a process share. It is cheap to clone.
 ///
-/// It has two connections, however many semaphores and waits there are: one for commands and one
-/// for wake-ups (in a cluster: at each node that it uses). A semaphore whose permits replicas
-/// [acknowledge](SemaphoreBuilder::acknowledged_by) has one of its own. Background tasks in the
-/// runtime in which it was connected renew permits and give back what was dropped; they end when
-/// all semaphores and permits are gone (a lease after the last that was left or passed on), or with
-/// [`shutdown`](Self::shutdown).
+/// It uses two connections, regardless of the number of semaphores and waits: one for commands and
+/// one for grant messages. In a cluster, it uses two for each node. A semaphore whose permits are
+/// [acknowledged](SemaphoreBuilder::acknowledged_by) by replicas has one connection more.
+///
+/// Background tasks refresh permits and release dropped ones. They end with
+/// [`shutdown`](Self::shutdown), or when all semaphores and permits are dropped. If a permit was
+/// detached or was let expire, they end one lease later.
 ///
 /// # Runtimes
 ///
-/// Connecting needs a runtime of tokio, and is an [`Error::Invalid`] outside of one. It must have
-/// I/O and time (`enable_all`): where it has not, tokio panics, and says which is missing. That
-/// runtime makes all calls from then on, so it must go on running. Everything may be called from
-/// elsewhere:
+/// Connect in a Tokio runtime with I/O and time (`enable_all`). Outside a runtime, connecting
+/// returns [`Error::Invalid`]. If I/O or time is not enabled, Tokio panics with a message that
+/// names it.
 ///
-/// - from another runtime with time. All times that are documented hold there, whatever becomes of
-///   the first one: while it is blocked, or nobody drives it, calls end with
-///   [`Error::Unavailable`]; when it has ended, nothing is renewed any more, and there are no new
-///   permits ([`Error::Shutdown`]). What remains to be called then is called in the runtime of the
-///   caller.
-/// - from outside any runtime, with `futures::executor::block_on` for instance. The times that are
-///   documented are then measured by the first one, as long as it runs. When it has ended, calls
-///   end with [`Error::Shutdown`], and [`Permit::lost`](crate::Permit::lost) at once.
+/// All I/O runs on that runtime (the *I/O runtime*), so it must stay alive. The API itself may be
+/// used from any thread:
 ///
-/// So a client belongs to the runtime that connected it. Each `#[tokio::test]` has a runtime of its
-/// own, which ends with the test: tests that share a client in a `static` fail now and then with
-/// [`Error::Shutdown`], when the test that connected ends first. Connect in each test, or have a
-/// test runtime in a `static`, too.
+/// | Caller | I/O runtime | Behavior |
+/// |---|---|---|
+/// | runtime with time | running | Calls work. |
+/// | runtime with time | blocked, or not driven | Calls return [`Error::Unavailable`]. |
+/// | runtime with time | ended | Leases expire. `acquire` returns [`Error::Shutdown`]. |
+/// | no runtime | running | Calls work. The I/O runtime measures the time. |
+/// | no runtime | ended | Calls return [`Error::Shutdown`]. Permits are lost immediately. |
 ///
-/// A client belongs to its process, too. In a process that was forked from the one that connected,
-/// each call is an [`Error::Invalid`] whose `what` is `"process"`: connect again there. (Do not go
-/// on with the runtime of the parent there either: tokio does not support that.)
+/// Calls end within their documented times in each of these cases. `futures::executor::block_on` is
+/// an example of a caller without a runtime. After the I/O runtime has ended, the remaining calls,
+/// such as releases, run on the caller's runtime.
 ///
-/// Nothing works while a test has paused tokio's clock (`tokio::time::pause`): no answer comes in
-/// time where no time passes. Connecting is an [`Error::Invalid`] then, calls end with
-/// [`Error::Unavailable`], and waits may, too. Resume the clock for what uses semaphores, or have
-/// them in memory (the feature `local`), where it does what the test wants.
+/// **Tests.** Each `#[tokio::test]` has its own runtime, which ends with the test. If tests share a
+/// client in a `static`, some of them fail with [`Error::Shutdown`] when the test that connected
+/// ends first. Connect in each test, or keep the runtime in a `static`, too.
+///
+/// **Forks.** A client cannot be used in a forked process. There, each call returns an
+/// [`Error::Invalid`] whose `what` is `"process"`. Connect again in the forked process, on a new
+/// runtime: Tokio does not support using the parent's runtime.
+///
+/// **Paused clock.** Nothing works while Tokio's clock is paused (`tokio::time::pause`), because
+/// timeouts no longer follow real time. Connecting returns [`Error::Invalid`], calls return
+/// [`Error::Unavailable`], and so may waits. Resume the clock before you use semaphores.
+/// Alternatively, use semaphores in memory (feature `local`), which support a paused clock.
 ///
 /// # Examples
 ///
@@ -82,70 +87,59 @@ impl SemaphoreClient {
         Self { context }
     }
 
-    /// Connects with default settings. A URL is `redis://user:password@host:6379/0` or
-    /// `redis+unix:///path/of/socket?db=1`: [`IntoServer`](crate::IntoServer) has all forms. With
-    /// the feature `tls` it may begin with `rediss://`: over TLS, to a server with a certificate of
-    /// an authority that the system trusts (for others see `SemaphoreClientBuilder::certificates`).
+    /// Connects with default settings.
     ///
-    /// The client belongs to the [runtime](Self#runtimes) in which this is called, and ends with
-    /// it.
+    /// A URL is `redis://user:password@host:6379/0` or `redis+unix:///path/of/socket?db=1`.
+    /// [`IntoServer`](crate::IntoServer) lists all forms. With the feature `tls`, it may begin with
+    /// `rediss://`: the server's certificate must then be signed by an authority that the system
+    /// trusts. For other authorities, use `SemaphoreClientBuilder::certificates`.
+    ///
+    /// The client is bound to the [runtime](Self#runtimes) in which this method is called.
     ///
     /// # Errors
     ///
-    /// As for [`SemaphoreClientBuilder::connect`].
+    /// See [`SemaphoreClientBuilder::connect`].
     ///
     /// # Cancel safety
     ///
-    /// Safe: nothing is left behind.
-    ///
-    /// # Examples
-    ///
-    /// See [`SemaphoreClient`].
+    /// Safe. A canceled call leaves nothing behind.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::builder().connect(url).await
     }
 
-    /// For settings of your own.
-    ///
-    /// # Examples
-    ///
-    /// See [`SemaphoreClientBuilder`].
+    /// Returns a builder for a connection with custom settings.
     pub fn builder() -> SemaphoreClientBuilder {
         SemaphoreClientBuilder::new()
     }
 
-    /// A semaphore of this name: 1 to 512 bytes, no braces, no control characters. Whoever uses the
-    /// same name (and prefix) on the same server shares it.
+    /// Returns a builder for the semaphore with this name.
     ///
-    /// # Examples
-    ///
-    /// See [`SemaphoreBuilder`].
+    /// A name has 1 to 512 bytes, without braces and control characters. All processes that use the
+    /// same name and prefix on the same server share the semaphore.
     pub fn semaphore(&self, name: impl Into<String>) -> SemaphoreBuilder {
         SemaphoreBuilder::new(self.context.clone(), name.into())
     }
 
-    /// Looks at the server for what endangers the semaphores on it: a setting by which it may
-    /// forget who holds, a right that the user has no more, memory or connections that run out.
-    /// The answer has each check with what was found, and what mends it.
+    /// Checks the server for conditions that endanger semaphores.
     ///
-    /// A user with no more rights than semaphores need may not ask for most of that: it takes
-    /// `+info` and `+config|get`. What could not be looked at is told as well. It runs a handful of
-    /// commands, writes to keys that nobody has, and leaves nothing behind.
+    /// Such conditions are settings that can lose permits, missing ACL permissions, and memory or
+    /// connections running out. The result contains each check with its finding and a suggested
+    /// fix. The call runs a few commands, uses only keys that no semaphore uses, and leaves no data
+    /// behind.
     ///
-    /// The setting `timeout` needs no look: it ends idle connections, but not those that listen.
+    /// Most checks need `+info` and `+config|get`, which semaphores do not need. A check that the
+    /// user's permissions do not allow is reported as unchecked. The server's `timeout` setting is
+    /// not checked, because it does not close subscribed connections.
     ///
     /// # Errors
     ///
-    /// [`Error::Connect`] when the server cannot be reached, after three response timeouts at most;
-    /// ten seconds more where sentinels are asked for it.
+    /// - [`Error::Connect`]: the server cannot be reached. It is returned after at most three
+    ///   response timeouts, or 10 s later with sentinels.
+    /// - [`Error::Shutdown`]: the I/O runtime has ended, and the caller has no runtime.
     ///
     /// # Cancel safety
     ///
-    /// Safe: nothing is left behind.
-    ///
-    /// # Examples
-    ///
-    /// See [`Diagnosis`](crate::Diagnosis).
+    /// Safe. A canceled call leaves nothing behind.
     pub async fn doctor(&self) -> Result<Diagnosis, Error> {
         let context = self.context.clone();
         let patience = context.settings.call_timeout();
@@ -158,7 +152,7 @@ impl SemaphoreClient {
         &self.context
     }
 
-    /// Here, or by a task where the caller has no runtime.
+    /// Runs `work` here, or in a task if the caller has no runtime.
     async fn in_a_runtime<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -171,26 +165,23 @@ impl SemaphoreClient {
         done.unwrap_or(Err(Error::Shutdown))
     }
 
-    /// Ends the background work in order: waits end with [`Error::Shutdown`] and leave their
-    /// queues, dropped permits are given back or left. Returns when Redis has confirmed that, or
-    /// after twice the response timeout.
+    /// Ends the background work in order.
     ///
-    /// Call it before a program ends. The end of the runtime that connected delivers dropped
-    /// permits as well (see [`Permit`](crate::Permit#dropping)), but `std::process::exit` does not.
+    /// Waits leave the queue and return [`Error::Shutdown`]. Dropped permits are released or let
+    /// expire. Returns when Redis has confirmed this, or after twice the response timeout.
     ///
-    /// Permits that are still held are not taken away; they are renewed no more, and are lost at
-    /// the end of their leases unless they are released or dropped before.
+    /// Call this before the program exits. Dropped permits are also released when the I/O runtime
+    /// ends (see [`Permit`](crate::Permit#dropping)), but not by `std::process::exit`.
     ///
-    /// After an outage an acquire that had no answer may still be on its way, and reach the server
-    /// when all of this is over. What it is granted then is lost at the end of its lease.
+    /// Permits that are still held stay valid, but are no longer refreshed. They are lost when
+    /// their leases expire, unless they are released or dropped before.
+    ///
+    /// After an outage, an acquire that got no reply may still reach the server after the shutdown.
+    /// A permit granted to it is freed when its lease expires.
     ///
     /// # Cancel safety
     ///
-    /// Safe: once polled, the work ends in the background.
-    ///
-    /// # Examples
-    ///
-    /// See [`SemaphoreClient`].
+    /// Safe. Once polled, the work continues in the background.
     pub async fn shutdown(&self) {
         self.context.shut_down().await;
     }

@@ -1,5 +1,5 @@
-//! Which semaphores there are: whoever was used has a key `PREFIX:{NAME}:state`, for two hours more
-//! than its other keys.
+//! Lists the semaphores: each one that was used has a key `PREFIX:{NAME}:state`, which exists for
+//! two hours longer than its other keys.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,24 +15,21 @@ use crate::error::{Error, is_transient};
 use crate::protocol::check_name;
 use crate::server::{Backoff, Cluster, Link, QueryError, Servers};
 
-/// The semaphores on a server, or on all primaries of a cluster. From [`SemaphoreClient::names`].
-///
-/// # Examples
-///
-/// See [`SemaphoreClient::names`].
+/// The names of the semaphores on a server, or on all primaries of a cluster. Returned by
+/// [`SemaphoreClient::names`].
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Names {
     /// The names, without the prefix, sorted.
     pub names: Vec<String>,
-    /// How many keys there were at the end. `None` where the user may not ask for that (`+dbsize`),
-    /// and of a server in memory.
+    /// The number of keys when the search ended. `None` if the user lacks `+dbsize`, or if the
+    /// server is in memory.
     pub keys: Option<u64>,
-    /// How long it took.
+    /// The duration of the search.
     pub elapsed: Duration,
 }
 
-/// Of all the names their count.
+/// Prints only the number of names.
 impl fmt::Debug for Names {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Names")
@@ -44,28 +41,30 @@ impl fmt::Debug for Names {
 }
 
 impl SemaphoreClient {
-    /// The names of all semaphores under the prefix that were used in the last two hours, or have a
-    /// limit set at run time.
+    /// Lists the names of all semaphores under the prefix that were used in the last two hours or
+    /// have a runtime limit.
     ///
-    /// The server looks through all its keys for that (`SCAN`), in steps of well below 1 ms each:
-    /// one or two seconds for a million keys, and a round trip for every 250 of them. In a cluster
-    /// all primaries do so, one after the other, and twice where slots move meanwhile. The user
-    /// needs `+scan`, and in a cluster `+cluster|nodes`: more than semaphores need. It shows the
-    /// names of all keys, also of those that the user may not touch.
+    /// The server scans all its keys (`SCAN`), in steps of well below 1 ms. A scan takes a round
+    /// trip for each 250 keys, or 1 to 2 s for a million keys. In a cluster, the primaries are
+    /// scanned one after the other, and twice if slots move during the scan.
     ///
-    /// The list is complete, or there is an error. What comes or goes meanwhile may be on it or
-    /// not, and a name that is no UTF-8, which only other clients can give, is not. After a cut or
-    /// a failover it begins anew.
+    /// The user needs `+scan`, and in a cluster `+cluster|nodes`, which semaphores do not need.
+    /// `+scan` reveals the names of all keys, including keys that the user has no permission to
+    /// use.
+    ///
+    /// The list is complete, or an error is returned. A semaphore that appears or disappears during
+    /// the scan may or may not be listed. A name that is not UTF-8, which only other clients can
+    /// create, is omitted. After a lost connection or a failover, the scan starts again.
     ///
     /// # Errors
     ///
-    /// [`Error::Connect`] when a server cannot be reached, or was cut off, and trying again for
-    /// twice the response timeout since then did not help; when the user lacks a right; when a slot
-    /// of a cluster has no node. [`Error::Shutdown`].
+    /// - [`Error::Connect`]: a server was unreachable for twice the response timeout, the user
+    ///   lacks a permission, or a slot of the cluster has no node.
+    /// - [`Error::Shutdown`]: the I/O runtime has ended, and the caller has no runtime.
     ///
     /// # Cancel safety
     ///
-    /// Safe: it only looks.
+    /// Safe. The call only reads.
     ///
     /// # Examples
     ///
@@ -114,14 +113,15 @@ impl<'a> Search<'a> {
             if is_over || !is_transient(&failure.error) {
                 return Err(self.explain(failure));
             }
-            tracing::debug!(error = %failure.error, "not all keys were seen, beginning anew");
+            tracing::debug!(error = %failure.error, "the scan of keys was interrupted; it starts \
+                                                     again");
             tokio::time::sleep(pause).await;
         };
         let names = self.found.into_iter().collect();
         Ok(Names { names, keys, elapsed: started.elapsed() })
     }
 
-    /// Answers how many keys there are.
+    /// Returns the number of keys.
     async fn try_once(&mut self) -> Result<Option<u64>, QueryError> {
         let links = match &self.context.servers {
             Servers::One(link) => {
@@ -142,10 +142,10 @@ impl<'a> Search<'a> {
         Ok(keys)
     }
 
-    /// Answers which servers it looked through.
+    /// Returns the nodes that were scanned.
     ///
-    /// A key that moves to a node that was looked through already, from one that was not, is missed
-    /// once. It does not move twice.
+    /// If a key moves from a node that is not yet scanned to one that is, the first scan misses it.
+    /// The key does not move twice, so the second scan finds it.
     async fn look_through_cluster(
         &mut self,
         cluster: &Arc<Cluster>,
@@ -176,8 +176,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// What a key must look like for the server. A prefix may have signs in it that mean something
-/// there.
+/// The pattern for `SCAN`. Special characters of patterns in the prefix are escaped.
 fn pattern(prefix: &str) -> String {
     let mut pattern = String::new();
     for c in prefix.chars() {
@@ -189,7 +188,7 @@ fn pattern(prefix: &str) -> String {
     pattern + ":{*}:state"
 }
 
-/// The name in a key that looks like it, if it can be one.
+/// The name in a key that matches the pattern, if it is a valid name.
 fn name_in(key: &[u8], prefix: &str) -> Option<String> {
     let key = std::str::from_utf8(key).ok()?;
     let name = key.strip_prefix(prefix)?.strip_prefix(":{")?.strip_suffix("}:state")?;

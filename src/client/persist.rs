@@ -1,4 +1,4 @@
-//! Connecting again, for as long as the builder was told to.
+//! Retries connecting for the connect timeout.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::error::{ConnectErrorKind, Error, Rounded};
 use crate::runtime::Deadline;
 use crate::server::{Backoff, LOG_TARGET};
 
-/// With less time left there is no other attempt.
+/// If less time remains, no further attempt is made.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 impl SemaphoreClientBuilder {
-    /// Connects, and again while the failure passes by itself and there is time. Every attempt
-    /// begins from scratch.
+    /// Connects, and retries after transient failures until the connect timeout. Every attempt
+    /// starts from scratch.
     pub(super) async fn persist<T>(
         &self,
         server: &str,
@@ -28,7 +28,7 @@ impl SemaphoreClientBuilder {
         let deadline = Deadline::after(patience);
         let mut backoff = Backoff::of_connections(self.settings.response_timeout);
         let mut last: Option<Error> = None;
-        // The address that the log names.
+        // The address in the warning that was logged.
         let mut told = None;
         loop {
             let left = deadline.left_at(Instant::now());
@@ -45,14 +45,14 @@ impl SemaphoreClientBuilder {
                     }
                     return done;
                 }
-                // An attempt that is cut short finds out less than the one before it.
+                // An attempt that was cut short found out less than the one before it.
                 Err(_) => return Err(last.unwrap_or_else(|| self.no_connection(server))),
             };
             let left = deadline.left_at(Instant::now());
             if left < SHORTEST_PAUSE {
                 return Err(error);
             }
-            // The last attempts come closer together, so that the time is used to its end.
+            // The last attempts are closer together, so that all the time is used.
             let pause = backoff.next().min(left / 2);
             if let (None, Error::Connect { address, reason, .. }) = (&told, &error) {
                 tracing::warn!(
@@ -72,8 +72,8 @@ impl SemaphoreClientBuilder {
     fn no_connection(&self, server: &str) -> Error {
         let (kind, waited) = (ConnectErrorKind::TimedOut, Rounded(self.connect_timeout));
         let reason = format!(
-            "no connection within the connect timeout of {waited}: see whether the server runs, and \
-             whether the network leads there, or allow more time"
+            "no connection within the connect timeout of {waited}: check that the server runs and \
+             that the network reaches it, or use a longer timeout"
         );
         let address = server.to_owned();
         Error::Connect { address, kind, reason, right: None, source: None }

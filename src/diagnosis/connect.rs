@@ -1,5 +1,5 @@
-//! Connecting fails fast and says why: what would fail half-way through a script later is looked
-//! for first.
+//! Checks servers when a client connects. A problem that would make a script fail later is found
+//! here, with its reason.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use crate::error::{ConnectErrorKind, Error};
 use crate::server::{Address, Cluster, Link};
 use crate::wakeup::{self, Channel, Subscription};
 
-/// What a user must be able to do.
+/// The access that a user must have.
 #[derive(Clone, Copy)]
 pub(crate) enum Access {
     Full,
-    /// All that writes nothing.
+    /// Every call that does not write.
     ReadOnly,
 }
 
-/// Checks a server that is no part of a cluster, and listens there.
+/// Checks a server outside a cluster, and subscribes there.
 pub(crate) async fn check_one(
     link: &Arc<Link>,
     prefix: &str,
@@ -39,8 +39,7 @@ pub(crate) async fn check_one(
     }
 }
 
-/// Finds the nodes, and checks all primaries that can be reached: they need not have the same
-/// users.
+/// Finds the nodes, and checks all reachable primaries, because each may have different users.
 pub(crate) async fn check_cluster(
     cluster: &Arc<Cluster>,
     prefix: &str,
@@ -62,7 +61,8 @@ pub(crate) async fn check_cluster(
     for checked in checked {
         match checked {
             Ok(()) => is_reached = true,
-            // The others can be used, and this one when it is back, or has been replaced.
+            // The other nodes are usable now, and this node will be when it is back or was
+            // replaced.
             Err(error) if error.is_transient() => {
                 tracing::warn!(%error, "a node of the cluster was not checked");
                 last = Some(error);
@@ -85,7 +85,7 @@ async fn check_node(
     let listen = async {
         match access {
             Access::Full => probe.listen().await,
-            // Nobody listens there before something waits.
+            // In a cluster, clients subscribe only when a request waits.
             Access::ReadOnly => Ok(()),
         }
     };
@@ -109,11 +109,12 @@ async fn try_out(probe: &Probe, access: Access) -> Result<(), Error> {
     }
 }
 
-/// Says why no node tells the slots.
+/// Explains why no node returned the slots.
 fn explain_map(address: String, prefix: &str, error: RedisError) -> Error {
     if error.to_string().contains("cluster support disabled") {
         let reason =
-            "it is no node of a cluster: connect to it as one server, or to nodes of a cluster"
+            "the server is not a cluster node: connect to it as a single server, or use addresses \
+             of cluster nodes"
                 .to_owned();
         let (kind, source) = (ConnectErrorKind::Cluster, Some(error));
         return Error::Connect { address, kind, reason, right: None, source };

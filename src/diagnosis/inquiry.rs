@@ -1,5 +1,5 @@
-//! Why a server cannot be used, said more closely: it is asked once more, by hand. redis-rs drops
-//! what a stranger said, and words of Redis, too.
+//! Finds out more exactly why a server is unusable, with one more request. redis-rs drops the
+//! replies of servers that are not Redis, and some errors of Redis.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::error::{Error, Rounded, cause_of};
 use crate::server::Dialer;
 use crate::server::credentials::who;
 
-/// For one that is silent: the user has waited for a whole timeout already.
+/// The timeout for a silent server, because the user has already waited for a whole timeout.
 const LONGEST: Duration = Duration::from_millis(500);
-/// Of what a stranger says.
+/// The number of bytes that are read from a server that is not Redis.
 const MAX_BYTES: usize = 80;
 const TLS_ATTEMPTS: u32 = 5;
-const LOOK: &str = "see what listens there";
+const LOOK: &str = "check which program listens there";
 
-/// `client_at` returns the server at an address, if it can be asked.
+/// `client_at` returns the server at an address, if it can be queried.
 pub(crate) async fn inquire<'a>(
     dialer: &Dialer,
     client_at: impl FnOnce(&str) -> Option<&'a Client>,
@@ -38,7 +38,7 @@ pub(crate) async fn inquire<'a>(
     let found = match kind {
         Kind::TimedOut => silence(client, patience).await,
         Kind::NotRedis | Kind::Closed => stranger(dialer, client, *kind).await,
-        // With a detail it is the provider of credentials that failed.
+        // An error with a detail comes from the credentials provider.
         Kind::Authentication if source.code().is_none() && source.detail().is_none() => {
             refusal(dialer, client).await
         }
@@ -54,7 +54,7 @@ pub(crate) async fn inquire<'a>(
     Error::Connect { address: address.clone(), kind, reason, right: None, source: Some(source) }
 }
 
-/// Names who was refused: a user may come from the URL, a provider or an option.
+/// Adds the name of the rejected user, which may come from the URL, a provider or an option.
 async fn with_user(reason: &str, dialer: &Dialer, client: &Client) -> String {
     match dialer.ready(client).await {
         Ok(ready) => reason.replace(
@@ -82,23 +82,23 @@ impl Found {
     }
 }
 
-/// Whether anybody is there at all.
+/// Finds out whether the server accepts connections.
 async fn silence(client: &Client, patience: Duration) -> Option<Found> {
     let waited = Rounded(patience);
     let address = client.get_connection_info().addr();
     let reason = match (address, may_connect(address, patience.min(LONGEST)).await) {
         (_, false) => format!(
-            "no connection came about within {waited}: see whether the host is up, and whether a \
-             firewall drops what is sent there; a slow network needs a longer response_timeout"
+            "no connection within {waited}: check that the host is up and that no firewall drops \
+             packets to it; a slow network needs a longer response_timeout"
         ),
         (ConnectionAddr::TcpTls { .. }, true) => format!(
-            "it takes connections, but there was no answer within {waited}: see whether the server is \
-             stopped or overloaded; one without TLS does so, too: try redis:// instead of rediss://; a \
-             slow network needs a longer response_timeout"
+            "the server accepts connections but did not reply within {waited}: check whether it \
+             is stopped or overloaded; if it does not use TLS, try redis:// instead of rediss://; \
+             a slow network needs a longer response_timeout"
         ),
         (_, true) => format!(
-            "it takes connections, but there was no answer within {waited}: see whether the server is \
-             stopped or overloaded, and whether it is Redis; a slow network needs a longer \
+            "the server accepts connections but did not reply within {waited}: check whether it \
+             is stopped or overloaded, and whether it is Redis; a slow network needs a longer \
              response_timeout"
         ),
     };
@@ -114,13 +114,13 @@ async fn may_connect(address: &ConnectionAddr, limit: Duration) -> bool {
         ConnectionAddr::Unix(path) => {
             timeout(limit, UnixStream::connect(path)).await.map(|unix| unix.is_ok())
         }
-        // Whatever else there may be cannot be asked.
+        // Other kinds of addresses cannot be tried.
         _ => return true,
     };
     connected.unwrap_or(false)
 }
 
-/// What it says to a PING.
+/// Explains the server's reply to a PING.
 async fn stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Found> {
     let limit = dialer.response_timeout();
     let said = match client.get_connection_info().addr() {
@@ -134,9 +134,10 @@ async fn stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Found>
         }
         ConnectionAddr::TcpTls { .. } => {
             let ready = dialer.ready(client).await.ok()?;
-            let cut = "the connection over TLS was cut: see the server's log, and whether it wants \
-                       TLS at this port; without it, try redis:// instead of rediss://";
-            // Why it refuses a certificate may be lost when it closes: another attempt may get it.
+            let cut = "the TLS connection was closed: check the server's log, and whether this \
+                       port uses TLS; if not, try redis:// instead of rediss://";
+            // The reason for rejecting a certificate may be lost when the connection closes.
+            // Another attempt may receive it.
             for _ in 0..TLS_ATTEMPTS {
                 if let Some(found) = answered(dialer, &ready, &redis::cmd("PING")).await {
                     return Some(found);
@@ -154,10 +155,10 @@ async fn stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Found>
             let said = printable(&said);
             Found::new(
                 Kind::NotRedis,
-                format!("it answers, but is not Redis: it says {said:?}: {LOOK}"),
+                format!("the server is not Redis; its reply was {said:?}: {LOOK}"),
             )
         }
-        // It may be about to end, or have ended.
+        // The server may be stopping, or have stopped.
         Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset => {
             Found::said(error.into())
         }
@@ -169,8 +170,8 @@ async fn stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Found>
 fn wants_tls(kind: Kind) -> Option<Found> {
     Found::new(
         kind,
-        "it closes the connection without an answer of Redis: see its log; a server that stops does \
-         so, and one that wants TLS: for that try rediss:// instead of redis://",
+        "the server closed the connection without a reply: check its log; it may be shutting down \
+         or may require TLS: try rediss:// instead of redis://",
     )
 }
 
@@ -182,7 +183,7 @@ async fn ping<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) -> std::io::Resu
     Ok(said)
 }
 
-/// The first line, for people.
+/// The first line, with only printable characters.
 fn printable(said: &[u8]) -> String {
     let line = said.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
     let shown =
@@ -190,7 +191,7 @@ fn printable(said: &[u8]) -> String {
     line.iter().map(shown).collect()
 }
 
-/// An answer of a server that redis-rs knows as a text only.
+/// Creates an error from the text of a server's error.
 pub(crate) fn server_error(text: &str) -> RedisError {
     let is_code = |word: &str| word.chars().all(|c| c.is_ascii_uppercase() || c == '_');
     let (code, detail) = match text.split_once(' ') {
@@ -200,9 +201,9 @@ pub(crate) fn server_error(text: &str) -> RedisError {
     redis::make_extension_error(code.to_owned(), Some(detail.to_owned()))
 }
 
-/// Why it refuses the password: redis-rs drops what it says.
+/// Finds out why the server rejects the password, because redis-rs drops the server's error.
 async fn refusal(dialer: &Dialer, client: &Client) -> Option<Found> {
-    // With the password of this moment, where a provider tells it.
+    // Uses the current password, if it comes from a provider.
     let info = dialer.ready(client).await.ok()?.get_connection_info().clone();
     let mut auth = redis::cmd("AUTH");
     auth.arg(info.redis_settings().username()).arg(info.redis_settings().password()?);
@@ -210,13 +211,13 @@ async fn refusal(dialer: &Dialer, client: &Client) -> Option<Found> {
     let nobody = info.set_redis_settings(settings);
     let nobody = Client::open(nobody).ok()?;
     match answered(dialer, &nobody, &auth).await {
-        // A server that takes no more connections says so before it is asked, and closes.
+        // A server without free connections sends its error before any command, and closes.
         None => stranger(dialer, client, Kind::Authentication).await,
         found => found,
     }
 }
 
-/// What the server says to refuse a command.
+/// Returns the server's error for a command.
 async fn answered(dialer: &Dialer, client: &Client, command: &Cmd) -> Option<Found> {
     let ask = async {
         let config = dialer.config();

@@ -1,4 +1,4 @@
-//! What is wrong with a server: when connecting, and when asked.
+//! Finds out what is wrong with a server, when a client connects and for the doctor.
 
 pub(crate) mod connect;
 mod doctor;

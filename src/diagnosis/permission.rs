@@ -1,5 +1,4 @@
-//! What a refusal of the server's access control is about: the rule of `ACL SETUSER` that is
-//! missing.
+//! Finds the missing rule of `ACL SETUSER` when the server denies a permission.
 
 use std::sync::Arc;
 
@@ -10,16 +9,17 @@ use crate::error::{ConnectErrorKind, Error, cause_of, lacks_right};
 use crate::scripts::CallBy;
 use crate::server::Link;
 
-/// Redis 7.0 and newer tell a script what its user may do. Of an older one nothing is known.
+/// Redis 7.0 and newer let a script check the user's permissions. On older servers, the script
+/// reports every command as permitted.
 const MAY: &str = "if not redis.acl_check_cmd then return 1 end
 return redis.acl_check_cmd(unpack(ARGV)) and 1 or 0";
 
-/// What the server would say to refuse a command, asked without calling it: a command that is
-/// denied is written to the server's list of them (ACL LOG), and sets off alarms. None where the
-/// user may call it, or that cannot be known.
+/// Returns the error with which the server would reject a command, without calling the command. A
+/// rejected command would appear in the server's `ACL LOG`, and set off alarms. Returns `None` if
+/// the command is permitted or its permission is unknown.
 pub(crate) async fn denial(link: &Arc<Link>, words: &[&str]) -> Option<RedisError> {
     if matches!(link.call_by(), CallBy::Function(_)) {
-        return None; // whose user need not have the right to ask
+        return None; // the user may lack the permission for EVAL
     }
     let may = async |words: &[&str]| {
         let mut ask = redis::cmd("EVAL");
@@ -41,7 +41,7 @@ pub(crate) async fn denial(link: &Arc<Link>, words: &[&str]) -> Option<RedisErro
     Some(server_error(&refusal))
 }
 
-/// Says what an error means that a command had.
+/// Explains the error of a command.
 pub(crate) fn explain(
     address: String,
     prefix: &str,
@@ -57,7 +57,7 @@ pub(crate) fn explain(
     Error::Connect { address, kind, reason, right: None, source: Some(error) }
 }
 
-/// Says which right is missing. `is_sharded`: as in a cluster.
+/// Names the missing permission. `is_sharded`: as in a cluster.
 pub(crate) fn lacking(
     address: String,
     prefix: &str,
@@ -66,11 +66,13 @@ pub(crate) fn lacking(
     refusal: RedisError,
 ) -> Error {
     let right = right(prefix, is_sharded, command, &refusal.to_string());
-    let advice = "grant it with ACL SETUSER, see docs/protocol.md";
+    let advice = "grant it with ACL SETUSER, see docs/production.md";
     Error::Connect {
         address,
         kind: ConnectErrorKind::Permission,
-        reason: format!("the user lacks the right {right}, so {command} is refused: {advice}"),
+        reason: format!(
+            "the user lacks the right {right}, so the server rejects {command}: {advice}"
+        ),
         right: Some(right),
         source: Some(refusal),
     }
@@ -81,7 +83,7 @@ fn right(prefix: &str, is_sharded: bool, command: &str, reason: &str) -> String 
     if is_about_command.iter().any(|words| reason.contains(words)) {
         let command = command.to_lowercase();
         return match command.as_str() {
-            // Redis 6.2 names no subcommands.
+            // Redis 6.2 does not name subcommands.
             "script" => "+script|load".to_owned(),
             "pubsub" if is_sharded => "+pubsub|shardnumsub".to_owned(),
             "pubsub" => "+pubsub|numsub".to_owned(),

@@ -1,4 +1,4 @@
-//! Trying a server out: all that a client does there, on keys and a channel that nobody has.
+//! Tries everything that a client does on a server, on keys and a channel that no client uses.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -18,21 +18,21 @@ use crate::scripts::{CallBy, ScriptRegistry, UNUSABLE};
 use crate::server::{Address, Cluster, Link, slot_of};
 use crate::wakeup::{self, Wakeups, process_name, sharded_name};
 
-const REPLACE: &str = "load that one with FUNCTION LOAD REPLACE, or use no functions";
+const REPLACE: &str = "load that file with FUNCTION LOAD REPLACE, or do not use functions";
 
-/// What a server says of itself.
+/// The server's reply to HELLO.
 type Told = HashMap<String, String>;
-/// Commands that a server refused, and what it said.
+/// The rejected commands, each with the server's error.
 type Refused = Vec<(String, String)>;
 
 pub(crate) struct Probe {
     pub(crate) link: Arc<Link>,
-    /// Where it is one of a cluster.
+    /// The cluster and the node, if the server is part of a cluster.
     pub(crate) node: Option<(Arc<Cluster>, Address)>,
     prefix: String,
-    /// As the server told it, once it did.
+    /// The server's version, once it is known.
     version: OnceLock<String>,
-    /// Of a semaphore that nobody has, and of a client that nobody is.
+    /// A name that no semaphore and no client has.
     name: String,
 }
 
@@ -42,7 +42,7 @@ impl Probe {
         Self { link, node: None, prefix, version: OnceLock::new(), name: probe_name() }
     }
 
-    /// None where the node has lost its slots meanwhile.
+    /// Returns `None` if the node has lost its slots.
     pub(crate) fn at_node(cluster: &Arc<Cluster>, node: &Address, prefix: &str) -> Option<Self> {
         const MAX_NAMES: usize = 1_000_000;
         let is_there = |name: &String| cluster.node_of(slot_of(name)).as_ref() == Some(node);
@@ -52,16 +52,16 @@ impl Probe {
         Some(Self { link, node, prefix, version: OnceLock::new(), name })
     }
 
-    /// Loads the scripts, and has the server try every command that they use. Answers an error for
-    /// each that it refuses.
+    /// Loads the scripts, and makes the server try every command that they use. Returns an error
+    /// for each rejected command.
     pub(crate) async fn refused_commands(&self) -> Result<Vec<Error>, Error> {
         let connected = self.link.connection().await.map_err(|error| self.explain(error))?;
         let connection = &connected.connection;
         let (server, refused) = match self.link.call_by() {
-            // Sent together and judged in order: a server that wants a password says so to the
-            // first words, and closes the connection on a long one.
+            // Both are sent together, and the replies are read in order. A server that requires a
+            // password rejects the first commands, and closes the connection on a long one.
             CallBy::Sha1 => join!(biased; self.greet(connection), self.try_scripts(connection)),
-            // They stay, so a server that is none of ours must not get them.
+            // Functions stay on the server, so an unsuitable server must not get them.
             CallBy::Function(_) => {
                 (Ok(self.greet(connection).await?), self.try_functions(connection).await)
             }
@@ -72,7 +72,7 @@ impl Probe {
         Ok(refused.iter().map(explain).collect())
     }
 
-    /// Tries all that looking takes, and nothing that writes.
+    /// Tries all commands that read, and none that writes.
     pub(crate) async fn try_looks(&self) -> Result<(), Error> {
         let connected = self.link.connection().await.map_err(|error| self.explain(error))?;
         let connection = &connected.connection;
@@ -81,7 +81,7 @@ impl Probe {
         self.try_reads(connection, &keys).await?;
         let (registry, mut connection) = (ScriptRegistry::embedded(), connection.clone());
         if matches!(self.link.call_by(), CallBy::Sha1) {
-            // For when the server has forgotten them.
+            // This permission is needed if the server loses its scripts later.
             let loaded = registry.load(&mut connection).await;
             loaded.map_err(|error| self.explain_script(error))?;
         }
@@ -92,7 +92,8 @@ impl Probe {
         inspect.await.map(|_: Value| ()).map_err(|error| self.explain_script(error))
     }
 
-    /// The commands of `inspect`, called without a script: then the server names what it refuses.
+    /// Calls the commands of `inspect` outside a script, so that the server names a rejected
+    /// command.
     async fn try_reads(&self, connection: &Connection, keys: &Keys) -> Result<(), Error> {
         let [permits, queue, _, state] = keys.all();
         let mut commands = vec![
@@ -114,33 +115,34 @@ impl Probe {
         Ok(())
     }
 
-    /// Answers what the server says of itself, if it is one of the kind that was asked for.
+    /// Returns the server's reply to HELLO, if the server is of the expected kind.
     async fn greet(&self, connection: &Connection) -> Result<Told, Error> {
         let ping = ask::<Value>(connection, redis::cmd("PING"));
         let asking = self.node.as_ref().map(|_| ask::<()>(connection, redis::cmd("ASKING")));
         let asking = OptionFuture::from(asking);
         let (pong, server, asked) = join!(biased; ping, hello(connection), asking);
         if let Some(version) = server.get("version") {
-            // It may have been told before.
+            // The version may be set already.
             let _ = self.version.set(version.clone());
         }
         match pong {
             Ok(Value::SimpleString(pong)) if pong == "PONG" => {}
             Ok(other) => return Err(self.not_redis(&other)),
-            // A server that cannot save refuses even that, but it can be read.
+            // A server that cannot save rejects even PING, but it can be read.
             Err(error) if is_full(&error) => {}
             Err(error) => return Err(self.explain(error)),
         }
         asked.transpose().map_err(|error| self.explain(error))?;
         if self.node.is_none() && server.get("mode").is_some_and(|mode| mode == "cluster") {
-            let reason = "it is a node of a cluster: connect to it as a cluster";
+            let reason = "the server is a cluster node: connect to it as a cluster";
             return Err(self.refused(Kind::Cluster, reason));
         }
         Ok(server)
     }
 
     async fn try_scripts(&self, connection: &Connection) -> Result<Refused, Error> {
-        // Only needed when the server has forgotten a script, which is no time to find it refused.
+        // EVAL is needed only if the server loses a script. A missing permission must be found
+        // before.
         let mut eval = redis::cmd("EVAL");
         eval.arg("return 1").arg(1).arg(Keys::new(&self.prefix, &self.name).all()[0]);
         let (eval, mut loading) = (ask::<()>(connection, eval), connection.clone());
@@ -153,7 +155,7 @@ impl Probe {
 
     async fn try_functions(&self, connection: &Connection) -> Result<Refused, Error> {
         let mut scripts = ScriptRegistry::embedded().scripts();
-        // If there are none the first call has them loaded.
+        // If the functions are missing, the first call loads them.
         if let Some(script) = scripts.next() {
             self.find_function(connection, script.name()).await?;
         }
@@ -162,8 +164,8 @@ impl Probe {
         self.try_out(connection).await
     }
 
-    /// A function of this name may be somebody else's, or be lacking in the library. Ours refuses a
-    /// call without keys, if the server has the memory to call it.
+    /// Checks that a function is in the library and belongs to it. This crate's functions reject a
+    /// call without keys, if the server has enough memory to call them.
     async fn find_function(&self, connection: &Connection, name: &str) -> Result<(), Error> {
         let no_keys = |cmd: &mut Cmd| {
             cmd.arg(0);
@@ -181,7 +183,7 @@ impl Probe {
             Err(error) => return Err(self.explain_script(error)),
         };
         if is_foreign {
-            let found = format!("its function for \"{name}\" is not that of lua/functions.lua");
+            let found = format!("its function for \"{name}\" differs from lua/functions.lua");
             return Err(self.refused(Kind::Functions, format!("{found}: {REPLACE}")));
         }
         Ok(())
@@ -204,7 +206,7 @@ impl Probe {
     fn explain_script(&self, error: Error) -> Error {
         match error {
             Error::Redis(error) if error.kind() == UNUSABLE => {
-                let found = error.detail().unwrap_or("there are other functions of our names");
+                let found = error.detail().unwrap_or("other functions already use these names");
                 self.refused(Kind::Functions, format!("{found}: {REPLACE}"))
             }
             Error::Redis(error) => self.explain(error),
@@ -212,7 +214,7 @@ impl Probe {
         }
     }
 
-    /// What the server calls itself, or nothing where it does not tell.
+    /// Returns the server's name and version, or an empty text if the server does not return them.
     pub(crate) async fn version(&self) -> Result<String, Error> {
         let explain = |error| self.explain(error);
         let connection = self.link.connection().await.map_err(explain)?.connection;
@@ -221,7 +223,8 @@ impl Probe {
         Ok(told.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
 
-    /// Fails where the user may not listen for wake-ups, without trying that in vain.
+    /// Fails if the user may not subscribe to grant messages. Avoids a rejected command if
+    /// possible.
     pub(crate) async fn ask_and_listen(&self) -> Result<(), Error> {
         let channel = self.channel();
         let commands: &[&str] = match self.node {
@@ -236,7 +239,7 @@ impl Probe {
         self.listen().await
     }
 
-    /// Fails where the user may not listen for wake-ups.
+    /// Fails if the user may not subscribe to grant messages.
     pub(crate) async fn listen(&self) -> Result<(), Error> {
         let channel = self.channel();
         let listened = match &self.node {
@@ -246,7 +249,7 @@ impl Probe {
         listened.map_err(|error| self.explain(error))
     }
 
-    /// A channel that nobody has.
+    /// A channel that no client uses.
     fn channel(&self) -> String {
         match self.node {
             None => process_name(&self.prefix, &self.name),
@@ -254,11 +257,11 @@ impl Probe {
         }
     }
 
-    /// Says what it means that a command fails in a script.
+    /// Explains why a command fails in a script.
     fn explain_command(&self, command: &str, reason: &str, server: &Told) -> Error {
         let reason = reason.trim_end();
         let (words, source) = (reason.to_lowercase(), server_error(reason));
-        // First, since the user's name is told, which may be anything.
+        // Checked first, because such an error contains the user's name, which may be any text.
         if lacks_right(reason) {
             return self.lacking(command, source);
         }
@@ -269,7 +272,8 @@ impl Probe {
             return self.unknown(command, version(server));
         }
         let cause = cause_of(&source);
-        let reason = format!("{command} is refused, as {}: {}", cause.found, cause.advice);
+        let reason =
+            format!("the server rejects {command}, because {}: {}", cause.found, cause.advice);
         self.said(cause.kind, reason, source)
     }
 
@@ -279,12 +283,12 @@ impl Probe {
         self.refused(kind, reason)
     }
 
-    /// Says what an error on the way to a working connection means.
+    /// Explains an error that occurred while a connection was being made.
     pub(crate) fn explain(&self, error: RedisError) -> Error {
         let text = error.to_string();
         if lacks_right(&text) {
-            // Redis names a command in quotes, unless it is the keys that are refused: all that is
-            // sent with keys are scripts.
+            // Redis quotes the command, unless the keys are rejected. Only scripts are sent with
+            // keys.
             let command = text.split('\'').nth(1).unwrap_or(self.calling_command());
             return self.lacking(command, error);
         }
@@ -300,17 +304,19 @@ impl Probe {
         self.said(cause.kind, cause.reason(), error)
     }
 
-    /// It answers, but something else than it should.
+    /// The error for a server whose reply is not the expected one.
     fn not_redis(&self, pong: &Value) -> Error {
         const MOST: usize = 80;
         let said: String = format!("{pong:?}").chars().take(MOST).collect();
-        let reason =
-            format!("it answers, but is not Redis: to PING it says {said}: see what listens there");
+        let reason = format!(
+            "the server is not Redis; its reply to PING was {said}: check which program listens \
+             there"
+        );
         self.refused(Kind::NotRedis, reason)
     }
 
     fn replica(&self, source: RedisError) -> Error {
-        let reason = "it is a replica, and takes no writes: connect to the primary";
+        let reason = "the server is a replica and accepts no writes: connect to the primary";
         self.said(Kind::Replica, reason.to_owned(), source)
     }
 
@@ -328,7 +334,7 @@ impl Probe {
         self.link.server()
     }
 
-    /// The command that all keys are sent with.
+    /// The command that sends all keys.
     fn calling_command(&self) -> &'static str {
         match self.link.call_by() {
             CallBy::Sha1 => "evalsha",
@@ -346,20 +352,19 @@ fn version(server: &Told) -> &str {
     server.get("version").map_or("unknown", String::as_str)
 }
 
-/// No semaphore has it.
+/// A name that no semaphore has.
 fn probe_name() -> String {
     format!("probe-{}", Uuid::new_v4().simple())
 }
 
-/// What the server says of itself. Every user may ask that, but what stands in front of a server
-/// may not know it.
+/// Returns the server's reply to HELLO. Every user may call it, but a proxy may not support it.
 async fn hello(connection: &Connection) -> Told {
     let answer: Result<HashMap<String, Value>, _> = ask(connection, redis::cmd("HELLO")).await;
     let texts = answer.unwrap_or_default().into_iter();
     texts.filter_map(|(key, value)| Some((key, redis::from_redis_value(value).ok()?))).collect()
 }
 
-/// Of many that are asked at once each gets the answer to its own.
+/// Each of several simultaneous commands gets its own reply.
 async fn ask<T: FromRedisValue>(connection: &Connection, command: Cmd) -> Result<T, RedisError> {
     command.query_async(&mut connection.clone()).await
 }

@@ -1,16 +1,16 @@
-//! Commands that a server does not know: it is too old, or a person has renamed or disabled them.
-//! What the server says repeats all that was sent, and is left out.
+//! Explains why a server does not know a command: it is too old, or the command was renamed or
+//! disabled. The server's error repeats everything that was sent, so it is omitted.
 
 use crate::error::ConnectErrorKind as Kind;
 use crate::scripts::CallBy;
 
-/// Whether a server does not know a command. Servers put it in different words.
+/// Whether the error means an unknown command. The text differs between servers.
 pub(super) fn is_unknown(reason: &str) -> bool {
     let words = reason.to_lowercase();
     words.contains("unknown") && words.contains("command")
 }
 
-/// The command that a server does not know, as it names it.
+/// The unknown command, as the server's error names it.
 pub(super) fn command_in(reason: &str) -> Option<String> {
     let quoted = reason.split(['\'', '`', '"']).nth(1)?;
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '|';
@@ -30,12 +30,12 @@ pub(super) fn explain(
     let purpose = if is_cluster { "for a cluster " } else { "" };
     let otherwise = if by_function { ", or no functions" } else { "" };
     let newer = format!(
-        "{purpose}Redis {}.{} or newer, or Valkey, is needed{otherwise}",
+        "{purpose}Redis {}.{} or newer, or Valkey, is required{otherwise}",
         needed.0, needed.1
     );
     let renamed = format!(
-        "{command} is renamed or disabled there: look for rename-command in its configuration, or ask \
-         who runs it to allow {command}"
+        "the server has renamed or disabled {command}: check its configuration for \
+         rename-command, or ask its operator to allow {command}"
     );
     match parsed(version) {
         Some(parsed) if parsed >= needed => {
@@ -43,13 +43,14 @@ pub(super) fn explain(
         }
         Some(_) => (
             Kind::TooOld,
-            format!(
-                "its version is {version}, which does not know {command} as it is needed: {newer}"
-            ),
+            format!("its version {version} does not support {command} as required: {newer}"),
         ),
         None => (
             Kind::Unusable,
-            format!("it does not know {command}, nor tell its version: {newer}; or {renamed}"),
+            format!(
+                "the server does not know {command} and does not report its version: {newer}; or \
+                 {renamed}"
+            ),
         ),
     }
 }

@@ -1,5 +1,5 @@
-//! What an error of redis-rs is about, in words of our own. Its own text is the source of ours, and
-//! must not be told twice.
+//! Explains errors of redis-rs in this crate's words. The original text is the source of the error
+//! and must not be repeated.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -12,11 +12,11 @@ use super::ConnectErrorKind as Kind;
 use super::answer::says;
 use crate::runtime::clock::PAUSED;
 
-/// What was found, and what to do.
+/// The finding, and advice on what to do.
 pub(crate) struct Cause {
     pub(crate) kind: Kind,
     pub(crate) found: Cow<'static, str>,
-    /// Without ": ", since the doctor parts the two there.
+    /// Contains no ": ", because the doctor separates finding and advice there.
     pub(crate) advice: &'static str,
 }
 
@@ -29,123 +29,138 @@ impl Cause {
 type Known = (&'static str, Kind, &'static str, &'static str);
 
 const TAKES_LONG: (&str, &str) = (
-    "the server runs a script that takes long (BUSY)",
-    "wait, or end that one with SCRIPT KILL or FUNCTION KILL",
+    "the server is running a long script (BUSY)",
+    "wait, or end the script with SCRIPT KILL or FUNCTION KILL",
 );
 
-const GIVE_PASSWORD: &str = "give one, as in redis://user:password@host:6379/";
+const GIVE_PASSWORD: &str = "add one to the URL, as in redis://user:password@host:6379/";
 
-/// Errors of servers, by their codes. What is looked for in the texts of scripts comes first.
+/// Errors of servers, by code. Codes that are searched in the errors of scripts come first.
 const CODES: [Known; 13] = [
     (
         "OOM",
         Kind::Unusable,
         "the server's memory is full (OOM)",
-        "raise maxmemory, or delete what nobody needs",
+        "raise maxmemory, or delete unused keys",
     ),
     (
         "MISCONF",
         Kind::Unusable,
-        "the server cannot save its data, and takes no writes (MISCONF)",
-        "its log says why",
+        "the server cannot save its data and accepts no writes (MISCONF)",
+        "see the server's log for the cause",
     ),
     (
         "NOREPLICAS",
         Kind::NotReady,
-        "too few replicas follow the server, so it takes no writes (NOREPLICAS)",
-        "start them, or lower min-replicas-to-write",
+        "too few replicas are connected, so the server accepts no writes (NOREPLICAS)",
+        "start more replicas, or lower min-replicas-to-write",
     ),
     (
         "LOADING",
         Kind::NotReady,
         "the server is loading its data (LOADING)",
-        "call again when it has them",
+        "retry when the data is loaded",
     ),
     ("BUSY", Kind::NotReady, TAKES_LONG.0, TAKES_LONG.1),
     (
         "CLUSTERDOWN",
         Kind::NotReady,
         "the cluster is down (CLUSTERDOWN)",
-        "see CLUSTER INFO for nodes that fail and slots without a node",
+        "check CLUSTER INFO for failed nodes and uncovered slots",
     ),
     (
         "MASTERDOWN",
         Kind::NotReady,
         "the server is a replica that lost its primary (MASTERDOWN)",
-        "see what became of the primary",
+        "check the primary",
     ),
-    ("TRYAGAIN", Kind::NotReady, "a slot of the cluster is moving (TRYAGAIN)", "call again"),
+    ("TRYAGAIN", Kind::NotReady, "a cluster slot is being migrated (TRYAGAIN)", "call again"),
     (
         "READONLY",
         Kind::Replica,
-        "the server is a replica, and takes no writes (READONLY)",
+        "the server is a replica and accepts no writes (READONLY)",
         "connect to the primary",
     ),
     (
         "NOAUTH",
         Kind::Authentication,
-        "the server wants a password of the default user, and got none (NOAUTH)",
+        "the server requires a password for the default user, but none was sent (NOAUTH)",
         GIVE_PASSWORD,
     ),
     (
         "WRONGPASS",
         Kind::Authentication,
-        "the server does not know this user with this password, or the user is off (WRONGPASS)",
-        "look at both, also at special characters (in a URL @ is %40, and / is %2F)",
+        "the server rejects this user with this password (WRONGPASS)",
+        "check both, and whether the user is enabled; in a URL, write @ as %40 and / as %2F",
     ),
     (
         "DENIED",
         Kind::Authentication,
-        "the server is in protected mode, and serves only its own machine (DENIED)",
+        "the server is in protected mode and accepts only local connections (DENIED)",
         "set a password there",
     ),
     (
         "SEM_VERSION",
         Kind::Unusable,
-        "another version of the protocol wrote the keys (SEM_VERSION)",
-        "use clients of one version, or another prefix",
+        "the keys were written by another version of the protocol (SEM_VERSION)",
+        "use clients of the same version, or another prefix",
     ),
 ];
 
-/// Errors of servers that have no code of their own, by their words.
-const DETAILS: [Known; 3] = [
-    // As a server says NOAUTH to a long call.
+/// Errors of servers without their own code, by text.
+const DETAILS: [Known; 6] = [
+    // The error for a long command without authentication, in place of NOAUTH.
     (
         "unauthenticated",
         Kind::Authentication,
-        "the server wants a password, and got none",
+        "the server requires a password, but none was sent",
         GIVE_PASSWORD,
     ),
     (
         "without any password configured",
         Kind::Authentication,
-        "the server has no password, and was given one",
-        "leave it out, or set it there (requirepass)",
+        "a password was sent, but the server has none",
+        "remove the password, or set it on the server (requirepass)",
     ),
     (
         "max number of clients",
         Kind::NotReady,
-        "the server has as many connections as it takes",
-        "raise maxclients, or have others connect less",
+        "the server has reached its maximum number of connections",
+        "raise maxclients, or close other connections",
     ),
+    (
+        "DB index is out of range",
+        Kind::Unusable,
+        "the server has no database with that number",
+        "use an existing one (0 to 15, unless the server's setting `databases` differs)",
+    ),
+    (
+        "not allowed in cluster mode",
+        Kind::Unusable,
+        "a cluster has only database 0",
+        "remove the number from the URL (Valkey 9 has more databases with its setting \
+         `cluster-databases`)",
+    ),
+    // The error to SELECT, without its code BUSY, if only redis-rs can make the connection.
+    ("is busy running", Kind::NotReady, TAKES_LONG.0, TAKES_LONG.1),
 ];
 
 pub(crate) fn of(error: &RedisError) -> Cause {
-    of_network(error).or_else(|| of_server(error)).unwrap_or_else(|| of_client(error))
+    let found = of_network(error).or_else(|| of_server(error)).or_else(|| by_detail(error));
+    found.unwrap_or_else(|| of_client(error))
 }
 
-/// What redis-rs says of an answer that is neither OK nor an error.
+/// The text of redis-rs for a reply that is neither OK nor an error.
 const STRANGE_AUTH: &str = "Redis server refused to authenticate, returns";
-/// What `source.rs` says of a list of servers; the detail is what each of them said.
-const NONE_IS_PRIMARY: &str = "none of the servers is a primary";
-/// What redis-rs says of SELECT, with what the server said as the detail; and of a sentinel.
-const NOT_SELECTED: &str = "Redis server refused to switch database";
+/// The text of `source.rs` for a list of servers. The detail contains the error of each server.
+const NONE_IS_PRIMARY: &str = "no server in the list is a primary";
+/// The text of redis-rs for a sentinel.
 const NO_SENTINEL: &str = "Address does not point to a sentinel node";
-/// What `server/replies.rs` says.
-pub(crate) const TOO_LARGE: &str = "a reply is larger than any reply to a semaphore can be";
-const SEE_STRANGER: &str = "see what listens there";
-const SEE_NETWORK: &str = "see whether the server runs, and whether the network leads there";
-const SEE_SOURCE: &str = "the source of this error says more";
+/// The text of `server/replies.rs`.
+pub(crate) const TOO_LARGE: &str = "a reply is larger than any reply of a semaphore script";
+const SEE_STRANGER: &str = "check which program listens there";
+const SEE_NETWORK: &str = "check that the server runs and that the network reaches it";
+const SEE_SOURCE: &str = "see the source of this error for details";
 
 fn of_network(error: &RedisError) -> Option<Cause> {
     let io_error = io_error(error)?;
@@ -154,10 +169,10 @@ fn of_network(error: &RedisError) -> Option<Cause> {
         return Some(Cause { kind: Kind::Tls, found: found.into(), advice });
     }
     if lacks_files(error) {
-        let advice = "raise `ulimit -n`, or close some";
+        let advice = "raise `ulimit -n`, or close files";
         return Some(Cause {
             kind: Kind::Unreachable,
-            found: "this process or system has too many open files".into(),
+            found: "the process or the system has too many open files".into(),
             advice,
         });
     }
@@ -166,75 +181,86 @@ fn of_network(error: &RedisError) -> Option<Cause> {
             (Kind::NotRedis, TOO_LARGE, SEE_STRANGER)
         }
         io::ErrorKind::ConnectionRefused => {
-            (Kind::Refused, "nothing listens there", "start the server, or mend the address")
+            (Kind::Refused, "nothing listens there", "start the server, or correct the address")
         }
         io::ErrorKind::NotFound => {
-            (Kind::Refused, "there is no such socket", "start the server, or mend the path")
+            (Kind::Refused, "the socket does not exist", "start the server, or correct the path")
         }
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => (
             Kind::TimedOut,
-            "nothing was answered in time",
-            "see whether the server is stopped or overloaded, and whether the network leads there, or is \
-             slower than the response timeout",
+            "no reply in time",
+            "check whether the server is stopped or overloaded, and whether the network is down \
+             or slower than the response timeout",
         ),
         io::ErrorKind::InvalidData => (
             Kind::Tls,
-            "the two sides do not agree on TLS",
-            "look at the certificates, and whether both sides use TLS",
+            "the TLS handshake failed",
+            "check the certificates, and that both sides use TLS",
         ),
         io::ErrorKind::BrokenPipe
         | io::ErrorKind::ConnectionReset
         | io::ErrorKind::ConnectionAborted
         | io::ErrorKind::NotConnected
         | io::ErrorKind::UnexpectedEof => {
-            (Kind::Closed, "the connection was cut", "the server's log may say why")
+            (Kind::Closed, "the connection was lost", "the server's log may show the cause")
         }
-        _ if error.to_string().contains("lookup address") => {
-            (Kind::Unreachable, "the name cannot be resolved", "mend the name, or look at the DNS")
-        }
+        _ if error.to_string().contains("lookup address") => (
+            Kind::Unreachable,
+            "the host name cannot be resolved",
+            "correct the name, or check the DNS",
+        ),
         _ => (Kind::Unreachable, "the connection fails", SEE_NETWORK),
     };
     Some(Cause { kind, found: found.into(), advice })
 }
 
 fn of_server(error: &RedisError) -> Option<Cause> {
-    // What redis-rs says itself may have such a kind, too.
+    // Errors that redis-rs created itself may have such a kind, too.
     error.source()?.downcast_ref::<ServerError>()?;
     if lacks_right(&error.to_string()) {
         return Some(Cause {
             kind: Kind::Permission,
             found: "the user lacks a right".into(),
-            advice: "grant what docs/protocol.md lists under \"Permissions\"",
+            advice: "grant the rights that docs/production.md lists under \"Permissions\"",
         });
     }
-    let detail = error.detail().unwrap_or_default();
     let by_code = CODES.iter().find(|(code, ..)| says(error, code));
-    let known = by_code.or_else(|| DETAILS.iter().find(|(words, ..)| detail.contains(words)));
-    if let Some((_, kind, found, advice)) = known {
-        return Some(Cause { kind: *kind, found: (*found).into(), advice });
+    if let Some(cause) = by_code.map(known).or_else(|| by_detail(error)) {
+        return Some(cause);
     }
+    let detail = error.detail().unwrap_or_default();
     let (found, advice) = match error.code()? {
         "SEM_TYPE" => {
             let (key, wanted) =
                 detail.strip_prefix("the key ")?.split_once(" exists and is not ")?;
-            let found = format!("the key {key} holds something else than {wanted} (SEM_TYPE)");
-            (found, "delete it, or take another name or prefix")
+            let found = format!("the key {key} is not {wanted} (SEM_TYPE)");
+            (found, "delete the key, or use another name or prefix")
         }
-        code => (format!("the server answered with the error {code}"), SEE_SOURCE),
+        code => (format!("the server returned the error {code}"), SEE_SOURCE),
     };
     Some(Cause { kind: Kind::Unusable, found: found.into(), advice })
 }
 
-/// Whether a server says that the user may not do something. Servers put it in different words, and
-/// in others when it is a script that tries.
+fn by_detail(error: &RedisError) -> Option<Cause> {
+    let detail = error.detail()?;
+    DETAILS.iter().find(|(words, ..)| detail.contains(words)).map(known)
+}
+
+fn known((_, kind, found, advice): &Known) -> Cause {
+    Cause { kind: *kind, found: (*found).into(), advice }
+}
+
+/// Whether the error means a missing permission. The text differs between servers, and between
+/// commands and scripts.
 pub(crate) fn lacks_right(refusal: &str) -> bool {
     let words = ["no permissions", "the user executing the script can't"];
     let told = refusal.to_lowercase();
-    // Names of keys may be told, too.
+    // `NOPERM` is matched in its exact case, because the error may contain names of keys.
     refusal.contains("NOPERM") || words.iter().any(|words| told.contains(words))
 }
 
-/// What redis-rs or this crate found out. Such an error has no source, so its text is told here.
+/// Explains an error that redis-rs or this crate created. Such an error has no source, so its text
+/// is part of the explanation.
 fn of_client(error: &RedisError) -> Cause {
     let text = error.to_string();
     let what = text.split(" - ").next().unwrap_or_default();
@@ -244,68 +270,57 @@ fn of_client(error: &RedisError) -> Cause {
     };
     let (kind, found, advice) = match error.kind() {
         _ if what.starts_with(STRANGE_AUTH) => {
-            (Kind::NotRedis, "to AUTH it answers what Redis never does".into(), SEE_STRANGER)
+            (Kind::NotRedis, "the reply to AUTH is not a reply of Redis".into(), SEE_STRANGER)
         }
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
-            (Kind::NotRedis, "what was answered is no answer of Redis".into(), SEE_STRANGER)
+            (Kind::NotRedis, "the reply is not a reply of Redis".into(), SEE_STRANGER)
         }
         ErrorKind::AuthenticationFailed if error.detail().is_none() => (
             Kind::Authentication,
-            "the server refuses the password".into(),
-            "see whether it wants one, and which",
+            "the server rejects the password".into(),
+            "check whether it requires a password, and which one",
         ),
         ErrorKind::AuthenticationFailed => {
-            (Kind::Authentication, told().into(), "mend the provider, or what it asks")
-        }
-        _ if what == NOT_SELECTED && text.contains("out of range") => (
-            Kind::Unusable,
-            "the server has no database of that number".into(),
-            "take one that it has (0 to 15, unless its setting `databases` says otherwise)",
-        ),
-        _ if what == NOT_SELECTED && text.contains("cluster mode") => (
-            Kind::Unusable,
-            "the cluster has no databases but 0".into(),
-            "leave the number out of the URL (Valkey 9 has more with its setting `cluster-databases`)",
-        ),
-        // Without its code, unlike elsewhere.
-        _ if what == NOT_SELECTED && text.contains("is busy running") => {
-            (Kind::NotReady, TAKES_LONG.0.into(), TAKES_LONG.1)
+            (Kind::Authentication, told().into(), "check the provider and its source")
         }
         _ if what == NO_SENTINEL => (
             Kind::Unusable,
-            "an address is not that of a sentinel".into(),
-            "give those of sentinels (port 26379, unless set otherwise), or connect to the server \
-             itself",
+            "an address does not belong to a sentinel".into(),
+            "use the sentinels' addresses (default port 26379), or connect to the server directly",
         ),
         ErrorKind::MasterNameNotFoundBySentinel => (
             Kind::NoPrimary,
-            error.detail().unwrap_or("no sentinel knows a primary of that name").to_owned().into(),
-            "a failover may be under way; else look at the name, and at what SENTINEL MASTERS answers",
+            error
+                .detail()
+                .unwrap_or("no sentinel knows a primary with that name")
+                .to_owned()
+                .into(),
+            "a failover may be in progress; otherwise check the name against the reply of \
+             SENTINEL MASTERS",
         ),
         ErrorKind::Io if what.starts_with(NONE_IS_PRIMARY) => (
             Kind::NoPrimary,
             format!("{what} ({})", error.detail().unwrap_or_default()).into(),
-            "a failover may be under way; else see each of them",
+            "a failover may be in progress; otherwise check each server",
         ),
         ErrorKind::Io if what == PAUSED => (
             Kind::Unreachable,
             told().into(),
-            "resume it (tokio::time::resume), since calls need time that passes",
+            "call tokio::time::resume, because calls need a running clock",
         ),
         ErrorKind::Io if what.starts_with("the runtime") => {
-            (Kind::Unreachable, told().into(), "keep it running, or connect anew")
+            (Kind::Unreachable, told().into(), "keep that runtime running, or connect again")
         }
         ErrorKind::Io if what.starts_with("no answer") => {
             (Kind::TimedOut, told().into(), SEE_NETWORK)
         }
         ErrorKind::Io => (Kind::Unreachable, told().into(), SEE_NETWORK),
-        _ => (Kind::Unusable, told().into(), "look at the settings of the connection"),
+        _ => (Kind::Unusable, told().into(), "check the connection settings"),
     };
     Cause { kind, found, advice }
 }
 
-/// What the network said, where it is about that.
-/// Whether this process, or its system, may not open another file (EMFILE, ENFILE).
+/// Whether the process or the system has too many open files (EMFILE, ENFILE).
 pub(crate) fn lacks_files(error: &RedisError) -> bool {
     let code = io_error(error).and_then(io::Error::raw_os_error);
     cfg!(unix) && matches!(code, Some(24 | 23))

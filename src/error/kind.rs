@@ -1,6 +1,6 @@
-//! Why connecting failed, as a program can tell it apart.
+//! The reasons why connecting failed, for programs to match on.
 
-/// Why there is no connection that semaphores can use: the `kind` of [`Error::Connect`].
+/// The reason why no usable connection exists: the `kind` of [`Error::Connect`].
 ///
 /// [`Error::Connect`]: crate::Error::Connect
 ///
@@ -15,44 +15,45 @@
 ///     Err(Error::Connect { kind: ConnectErrorKind::Refused, address, .. }) => {
 ///         assert_eq!(address, "127.0.0.1:1");
 ///     }
-///     other => panic!("who listens at port 1? {other:?}"),
+///     other => panic!("a server listens at port 1: {other:?}"),
 /// }
 /// # }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConnectErrorKind {
-    /// Nothing listens at that address: the server does not run, or runs elsewhere.
+    /// No server listens at the address: the server is not running, or uses another address.
     Refused,
-    /// The name cannot be resolved, or no network leads there.
+    /// The name cannot be resolved, or no network route exists.
     Unreachable,
-    /// Nothing answered within the response timeout.
+    /// No reply arrived within the response timeout.
     TimedOut,
-    /// The connection was made, and closed by the other side.
+    /// The server closed the connection after it was made.
     Closed,
-    /// The server answers, but cannot serve yet: it loads its data, has as many connections as it
-    /// takes, runs a long script, has too few replicas to take writes, or its cluster is down.
+    /// The server replies, but cannot serve requests yet. It is loading its data, has no free
+    /// connections, runs a long script, or has too few replicas to accept writes. Or its cluster is
+    /// down.
     NotReady,
-    /// Whatever answers does not speak Redis.
+    /// The server does not speak the Redis protocol.
     NotRedis,
-    /// The server wants a password, or refuses the one that it got (`NOAUTH`, `WRONGPASS`).
+    /// The server requires a password, or rejected the given one (`NOAUTH`, `WRONGPASS`).
     Authentication,
-    /// The user lacks a right, which the field `right` names.
+    /// The user lacks a permission, which the field `right` contains.
     Permission,
-    /// The two sides did not agree on TLS: a certificate is not trusted, or one is missing.
+    /// The TLS handshake failed: a certificate is not trusted, or one is missing.
     Tls,
-    /// The server is older than Redis 6.2, or than 7.0 where a cluster or functions are wanted.
+    /// The server is older than Redis 6.2, or older than 7.0 if a cluster or functions are used.
     TooOld,
-    /// The server is a replica, which takes no writes. A failover may be under way.
+    /// The server is a replica, which rejects writes. A failover may be in progress.
     Replica,
-    /// None of the servers is a primary, or the sentinels know of none. A failover may be under
-    /// way.
+    /// None of the servers is a primary, or the sentinels know no primary. A failover may be in
+    /// progress.
     NoPrimary,
-    /// The server is a node of a cluster where none is wanted, or none where one is wanted.
+    /// The server is a cluster node but a single server was expected, or the opposite.
     Cluster,
-    /// The server has functions of our names that are somebody else's, or of another version.
+    /// The server has functions with this crate's names that are foreign or of another version.
     Functions,
-    /// The server refuses something else that semaphores need.
+    /// The server rejects something else that semaphores need.
     Unusable,
 }
 

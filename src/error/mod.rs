@@ -1,5 +1,5 @@
-//! What can go wrong. A text says what was found and what to do, in words of our own. What redis-rs
-//! or the server said is the source of an error, and is not part of that text.
+//! The errors of this crate. The text of an error contains the finding and advice, in this crate's
+//! words. The error of redis-rs or the server is its source, and is not part of the text.
 
 mod answer;
 mod cause;
@@ -21,17 +21,20 @@ pub use kind::ConnectErrorKind;
 pub(crate) use outlook::{is_full, is_refusal, is_transient};
 pub(crate) use rounded::Rounded;
 
-/// Of each text so many characters are printed for debugging: a server may echo a megabyte.
+/// The maximum number of characters of each text in `Debug` output, because a server may echo a
+/// megabyte.
 const MAX_PRINTED: usize = 400;
 
-/// What can go wrong. "Did not get it" is not among them: a try that finds no permit
-/// free answers `None`.
+/// An error of this crate. A `try_acquire` that finds no free permit is not an error: it returns
+/// `None`.
 ///
-/// Displayed, it is one line: what was found, and what to do. What Redis or the network said is its
-/// [`source`](std::error::Error::source), a [`RedisError`], and is in that text only. So code that
-/// has only a chain of errors, as the crates anyhow and eyre make it, finds the [`RedisError`] in
-/// it with `downcast_ref`. (The source of a [`RedisError`] has the same text as the [`RedisError`].
-/// To print each cause once, print the error and its `source`, or its `Debug`.)
+/// `Display` prints one line: the finding, and advice. The error of Redis or the network is the
+/// [`source`](std::error::Error::source), a [`RedisError`]. Its text is not part of that line. Code
+/// that has only a chain of errors, such as those of anyhow and eyre, finds the [`RedisError`] with
+/// `downcast_ref`.
+///
+/// The source of a [`RedisError`] has the same text as the [`RedisError`]. To print each cause
+/// once, print the error and its `source`, or its `Debug` output.
 ///
 /// # Examples
 ///
@@ -63,148 +66,176 @@ const MAX_PRINTED: usize = 400;
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Error {
-    /// A value that can never work (a URL, a name, a limit, a lease, a weight), or a thread,
-    /// runtime or process in which a call cannot. Nothing was sent for it; but a permit whose
-    /// release is refused so is given back all the same, in the background (in a forked process: it
-    /// stays the parent's).
+    /// A value is invalid (a URL, name, limit, lease or weight), or a call is impossible in this
+    /// thread, runtime or process.
+    ///
+    /// Nothing was sent. If a release fails with this error, the permit is still released in the
+    /// background. In a forked process, it stays with the parent. A retry does not help.
     #[non_exhaustive]
     Invalid {
-        /// What the value is for.
+        /// The name of the value.
         what: &'static str,
-        /// What is wrong with it, and what is allowed.
+        /// The problem, and the allowed values.
         reason: String,
     },
-    /// There is no connection that semaphores can use: Redis cannot be reached, does not let us in,
-    /// or cannot do what is needed.
+    /// No usable connection exists: Redis is unreachable, rejects the user, or lacks a required
+    /// feature.
+    ///
+    /// The builder retries connecting for its
+    /// [`connect_timeout`](crate::SemaphoreClientBuilder::connect_timeout) (default 0). A retry may
+    /// help if [`is_transient`](Self::is_transient) returns true.
     #[non_exhaustive]
     Connect {
-        /// Host and port, or the path of the socket; without the password.
+        /// The host and port, or the path of the socket, without the password.
         address: String,
-        /// Why, to match on.
+        /// The reason, for programs to match on.
         kind: ConnectErrorKind,
-        /// What was found, and what to do; to read, not to match on.
+        /// The finding and advice, for people to read. Do not match on it.
         reason: String,
-        /// The right that the user lacks, as `ACL SETUSER` takes it: `+zadd`, `~sem:{*`,
-        /// `&sem:wake:*`. Only with [`ConnectErrorKind::Permission`]. The page `docs/protocol.md`
-        /// has all rights that a user needs, under "Permissions".
+        /// The missing permission in the syntax of `ACL SETUSER`: `+zadd`, `~sem:{*`,
+        /// `&sem:wake:*`. It is set only with [`ConnectErrorKind::Permission`]. For all permissions
+        /// that a user needs, see Permissions in `docs/production.md`.
         right: Option<String>,
-        /// What Redis or the network said, where that is more.
+        /// The error of Redis or the network, if one exists.
         source: Option<RedisError>,
     },
-    /// The request weighs more than the limit, so it could never be granted. Ask for less, or raise
-    /// the limit.
+    /// The weight of the request exceeds the limit, so the request can never be granted.
+    ///
+    /// Nothing was changed. A retry does not help: use a lower weight, or raise the limit.
     #[non_exhaustive]
     TooHeavy {
         /// The name of the semaphore.
         semaphore: String,
-        /// What was asked for.
+        /// The requested weight.
         weight: u32,
         /// The declared limit.
         limit: u32,
     },
-    /// The semaphore was built to take the limit in force, and there is none: nobody has used it
-    /// yet, or not for so long that the server has forgotten it; or somebody declared one of 0,
-    /// which this crate does not. Have somebody declare one, or set one at run time.
+    /// The semaphore was built to use the existing limit, and no limit exists.
+    ///
+    /// No client has used the semaphore, or it was unused for so long that the server removed it.
+    /// Or a client other than this crate declared a limit of 0. Nothing was changed. Declare a
+    /// limit from another client, or set a runtime limit, and retry.
     #[non_exhaustive]
     NoLimit {
         /// The name of the semaphore.
         semaphore: String,
     },
-    /// The wait took longer than the acquire timeout. The request leaves the queue, in the
-    /// background.
+    /// The wait took longer than the acquire timeout.
+    ///
+    /// The request leaves the queue in the background. A retry may help, but joins the end of the
+    /// queue.
     #[non_exhaustive]
     Timeout {
         /// The name of the semaphore.
         semaphore: String,
-        /// How long the wait took.
+        /// The duration of the wait.
         waited: Duration,
-        /// The last known position in the queue, where 1 is the head; `None` where no answer told
-        /// one.
+        /// The last known position in the queue (1 is the head). `None` if no reply contained a
+        /// position.
         position: Option<u64>,
     },
-    /// Redis gave no answer for too long. The call may have been served all the same. A permit that
-    /// may have been granted, or that should have been given back or consumed, is seen to in the
-    /// background; whether a limit was changed can only be looked up.
+    /// Redis did not reply for too long.
+    ///
+    /// The call was retried for `elapsed`, and may have been executed. A permit that may have been
+    /// granted is released in the background. A release or `forget` is retried in the background.
+    /// If a limit was being changed, read it to find out its value. A retry may help.
     #[non_exhaustive]
     Unavailable {
         /// The name of the semaphore.
         semaphore: String,
-        /// What was called: `acquire`, `release`, `set_limit`.
+        /// The operation: `acquire`, `release`, `set_limit`.
         operation: &'static str,
-        /// The address of the server that was called last; without the password.
+        /// The address of the server that was called last, without the password.
         server: String,
-        /// For how long.
+        /// The time during which Redis did not reply.
         elapsed: Duration,
         /// The last failure.
         source: RedisError,
     },
-    /// Redis answered with an error that will not pass by itself: the keys of the semaphore hold
-    /// something else (`SEM_TYPE`), another version of the protocol wrote them (`SEM_VERSION`), the
-    /// server is out of memory. Nothing was changed, unless the source is an answer that cannot be
-    /// read, or the user has lost a right since it connected.
+    /// Redis returned a permanent error.
+    ///
+    /// The semaphore's keys have another type (`SEM_TYPE`) or were written by another version of
+    /// the protocol (`SEM_VERSION`), or the server is out of memory. Nothing was changed, unless
+    /// the source is an unreadable reply, or the user has lost a permission since connecting. A
+    /// retry does not help until the cause is fixed.
     #[non_exhaustive]
     Rejected {
         /// The name of the semaphore.
         semaphore: String,
-        /// What was called: `acquire`, `release`, `set_limit`.
+        /// The operation: `acquire`, `release`, `set_limit`.
         operation: &'static str,
-        /// The address of the server; without the password.
+        /// The address of the server, without the password.
         server: String,
-        /// What Redis said.
+        /// The error of Redis.
         source: RedisError,
     },
-    /// Permits were granted several times in a row, and each time their lease had ended before the
-    /// answer was here, or before the caller's thread got to it. A lease must be longer than a
-    /// round trip, and than what a thread may be busy with.
+    /// Each granted permit expired before it was usable, several times in a row.
+    ///
+    /// Its lease expired before the reply arrived, or before the caller's thread processed it. A
+    /// retry rarely helps. Use a lease that is longer than a round trip, and longer than a thread
+    /// may be busy.
     #[non_exhaustive]
     LeaseTooShort {
         /// The name of the semaphore.
         semaphore: String,
-        /// The lease that was asked for.
+        /// The requested lease.
         lease: Duration,
     },
-    /// A permit was granted, but too few replicas had it in time, so it was given back: see
-    /// [`acknowledged_by`](crate::SemaphoreBuilder::acknowledged_by). Replicas are missing, or lag.
+    /// A permit was granted, but too few replicas acknowledged it in time.
+    ///
+    /// Replicas are missing or lag (see
+    /// [`acknowledged_by`](crate::SemaphoreBuilder::acknowledged_by)). The permit was released. A
+    /// retry may help.
     #[non_exhaustive]
     NotAcknowledged {
         /// The name of the semaphore.
         semaphore: String,
-        /// How many had it.
+        /// The number of replicas that acknowledged the permit.
         replicas: u32,
-        /// How many were to have it.
+        /// The required number of replicas.
         wanted: u32,
-        /// How long they had.
+        /// The time that the replicas had.
         within: Duration,
     },
-    /// The permit was lost before it was released, consumed, refreshed, left or adopted: its lease
-    /// had ended, the server had forgotten it, somebody has [revoked](crate::Semaphore::revoke) it,
-    /// or another process has adopted it. Somebody else may have been let in meanwhile, so what was
-    /// done under it may have to be looked at.
+    /// The permit was lost before the operation.
+    ///
+    /// Its lease had expired, the server had lost its data, the permit was
+    /// [revoked](crate::Semaphore::revoke), or another process had adopted it. Others may have been
+    /// admitted since then, so check the work done under the permit. A retry does not help: acquire
+    /// a new permit.
     #[non_exhaustive]
     Lost {
         /// The name of the semaphore.
         semaphore: String,
-        /// What was called: `release`, `forget`, `refresh`, `let_expire`, `adopt`, `acquire_all`,
-        /// or `response` of the tower layer.
+        /// The operation: `release`, `forget`, `refresh`, `let_expire`, `adopt`, `acquire_all`, or
+        /// `response` of the Tower layer.
         operation: &'static str,
-        /// The permit's id.
+        /// The ID of the permit.
         id: String,
     },
-    /// [`Semaphore::close`](crate::Semaphore::close) was called: this process acquires no more by
-    /// this semaphore.
+    /// The semaphore was [closed](crate::Semaphore::close) in this process.
+    ///
+    /// A retry does not help: build a new semaphore to acquire again.
     #[non_exhaustive]
     Closed {
         /// The name of the semaphore.
         semaphore: String,
     },
-    /// [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown) was called, or its runtime
-    /// has ended.
+    /// The client was shut down ([`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown)),
+    /// or the I/O runtime has ended.
+    ///
+    /// A retry does not help: connect again.
     Shutdown,
-    /// A script is missing or broken, or the server holds another text under its name. This is a
-    /// mistake in a program or in a folder of scripts, not a passing condition.
+    /// A script is missing or invalid, or the server has another text under its name.
+    ///
+    /// This is a mistake in a program or a folder of scripts. A retry does not help.
     Script(String),
-    /// An error of the [`ScriptRegistry`](crate::ScriptRegistry): Redis answered with an error, or
-    /// could not be reached.
+    /// A call of the [`ScriptRegistry`](crate::ScriptRegistry) failed: Redis returned an error or
+    /// was unreachable.
+    ///
+    /// The call was not retried. A retry may help if [`is_transient`](Self::is_transient) returns
+    /// true.
     Redis(RedisError),
 }
 
@@ -232,24 +263,32 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed a moment later without anybody mending anything: a server
-    /// that is away or starts, a failover, a queue that was too long, replicas that lag. Whoever
-    /// calls again should pause before: the crate itself has tried for as long as it was told to.
+    /// Returns whether the same call may succeed later without any fix.
     ///
-    /// | error | transient |
-    /// | --- | --- |
-    /// | [`Unavailable`](Self::Unavailable), [`Timeout`](Self::Timeout), [`NotAcknowledged`](Self::NotAcknowledged) | yes |
-    /// | [`Connect`](Self::Connect) | where the kind is `Refused`, `Unreachable`, `TimedOut`, `Closed`, `NotReady`, `Replica` or `NoPrimary` |
-    /// | [`Redis`](Self::Redis) | where the network failed, or the server starts, fails over or is busy |
+    /// Examples are a server that is unavailable or starting, a failover, a long queue, and lagging
+    /// replicas. Wait before you retry, because the crate itself has already retried for the
+    /// configured time.
+    ///
+    /// | Error | Transient |
+    /// |---|---|
+    /// | [`Unavailable`](Self::Unavailable) | yes |
+    /// | [`Timeout`](Self::Timeout) | yes |
+    /// | [`NotAcknowledged`](Self::NotAcknowledged) | yes |
+    /// | [`Connect`](Self::Connect) | depends on the kind, see below |
+    /// | [`Redis`](Self::Redis) | depends on the cause, see below |
     /// | all others | no |
     ///
-    /// A call that failed with `Unavailable` may have been served. Calling `acquire` again is safe
-    /// all the same, as what it may have got is given back; adding permits again may add them
-    /// twice.
+    /// `Connect` is transient if its kind is `Refused`, `Unreachable`, `TimedOut`, `Closed`,
+    /// `NotReady`, `Replica` or `NoPrimary`. `Redis` is transient if the network failed, or the
+    /// server is starting, failing over or busy.
+    ///
+    /// A call that failed with `Unavailable` may have been executed. Calling `acquire` again is
+    /// still safe, because a permit that the first call got is released. Calling `add_permits`
+    /// again may add the permits twice.
     ///
     /// # Examples
     ///
-    /// A program that is started together with its server:
+    /// A program that starts together with its server:
     ///
     /// ```
     /// use std::time::Duration;
@@ -291,8 +330,8 @@ impl Error {
 }
 
 impl Error {
-    /// Whether a client that keeps on connecting may get in: also if the server has no room yet,
-    /// but not if this process may not open a connection.
+    /// Whether connecting may succeed after retries. This includes a server that is full, but not a
+    /// process that cannot open a connection.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Connect { source: Some(source), .. } if is_full(source) => true,
@@ -301,8 +340,8 @@ impl Error {
         }
     }
 
-    /// Whether a script has refused a call before it changed anything. (On a full server that is
-    /// its first command.)
+    /// Whether a script rejected the call before it changed anything. (A full server rejects its
+    /// first command.)
     pub(crate) fn has_changed_nothing(&self) -> bool {
         match self {
             Self::TooHeavy { .. } | Self::NoLimit { .. } | Self::Invalid { .. } => true,
@@ -323,33 +362,32 @@ impl Display for Error {
             }
             Self::TooHeavy { semaphore, weight, limit } => write!(
                 f,
-                "semaphore {semaphore}: a weight of {weight} can never fit the limit of {limit}: ask \
-                 for less, or raise the limit"
+                "semaphore {semaphore}: a weight of {weight} exceeds the limit of {limit}: \
+                 request less, or raise the limit"
             ),
             Self::NoLimit { semaphore } => write!(
                 f,
-                "semaphore {semaphore}: no limit is in force, and none was brought: declare one, or \
-                 set one at run time"
+                "semaphore {semaphore}: no limit exists: declare one, or set a runtime limit"
             ),
             Self::LeaseTooShort { semaphore, lease } => write!(
                 f,
-                "semaphore {semaphore}: permits were granted, but their lease of {} had ended each \
-                 time before the answer was here: ask for a longer lease",
+                "semaphore {semaphore}: each granted lease ({}) expired before the reply arrived: \
+                 use a longer lease",
                 Rounded(*lease)
             ),
             Self::Timeout { semaphore, waited, position } => {
                 write!(f, "semaphore {semaphore}: no permit within {}, ", Rounded(*waited))?;
                 match position {
-                    Some(position) => write!(f, "last at position {position} of the queue")?,
-                    None => f.write_str("and the queue was not reached")?,
+                    Some(position) => write!(f, "last queue position {position}")?,
+                    None => f.write_str("and the request was not queued")?,
                 }
-                f.write_str(": call again, or allow more time")
+                f.write_str(": retry, or use a longer timeout")
             }
             Self::Unavailable { semaphore, operation, server, elapsed, source } => {
                 let (elapsed, cause) = (Rounded(*elapsed), cause_of(source));
                 let what = match is_refusal(source) {
-                    true => "was not served by Redis",
-                    false => "had no answer from Redis",
+                    true => "was not executed by Redis",
+                    false => "got no reply from Redis",
                 };
                 write!(
                     f,
@@ -361,28 +399,33 @@ impl Display for Error {
                 let cause = cause_of(source);
                 write!(
                     f,
-                    "semaphore {semaphore}: {operation} was refused ({server}: {}): {}",
+                    "semaphore {semaphore}: {operation} was rejected ({server}: {}): {}",
                     cause.found, cause.advice
                 )
             }
             Self::NotAcknowledged { semaphore, replicas, wanted, within } => write!(
                 f,
-                "semaphore {semaphore}: {replicas} of the {wanted} replicas wanted had the permit \
-                 within {}, so it was given back: see whether they follow (INFO replication), or give \
-                 them more time",
+                "semaphore {semaphore}: only {replicas} of {wanted} replicas acknowledged the \
+                 permit within {}, so it was released: check INFO replication on the server, or \
+                 allow the replicas more time",
                 Rounded(*within)
             ),
             Self::Lost { semaphore, operation, id } => write!(
                 f,
-                "semaphore {semaphore}: {operation} came too late, the permit {id} was lost before, and \
-                 others may have been let in: see to what was done since, or make the lease longer"
+                "semaphore {semaphore}: {operation} failed, because the permit {id} was already \
+                 lost, so others may have been admitted: check the work done since then, or use a \
+                 longer lease"
             ),
             Self::Closed { semaphore } => {
-                write!(f, "semaphore {semaphore}: it was closed: build it anew to acquire again")
+                write!(
+                    f,
+                    "semaphore {semaphore} was closed in this process: build a new one to acquire \
+                     again"
+                )
             }
             Self::Shutdown => f.write_str(
-                "the semaphores were shut down, or the runtime in which they were connected has ended: \
-                 connect anew, in one that goes on running",
+                "the client was shut down, or the runtime in which it connected has ended: \
+                 connect again, in a runtime that keeps running",
             ),
             Self::Script(what) => write!(f, "script: {what}"),
             Self::Redis(error) => f.write_str(&cause_of(error).reason()),
@@ -390,12 +433,12 @@ impl Display for Error {
     }
 }
 
-/// The variant, what is displayed, and what Redis or the network said.
+/// Prints the variant, the displayed text, and the error of Redis or the network.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut printed = f.debug_tuple(self.variant());
         printed.field(&format_args!("{:.MAX_PRINTED$}", self.to_string()));
-        // What has no source of its own is told by our IDs.
+        // An error without a source of its own is already part of the displayed text.
         if let Some(source) = self.source().and_then(StdError::source) {
             printed.field(&format_args!("{:.MAX_PRINTED$}", source.to_string()));
         }

@@ -1,9 +1,9 @@
-//! Durations in texts for people: as exact as anybody cares for.
+//! Durations in texts for people, rounded to a useful precision.
 
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
-/// A duration that was measured, as people say it: `201 ms`, `4.2 s`, `35 s`.
+/// A measured duration, such as `201 ms`, `4.2 s` or `35 s`.
 pub(crate) struct Rounded(pub(crate) Duration);
 
 impl Display for Rounded {

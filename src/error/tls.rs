@@ -1,115 +1,118 @@
-//! What it means that TLS fails, by what rustls says: on which side, and what to do there. The tool
-//! puts the names of its options into that: see `cli/src/failure.rs`.
+//! Explains TLS failures from the errors of rustls: which side failed, and what to do there. The
+//! CLI inserts the names of its options: see `cli/src/failure.rs`.
 
 use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
-/// What was found, and what to do.
+/// The finding, and advice.
 type Trouble = (&'static str, &'static str);
 
-const SET_CLOCKS: &str = "see until when it is valid, and set the clock of this machine or of the \
-                          server if one is wrong";
-const GIVE_SIGNED: &str = "give the client one that an authority of the server has signed";
-const SEE_BOTH: &str = "look at the certificates, and whether both sides use TLS";
+const SET_CLOCKS: &str = "check its period of validity, and the clocks of this machine and the \
+                          server";
+const GIVE_SIGNED: &str = "use a certificate signed by an authority that the server trusts";
+const SEE_BOTH: &str = "check the certificates, and that both sides use TLS";
 
-/// Where it is rustls that failed.
+/// Explains an error that comes from rustls.
 pub(super) fn trouble(error: &io::Error) -> Option<Trouble> {
     Some(match error.get_ref()?.downcast_ref::<Error>()? {
         Error::InvalidCertificate(error) => of_server(error),
         Error::AlertReceived(alert) => told_by_server(*alert),
         Error::NoCertificatesPresented => {
-            ("the server shows no certificate", "give it one (tls-cert-file, tls-key-file)")
+            ("the server has no certificate", "configure one (tls-cert-file, tls-key-file)")
         }
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             ("it answers without TLS", "try redis:// instead of rediss://")
         }
         Error::PeerIncompatible(_) => (
-            "the two sides have no version or cipher of TLS in common",
-            "let the server speak TLS 1.2 or 1.3 (tls-protocols, tls-ciphers)",
+            "client and server have no TLS version or cipher in common",
+            "enable TLS 1.2 or 1.3 on the server (tls-protocols, tls-ciphers)",
         ),
-        _ => ("the two sides do not agree on TLS", SEE_BOTH),
+        _ => ("the TLS handshake failed", SEE_BOTH),
     })
 }
 
-/// What this side has against the server's certificate.
+/// Explains why this client rejected the server's certificate.
 fn of_server(error: &CertificateError) -> Trouble {
     use CertificateError as Its;
 
     match error {
         Its::Expired | Its::ExpiredContext { .. } => (
             "the server's certificate has expired",
-            "renew that one at the server, or set the clock of this machine if that is wrong",
+            "replace it on the server, or correct the clock of this machine",
         ),
         Its::NotValidYet | Its::NotValidYetContext { .. } => (
             "the server's certificate is not valid yet",
-            "set the clock of this machine, or wait until it is valid",
+            "correct the clock of this machine, or wait until the certificate is valid",
         ),
         Its::NotValidForName | Its::NotValidForNameContext { .. } => (
             "the server's certificate is for another host",
-            "connect to a name that stands in the certificate",
+            "connect to a name that the certificate contains",
         ),
         Its::UnknownIssuer => (
-            "nobody whom this machine trusts has signed the server's certificate",
-            "name the authority to the client, or in SSL_CERT_FILE",
+            "the server's certificate is not signed by an authority that this machine trusts",
+            "pass the authority to the client, or name it in SSL_CERT_FILE",
         ),
-        Its::Revoked => ("the server's certificate was revoked", "give the server another one"),
+        Its::Revoked => {
+            ("the server's certificate was revoked", "install another certificate on the server")
+        }
         Its::InvalidPurpose | Its::InvalidPurposeContext { .. } => (
             "the server's certificate is not for servers",
             "give the server one with the purpose serverAuth",
         ),
         Its::Other(other) if is_authority_itself(other) => (
-            "the server shows the certificate of an authority as its own",
-            "give the server one that it has signed, or one that is signed by itself and no authority \
-             (openssl req -x509 -addext basicConstraints=critical,CA:FALSE), with the host in its \
-             subjectAltName",
+            "the server's certificate is that of an authority",
+            "give the server one that it has signed, or one that is signed by itself and no \
+             authority (openssl req -x509 -addext basicConstraints=critical,CA:FALSE), with the \
+             host in its subjectAltName",
         ),
         _ => (
             "the server's certificate cannot be used",
-            "see below why, and give the server another",
+            "see the cause below, and install another certificate on the server",
         ),
     }
 }
 
-/// What `openssl req -x509` makes unless told otherwise.
+/// Whether the server uses the certificate of an authority as its own. `openssl req -x509` creates
+/// such a certificate by default.
 fn is_authority_itself(other: &rustls::OtherError) -> bool {
     let error = other.0.downcast_ref::<webpki::Error>();
     matches!(error, Some(webpki::Error::CaUsedAsEndEntity))
 }
 
-/// What the server has against us.
+/// Explains why the server rejected this client.
 fn told_by_server(alert: AlertDescription) -> Trouble {
     use AlertDescription as Its;
 
     match alert {
         Its::CertificateRequired => {
-            ("the server wants a certificate of its clients", "give the client one")
+            ("the server requires a client certificate", "pass one to the client")
         }
         Its::CertificateExpired => (
-            "the server says that the certificate of this client has expired",
-            "renew that one, or set the clock of the server if that is wrong",
+            "the server reports that this client's certificate has expired",
+            "replace it, or correct the server's clock",
         ),
         Its::UnknownCA | Its::DecryptError => {
-            ("the server does not trust the certificate of this client", GIVE_SIGNED)
+            ("the server does not trust this client's certificate", GIVE_SIGNED)
         }
-        // So does OpenSSL call one that is not valid yet.
+        // OpenSSL also sends this alert for a certificate that is not valid yet.
         Its::BadCertificate => {
-            ("the server refuses the certificate of this client as it is", SET_CLOCKS)
+            ("the server rejects this client's certificate as malformed", SET_CLOCKS)
         }
         Its::CertificateRevoked => {
-            ("the server says that the certificate of this client was revoked", GIVE_SIGNED)
+            ("the server reports that this client's certificate was revoked", GIVE_SIGNED)
         }
         Its::CertificateUnknown | Its::UnsupportedCertificate | Its::AccessDenied => {
-            ("the server refuses the certificate of this client", GIVE_SIGNED)
+            ("the server rejects this client's certificate", GIVE_SIGNED)
         }
         Its::UnrecognisedName => (
-            "the server does not go by that name",
-            "connect to a name that stands in its certificate",
+            "the server does not know that host name",
+            "connect to a name that its certificate contains",
         ),
         Its::ProtocolVersion | Its::HandshakeFailure | Its::InsufficientSecurity => (
-            "the server has no version or cipher of TLS in common with this client",
-            "let the server speak TLS 1.2 or 1.3 (tls-protocols, tls-ciphers)",
+            "server and client have no TLS version or cipher in common",
+            "enable TLS 1.2 or 1.3 on the server (tls-protocols, tls-ciphers)",
         ),
-        _ => ("the server ends the connection over TLS", "its log may say why"),
+        _ => ("the server closes the TLS connection", "its log may show the cause"),
     }
 }

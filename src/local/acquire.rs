@@ -1,4 +1,4 @@
-//! As `lua/acquire.lua`: each request is granted, queued or refused.
+//! The counterpart of `lua/acquire.lua`: each request is granted, queued or not granted.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use sha1_smol::Sha1;
 
 use super::{Refusal, Semaphore, id};
 
-/// So many of the clients that wait are to call `wake` when the next lease ends.
+/// About this many of the waiting clients are to call `wake` when the next lease expires.
 const CALLERS: i64 = 16;
 
 pub(super) struct Request<'a> {
@@ -18,9 +18,9 @@ pub(super) struct Request<'a> {
 pub(super) enum Place {
     Try,
     Wait,
-    /// With a head start.
+    /// With a head start in ms.
     Ahead(i64),
-    /// That it had.
+    /// With a ticket from an earlier call.
     Ticket(i64),
 }
 
@@ -72,7 +72,7 @@ impl Semaphore {
         Ok(reply)
     }
 
-    /// Whether a client that waits is to call `wake` when the next lease ends.
+    /// Whether a waiting client is to call `wake` when the next lease expires.
     fn is_called(&self, client: &str, heartbeat_timeout: i64, crowd: i64) -> bool {
         let draw =
             Sha1::from(format!("{client}{}", self.now() / heartbeat_timeout)).digest().bytes();
@@ -81,8 +81,8 @@ impl Semaphore {
         crowd <= CALLERS || draw % crowd < CALLERS || is_at_head()
     }
 
-    /// Who asks for a place of its own, which may be before others, has it before all else is
-    /// decided.
+    /// Queues a request with a head start or a ticket before any grant, because its position may be
+    /// before other requests.
     fn take_place(&mut self, request: &Request<'_>, is_set_back: bool) {
         if self.queue.ticket(request.id).is_some() {
             return;
@@ -92,7 +92,7 @@ impl Semaphore {
                 let number = self.next_number();
                 if is_set_back { number } else { (number - ms * 1000).max(1) }
             }
-            // It is believed when it can have been given.
+            // A ticket is accepted if it can have been issued.
             Place::Ticket(ticket) if ticket <= self.last.max(self.now_us) => ticket,
             Place::Ticket(_) => self.next_number(),
             Place::Try | Place::Wait => return,
@@ -101,7 +101,7 @@ impl Semaphore {
         self.queue.insert(ticket, request.id);
     }
 
-    /// None where it is granted. Of one that waits the rank is left open.
+    /// Returns `None` if the request is granted. The position of a waiting request is left at 0.
     fn decide(
         &mut self,
         request: &Request<'_>,
@@ -110,7 +110,7 @@ impl Semaphore {
     ) -> Option<[i64; 3]> {
         let id = request.id;
         if self.holds(id) && !was_held {
-            return None; // from the queue
+            return None; // granted from the queue
         }
         let weight = if was_held { 0 } else { id::weight(id) };
         if was_held || self.queue.is_empty() && weight <= *free {
@@ -127,7 +127,7 @@ impl Semaphore {
         Some([2, ticket, 0])
     }
 
-    /// In one pass through the queue. Answers whether any of them waits.
+    /// Fills in the positions in one pass through the queue. Returns whether any request waits.
     fn tell_ranks(&self, requests: &[Request<'_>], answers: &mut [Option<[i64; 3]>]) -> bool {
         let mut waiting: Vec<_> = requests
             .iter()
@@ -147,7 +147,7 @@ impl Semaphore {
     }
 }
 
-/// What is held already may weigh more than it could by now.
+/// Requests that are already held are not checked: their weight may exceed a newer limit.
 fn check_weights(requests: &[Request<'_>], held: &[bool], limit: i64) -> Result<(), Refusal> {
     for (number, (Request { id, .. }, is_held)) in requests.iter().zip(held).enumerate() {
         let weight = id::weight(id);

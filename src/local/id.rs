@@ -1,9 +1,9 @@
-//! IDs, `NOTIFY:CLIENT:WEIGHT:LEASE:NONCE`, of which the semaphore keeps nothing else.
+//! IDs, `NOTIFY:CLIENT:WEIGHT:LEASE:NONCE`. The semaphore stores no other data about a request.
 
 use super::Refusal;
 use crate::protocol::id;
 
-/// Told by no message when its turn comes.
+/// The notify mode of a client that gets no messages.
 const UNTOLD: &str = "N";
 
 fn part(id: &str, index: usize) -> &str {
@@ -26,18 +26,18 @@ pub(super) fn lease(id: &str) -> i64 {
     part(id, 3).parse().unwrap_or_default()
 }
 
-/// As its nonce tells it.
+/// The head start in ms, which is part of the nonce.
 pub(super) fn head_start(id: &str) -> i64 {
     id::head_start_of(id).try_into().unwrap_or(i64::MAX)
 }
 
-/// Of what is no ID, as `lua/lib/ids.lua` says it.
+/// Rejects an invalid ID with the same error as `lua/lib/ids.lua`.
 pub(super) fn check(index: usize, name: &str, id: &str) -> Result<(), Refusal> {
     if id::lease_of(id).is_some() {
         return Ok(());
     }
     let start = id.match_indices(':').nth(3).map_or("", |(colon, _)| &id[..=colon]);
-    // With a nonce that is right.
+    // The same ID with a valid nonce.
     let wanted = match id::lease_of(&format!("{start}{}", "0".repeat(16))) {
         Some(_) => "one with a nonce of 16 to 64 letters, digits, \"_\" or \"-\"",
         None => "NOTIFY:CLIENT:WEIGHT:LEASE:NONCE with a weight from 1 to 4294967295",

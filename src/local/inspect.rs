@@ -1,19 +1,20 @@
-//! As `lua/inspect.lua`: who holds and who waits.
+//! The counterpart of `lua/inspect.lua`: lists holders and waiters.
 
 use super::{Semaphore, id};
 
 /// The reply of `inspect`.
 #[derive(Debug, PartialEq)]
 pub struct Inspected {
-    /// Time, limit, declared, runtime, held, how many hold, how many wait, the last number.
+    /// The time, the effective, declared and runtime limit, the held weight, the number of holders
+    /// and of waiters, and the last number.
     pub numbers: [i64; 8],
-    /// ID, and ms left.
+    /// The ID, and the remaining ms of the lease.
     pub holders: Vec<(String, i64)>,
-    /// ID, ms waited, ms for which its client is taken to be there.
+    /// The ID, the ms waited, and the ms until the client counts as dead.
     pub waiters: Vec<(String, i64, i64)>,
 }
 
-/// How many to leave out, and how many to tell.
+/// The number of entries to skip, and to return.
 pub(super) type Page = (usize, usize);
 
 impl Semaphore {

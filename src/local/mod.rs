@@ -1,8 +1,8 @@
-//! A semaphore as the scripts in `lua/` have it, in memory, for users' tests.
+//! A semaphore in memory that works like the scripts in `lua/`, for users' tests.
 //!
-//! The test `model` has the scripts and this code answer thousands of random sequences of calls,
-//! and compares them. Two things are the scripts' alone: keys that expire, and bounds for what one
-//! call looks at. What time it is, and who listens, is told by whoever calls.
+//! The test `model` sends thousands of random sequences of calls to the scripts and to this code,
+//! and compares the replies. Only the scripts have keys that expire, and bounds for the work of one
+//! call. The caller provides the time and the set of subscribed clients.
 
 mod acquire;
 mod id;

@@ -1,4 +1,4 @@
-//! Who waits, in the order of the tickets.
+//! The waiting requests, in ticket order.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -30,7 +30,7 @@ impl Queue {
         self.tickets.insert(id.to_owned(), ticket);
     }
 
-    /// Answers whether it was there.
+    /// Returns whether the request was in the queue.
     pub(super) fn remove(&mut self, id: &str) -> bool {
         let entry = self.tickets.remove_entry(id).map(|(id, ticket)| (ticket, id));
         entry.is_some_and(|entry| self.order.remove(&entry))

@@ -1,6 +1,6 @@
-//! What a script answers that does nothing.
+//! Errors of scripts.
 
-/// The error of a script, which has changed nothing.
+/// The error of a script that changed nothing.
 #[derive(Debug, PartialEq)]
 pub struct Refusal {
     pub code: &'static str,
@@ -8,7 +8,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// As `lua/lib/arguments.lua` IDs it.
+    /// The same text as in `lua/lib/arguments.lua`.
     pub(super) fn argument(index: usize, name: &str, wanted: &str, got: &str) -> Self {
         let shown = |byte: u8| if matches!(byte, b' '..=b'~') { byte.into() } else { '?' };
         let got: String = got.bytes().take(40).map(shown).collect();

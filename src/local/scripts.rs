@@ -1,5 +1,5 @@
-//! The scripts by their names: arguments in, reply out, as on a server. The heads of `lua/*.lua`
-//! say what they mean.
+//! Calls the scripts by name, with arguments and replies as on a server. The headers of `lua/*.lua`
+//! describe them.
 
 use super::acquire::{Place, Request};
 use super::{Inspected, Refusal, Semaphore, id};
@@ -13,7 +13,8 @@ pub enum Reply {
 }
 
 impl Semaphore {
-    /// What a client of this crate can send. It checks nearly everything itself before.
+    /// Accepts the calls that a client of this crate can send. The client validates nearly all
+    /// arguments.
     pub fn call(&mut self, script: &str, arguments: &[&str]) -> Result<Reply, Refusal> {
         Ok(Reply::Numbers(match (script, arguments) {
             ("acquire", [kind, limit, heartbeat_timeout, requests @ ..]) => {
@@ -48,7 +49,7 @@ impl Semaphore {
             reply.push(if self.queue.remove(id) { 2 } else { is_held.into() });
             consumed += if is_held && consumes { id::weight(id) } else { 0 };
         }
-        // Where no limit is known, none is set.
+        // If no limit exists, none is set.
         if consumed > 0 && self.known_limit().is_some() {
             self.runtime = Some((self.limit() - consumed).max(0));
         }
@@ -56,7 +57,7 @@ impl Semaphore {
         reply
     }
 
-    /// For each ID a lease, or another ID that stands for the permit from then on.
+    /// Each request is an ID with a lease, or with a new ID to which the permit moves.
     fn refresh(&mut self, requests: &[&str]) -> Result<Vec<i64>, Refusal> {
         for (number, two) in requests.chunks_exact(2).enumerate() {
             id::check(2 * number + 1, "id", two[0])?;
@@ -68,7 +69,7 @@ impl Semaphore {
                 true => (next, id::lease(next)),
                 false => (id, number(next)),
             };
-            // An exchange may have come before.
+            // An earlier call may have moved the permit already.
             let is_held = self.holds(name) || self.holds(id);
             if !self.holds(name) {
                 self.permits.remove(id);
@@ -78,7 +79,7 @@ impl Semaphore {
                 kept.push((name, lease));
             }
             reply.push(if is_held { self.now() + lease } else { 0 });
-            // Who holds does not wait, and who is lost does not, either.
+            // Neither a held nor a lost permit waits.
             self.queue.remove(id);
             self.queue.remove(name);
         }
@@ -92,7 +93,7 @@ impl Semaphore {
         vec![self.now(), wake_in, self.queue.iter().len() as i64]
     }
 
-    /// `change`: "set" or "add" with a number, or "clear", and a mark by which it counts once.
+    /// `change`: "set" or "add" with a number, or "clear"; then an idempotency key.
     fn change_limit(
         &mut self,
         (kind, limit): (&str, i64),
@@ -139,7 +140,7 @@ fn place(text: &str) -> Place {
     }
 }
 
-/// How many entries to leave out.
+/// Parses the number of entries to skip.
 fn skip(index: usize, name: &str, text: &str) -> Result<usize, Refusal> {
     const MOST: u64 = (1 << 53) - 1;
     let count = text.parse().ok().filter(|count: &u64| *count <= MOST);

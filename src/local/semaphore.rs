@@ -1,4 +1,4 @@
-//! What is kept of a semaphore. Times are in ms on the server's clock, unless they say µs.
+//! The state of a semaphore. Times are in ms on the server's clock, unless a name ends in `_us`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,30 +7,30 @@ use super::queue::Queue;
 
 #[derive(Debug, Default, Clone)]
 pub struct Semaphore {
-    /// What time it is.
+    /// The server's time.
     pub now_us: i64,
     /// The clients that a message reaches.
     pub listening: BTreeSet<String>,
     pub declared: Option<i64>,
     pub runtime: Option<i64>,
-    /// The last number given, as a token or as a ticket.
+    /// The last number that was issued as a token or ticket.
     pub last: i64,
-    /// No lease in use is longer.
+    /// No current lease is longer.
     pub longest_lease: i64,
-    /// The end of each lease.
+    /// The expiry of each lease.
     pub permits: BTreeMap<String, i64>,
     pub queue: Queue,
-    /// Until when each counts as heard of.
+    /// The time at which each client counts as dead.
     pub clients: BTreeMap<String, i64>,
-    /// That any of them asked for.
+    /// The longest heartbeat timeout of any client.
     pub longest_heartbeat_timeout: i64,
-    /// Until when each mark of a change of the limit is known.
+    /// The expiry of each idempotency key.
     pub marks: BTreeMap<String, i64>,
-    /// IDs whose lease begins in this call, and their leases.
+    /// The IDs whose leases start in this call, with the leases.
     pub(super) granted: Vec<(String, i64)>,
-    /// IDs that leave the queue in this call, and whose client hears of it by a message.
+    /// The IDs that leave the queue in this call, and whose clients are notified.
     pub(super) told: Vec<String>,
-    /// What is to be sent, line by line, by client.
+    /// The lines to send to each client.
     pub(super) messages: BTreeMap<String, Vec<String>>,
 }
 
@@ -48,12 +48,12 @@ impl Semaphore {
         self.runtime.or(self.declared)
     }
 
-    /// In force.
+    /// The effective limit.
     pub fn limit(&self) -> i64 {
         self.known_limit().unwrap_or(0)
     }
 
-    /// The limits, declared and set at run time, once a client has brought its own.
+    /// Returns the declared and the runtime limit after a client's configuration is applied.
     pub(super) fn configured(&self, kind: &str, limit: i64) -> (Option<i64>, Option<i64>) {
         let is_known = self.known_limit().is_some();
         match kind {
@@ -64,13 +64,13 @@ impl Semaphore {
         }
     }
 
-    /// The weight of all permits whose lease has not ended then.
+    /// The weight of all permits whose lease has not expired at that time.
     pub fn held_at(&self, now: i64) -> i64 {
         let live = self.permits.iter().filter(|(_, ends)| **ends > now);
         live.map(|(id, _)| id::weight(id)).sum()
     }
 
-    /// After a [`purge`](Self::purge).
+    /// The weight of all permits, after a [`purge`](Self::purge).
     pub(super) fn held(&self) -> i64 {
         self.held_at(i64::MIN)
     }
@@ -84,24 +84,25 @@ impl Semaphore {
         self.last
     }
 
-    /// The clock is further behind the last number than many calls at once explain.
+    /// Whether the clock is further behind the last number than many simultaneous calls can
+    /// explain.
     pub(super) fn is_set_back(&self) -> bool {
         self.last > self.now_us + 1_000_000
     }
 
-    /// When `wake` is worth a call: in so many ms, or -1.
+    /// The time in ms after which `wake` should be called, or -1.
     pub(super) fn wake_in(&self) -> i64 {
         let ends = self.permits.values().map(|ends| ends - self.now()).min();
         ends.map_or(-1, |ms| ms.max(1))
     }
 
-    /// How many clients wait. Those that have missed a heartbeat do not count.
+    /// The number of waiting clients, without those that have missed a heartbeat.
     pub(super) fn crowd(&self, heartbeat_timeout: i64) -> i64 {
         let since = self.now() + heartbeat_timeout * 3 / 5;
         self.clients.values().filter(|until| **until >= since).count() as i64
     }
 
-    /// Of those who were not heard of in time two go with each who is new.
+    /// Records a heartbeat. A new client removes up to two dead ones.
     pub(super) fn hear_of(&mut self, client: &str, heartbeat_timeout: i64) {
         let is_new = !self.clients.contains_key(client);
         let (now, until) = (self.now(), self.now() + heartbeat_timeout);
@@ -119,7 +120,7 @@ impl Semaphore {
         }
     }
 
-    /// Of those whose time is over two go with each new mark.
+    /// Records an idempotency key, and removes up to two expired ones.
     pub(super) fn remember(&mut self, mark: &str, lease: i64) {
         let now = self.now();
         self.marks.insert(mark.to_owned(), now + lease);
@@ -132,12 +133,13 @@ impl Semaphore {
         }
     }
 
-    /// It shows later whether the clock has stepped back since.
+    /// Raises the last number to the current time, to detect later that the clock was set back.
     fn is_written_now(&mut self) {
         self.last = self.last.max(self.now_us - 1);
     }
 
-    /// Ended leases go. If the clock has stepped back, nothing ends later than it can since then.
+    /// Removes expired leases. If the clock was set back, shortens times that are later than
+    /// possible.
     pub(super) fn purge(&mut self) {
         let now = self.now();
         if self.is_set_back() {

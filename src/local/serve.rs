@@ -10,7 +10,7 @@ impl Semaphore {
         self.granted.push((id.to_owned(), lease));
     }
 
-    /// What all calls but `acquire` end with. `kept`: IDs whose lease begins anew.
+    /// The last step of all calls except `acquire`. `kept`: the IDs whose leases restart.
     pub(super) fn hand_off(&mut self, kept: Vec<(&str, i64)>) {
         self.purge();
         for (id, lease) in kept {
@@ -20,8 +20,8 @@ impl Semaphore {
         self.finish();
     }
 
-    /// In strict order, until nothing is free or the first does not fit. Where it `sweeps`, those
-    /// who are not there go, though nothing is free.
+    /// Grants permits in strict order until none is free or the first request does not fit. If
+    /// `sweeps` is set, it also removes dead requests when no permit is free.
     pub(super) fn serve(&mut self, asked: &BTreeSet<&str>, sweeps: bool) {
         let mut free = self.limit() - self.held();
         while (free > 0 || sweeps)
@@ -32,7 +32,8 @@ impl Semaphore {
         }
     }
 
-    /// Whether it leaves the queue. Whoever is not there does so without a permit.
+    /// Returns whether the request leaves the queue. A request of a dead client leaves it without a
+    /// permit.
     fn serve_one(&mut self, id: &str, is_asked: bool, free: &mut i64) -> bool {
         let (client, is_told) = (id::client(id), id::is_told(id));
         let is_heard = self.clients.get(client).is_some_and(|until| *until >= self.now());
@@ -57,7 +58,7 @@ impl Semaphore {
         true
     }
 
-    /// The call ends. Tokens come after all tickets: answers those of what was granted.
+    /// Ends the call. Tokens come after all tickets. Returns the tokens of the granted permits.
     pub(super) fn finish(&mut self) -> BTreeMap<String, i64> {
         if self.granted.len() == self.permits.len() {
             self.longest_lease =
@@ -77,7 +78,7 @@ impl Semaphore {
         tokens
     }
 
-    /// What was to be sent since it was last asked for: for each client the lines of one message.
+    /// Returns the messages since the last call: for each client, the lines of one message.
     pub fn take_messages(&mut self) -> BTreeMap<String, Vec<String>> {
         std::mem::take(&mut self.messages)
     }

@@ -1,5 +1,5 @@
-//! All metrics: their names, units and texts. Not those of the tool's exporter, which looks at
-//! servers: these say what one client does, as their names tell.
+//! All metrics of a client: their names, units and texts. The CLI's exporter has separate metrics
+//! about servers.
 
 use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 
@@ -16,23 +16,19 @@ pub(super) const RECONNECTS: &str = "redis_semaphore_client_reconnects_total";
 pub(super) const CALL: &str = "redis_semaphore_client_call_seconds";
 pub(super) const BATCH: &str = "redis_semaphore_client_batch_size";
 
-/// Tells the recorder all of them, and begins to count what no semaphore has of its own.
+/// Describes all metrics to the recorder, and starts the counters that belong to no semaphore.
 pub(super) fn describe() {
     let (count, seconds) = (Unit::Count, Unit::Seconds);
-    describe_counter!(ACQUIRES, count, "Requests for a permit that have ended, by outcome");
-    describe_histogram!(
-        WAIT,
-        seconds,
-        "From a request to its permit, of those that came from the queue"
-    );
-    describe_gauge!(QUEUED, count, "Requests of this client that are in the queue");
+    describe_counter!(ACQUIRES, count, "Finished requests for a permit, by outcome");
+    describe_histogram!(WAIT, seconds, "Time from a queued request to its permit");
+    describe_gauge!(QUEUED, count, "Queued requests of this client");
     describe_gauge!(HELD, count, "The weight of the permits that this client holds");
     describe_histogram!(HOLD, seconds, "How long permits were held");
-    describe_counter!(LOST, count, "Permits that were lost before they were given back");
-    describe_counter!(REFRESH_FAILURES, count, "Renewals that failed, and are repeated");
-    describe_counter!(RECONNECTS, count, "Connections to Redis that took a lost one's place");
-    describe_histogram!(CALL, seconds, "Calls of scripts, by what became of them");
-    describe_histogram!(BATCH, count, "Requests that went out in one call");
+    describe_counter!(LOST, count, "Permits that were lost before they were released");
+    describe_counter!(REFRESH_FAILURES, count, "Refreshes that failed and are retried");
+    describe_counter!(RECONNECTS, count, "Connections to Redis that replaced a lost connection");
+    describe_histogram!(CALL, seconds, "Script calls, by outcome");
+    describe_histogram!(BATCH, count, "Requests sent in one call");
     for connection in [COMMANDS, SUBSCRIPTION] {
         counter!(RECONNECTS, "connection" => connection).increment(0);
     }

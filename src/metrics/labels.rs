@@ -1,13 +1,13 @@
-//! The names of semaphores as labels. Each is some forty series in whatever stores them, and names
-//! may be made from users or orders: so there is a cap.
+//! The names of semaphores as labels. Each name is about 40 time series, and names may be made from
+//! users or orders, so their number is limited.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
 
-/// The label of all names beyond the cap. No semaphore can be called so: names have no braces.
+/// The label of all names beyond the limit. Names have no braces, so no semaphore has this name.
 const OTHER: &str = "{other}";
 
-/// A name that was a label stays one, also when its semaphores are gone: its series do, too.
+/// A name that is a label stays one after its semaphores are dropped, because its series remain.
 pub(super) struct Labels {
     most: usize,
     names: Mutex<HashSet<String>>,

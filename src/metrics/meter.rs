@@ -1,5 +1,5 @@
-//! Counts. Handles are made once for each semaphore: to look them up at each event costs more than
-//! the events do.
+//! Counters. Each semaphore creates its handles once, because a look-up for each event would cost
+//! more than the event.
 
 use std::array;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::described::{
 use super::labels::Labels;
 use crate::error::Error;
 
-/// Of all semaphores of one connection.
+/// The meters of all semaphores of one client.
 pub(crate) struct Meters(Labels);
 
 impl Meters {
@@ -29,7 +29,7 @@ impl Meters {
     }
 }
 
-/// What becomes of a request, in the order of [`Outcome::LABELS`].
+/// The outcome of a request, in the order of [`Outcome::LABELS`].
 #[derive(Clone, Copy)]
 enum Outcome {
     Immediate,
@@ -46,7 +46,7 @@ impl Outcome {
     const LABELS: [&str; 8] =
         ["immediate", "waited", "adopted", "no_permit", "timeout", "cancelled", "closed", "failed"];
 
-    /// `None` for what could not be asked for.
+    /// Returns `None` for an invalid request.
     fn of(error: &Error) -> Option<Self> {
         match error {
             Error::Invalid { .. } => None,
@@ -57,7 +57,7 @@ impl Outcome {
     }
 }
 
-/// Of one semaphore.
+/// The meter of one semaphore.
 pub(crate) struct Meter(Arc<Handles>);
 
 struct Handles {
@@ -90,23 +90,23 @@ impl Handles {
 }
 
 impl Meter {
-    /// Somebody asks for a permit.
+    /// Counts a request for a permit.
     pub(crate) fn asks(&self) -> Asking<'_> {
         Asking { handles: &self.0, is_answered: false }
     }
 
-    /// A request is in the queue, until this is dropped.
+    /// Counts a request in the queue, until this is dropped.
     pub(crate) fn waits(&self) -> Waiting<'_> {
         self.0.queued.increment(1);
         Waiting(&self.0)
     }
 
-    /// A try has found no permit free.
+    /// A `try_acquire` was not granted.
     pub(crate) fn not_granted(&self) {
         self.0.count(Outcome::NoPermit);
     }
 
-    /// A permit that was asked for then is handed out.
+    /// A permit that was requested at `asked` is returned to its caller.
     pub(crate) fn granted(&self, origin: Origin, weight: u32, asked: Instant) -> Hold {
         let since = Instant::now();
         self.0.count(match origin {
@@ -114,7 +114,7 @@ impl Meter {
             Origin::FromTheQueue => Outcome::Waited,
             Origin::Adopted => Outcome::Adopted,
         });
-        // Of the others there are most, and each takes one call, whose time is told.
+        // Most requests do not wait. Each takes one call, whose time is measured already.
         if matches!(origin, Origin::FromTheQueue) {
             self.0.wait.record(since - asked);
         }
@@ -127,14 +127,14 @@ impl Meter {
     }
 }
 
-/// Somebody who asks for a permit: cancelled, when this is dropped without an answer.
+/// A request for a permit. It counts as canceled if it is dropped before it ended.
 pub(crate) struct Asking<'a> {
     handles: &'a Handles,
     is_answered: bool,
 }
 
 impl Asking<'_> {
-    /// What was granted or refused has been counted.
+    /// Granted and non-granted requests are counted already.
     pub(crate) fn ended<T>(mut self, answer: &Result<T, Error>) {
         self.is_answered = true;
         if let Some(outcome) = answer.as_ref().err().and_then(Outcome::of) {
@@ -164,7 +164,7 @@ pub(crate) struct Hold {
     handles: Arc<Handles>,
     weight: u32,
     since: Instant,
-    /// Bits: what has been counted.
+    /// Bits for the events that were counted.
     ended: AtomicU8,
 }
 
@@ -172,7 +172,7 @@ const ENDED: u8 = 1;
 const LOST_BEFORE: u8 = 2;
 
 impl Hold {
-    /// It is held no more. May be told again, and that it was lost after that it has ended.
+    /// The permit is no longer held. May be called again, also with the loss after the end.
     pub(crate) fn ended(&self, at: Instant, is_lost: bool) {
         let told = if is_lost { ENDED | LOST_BEFORE } else { ENDED };
         let new = told & !self.ended.fetch_or(told, Ordering::Relaxed);
@@ -188,7 +188,7 @@ impl Hold {
 
 /// The calls of one script.
 pub(crate) struct CallMeter {
-    /// Failed and answered.
+    /// The times of failed calls, and of calls with a reply.
     times: [Histogram; 2],
     sizes: Histogram,
 }
@@ -199,14 +199,14 @@ impl CallMeter {
         Self { times, sizes: histogram!(BATCH, "script" => script) }
     }
 
-    /// One with so many requests has ended.
+    /// A call with this number of requests has ended.
     pub(crate) fn ended(&self, requests: usize, sent: Instant, is_answered: bool) {
         self.times[usize::from(is_answered)].record(sent.elapsed());
         self.sizes.record(requests as f64);
     }
 }
 
-/// One of those calls that do not come often has ended.
+/// A call that is not batched has ended.
 pub(crate) fn called(script: &str, sent: Instant, is_answered: bool) {
     time(script, is_answered).record(sent.elapsed());
 }
@@ -216,7 +216,7 @@ fn time(script: &str, is_answered: bool) -> Histogram {
     histogram!(CALL, "script" => script.to_owned(), "outcome" => outcome)
 }
 
-/// A connection has taken the place of one that was lost.
+/// A connection has replaced one that was lost.
 pub(crate) fn reconnected(connection: &'static str) {
     counter!(RECONNECTS, "connection" => connection).increment(1);
 }

@@ -1,9 +1,9 @@
-//! What this process counts of its semaphores, for the facade crate `metrics`. Feature `metrics`;
-//! without it all of this is empty.
+//! Counts events of this process's semaphores for the facade crate `metrics`. Feature `metrics`;
+//! without it, all of this is empty.
 //!
-//! `docs/metrics.md` says what each event is. Requests and waits are counted by guards that live as
-//! long as they do, so no way to end goes uncounted. Permits are counted by their leases, which may
-//! tell an end twice, and are heard once.
+//! `docs/metrics.md` describes each metric. Requests and waits are counted by guards that live as
+//! long, so that every ending is counted. Permits are counted by their leases, which may report an
+//! end twice. It is counted once.
 
 #[cfg(feature = "metrics")]
 mod described;
@@ -19,10 +19,10 @@ pub(crate) use meter::{CallMeter, Hold, Meter, Meters, called, reconnected};
 #[cfg(not(feature = "metrics"))]
 pub(crate) use nothing::{CallMeter, Hold, Meter, Meters, called, reconnected};
 
-/// Distinct names that become labels, unless set.
+/// The default maximum of distinct names that become labels.
 pub(crate) const MAX_NAMES: usize = 100;
 
-/// How a permit came to this process.
+/// How a permit was granted to this process.
 #[derive(Clone, Copy)]
 pub(crate) enum Origin {
     AtOnce,
@@ -30,6 +30,6 @@ pub(crate) enum Origin {
     Adopted,
 }
 
-/// Connections, as metrics name them.
+/// The names of connections in metrics.
 pub(crate) const COMMANDS: &str = "commands";
 pub(crate) const SUBSCRIPTION: &str = "subscription";

@@ -1,4 +1,4 @@
-//! The same without the feature: nothing.
+//! The same types without the feature. They do nothing.
 
 use tokio::time::Instant;
 

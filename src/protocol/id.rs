@@ -1,27 +1,27 @@
-//! IDs: the names that requests have on the server. An ID says all that is asked:
-//! `NOTIFY:CLIENT:WEIGHT:LEASE:NONCE`. The permit that comes of it keeps the ID.
+//! IDs: the names of requests on the server, `NOTIFY:CLIENT:WEIGHT:LEASE:NONCE`. An ID contains all
+//! parameters of its request. The granted permit keeps the ID.
 
 use std::time::Duration;
 
 use uuid::Uuid;
 
-/// Digits of a nonce. Each stands for six bits.
+/// The digits of a nonce. Each encodes six bits.
 const DIGITS: &[u8; 64] = b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz";
-/// Digits for 64 bits.
+/// The number of digits for 64 bits.
 const HALF: usize = 11;
-/// Digits in which the clients of one name differ.
+/// The number of random digits in a client ID.
 const RANDOM: usize = 8;
-/// Before the head start in a nonce.
+/// Precedes the head start in a nonce.
 const HEAD_START: &str = "headstart";
 const MAX_CLIENT: usize = 100;
-/// A dot and those digits make it a client.
+/// A client ID is the client name, a dot and the random digits.
 pub(crate) const MAX_CLIENT_NAME: usize = MAX_CLIENT - 1 - RANDOM;
-/// The largest number that scripts give.
+/// The largest number that scripts issue.
 pub(crate) const LAST_NUMBER: u64 = (1 << 53) - 1;
-/// A lease or a heartbeat timeout.
+/// The longest lease or heartbeat timeout.
 pub(crate) const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// A new name for a process.
+/// Creates a client ID.
 pub(crate) fn new_client(client_name: &str) -> String {
     let [random @ .., _, _, _] = digits_of(Uuid::new_v4().as_u64_pair().1);
     format!("{client_name}.{}", text(&random))
@@ -31,24 +31,23 @@ pub(crate) fn client_name_of(client: &str) -> &str {
     client.rsplit_once('.').map_or(client, |(client_name, _)| client_name)
 }
 
-/// What an ID begins with: all but the nonce. `ours` is that of a process: `NOTIFY:CLIENT:`.
+/// The start of an ID, without the nonce. `ours` is the part of the process: `NOTIFY:CLIENT:`.
 pub(crate) fn start(ours: &str, weight: u32, lease: u64) -> String {
     format!("{ours}{weight}:{lease}:")
 }
 
-/// The same for a request with a head start, in ms, which its nonce tells: so `inspect` can say how
-/// long it has waited.
+/// Adds a head start in ms. The nonce contains it, so that `inspect` can report the time waited.
 pub(crate) fn start_with_head_start(start: &str, head_start: u32) -> String {
     format!("{start}{HEAD_START}{head_start}-")
 }
 
-/// Every acquire makes one, so it takes one allocation, and no formatting.
+/// Every acquire creates an ID, so this takes one allocation and no formatting.
 pub(crate) fn new(start: &str, number: u128) -> String {
     let (high, low) = (digits_of((number >> 64) as u64), digits_of(number as u64));
     [start, text(&high), text(&low)].concat()
 }
 
-/// What the nonce of an ID stands for, where it may be one of this process.
+/// The number in the nonce of an ID, if this process may have created the ID.
 pub(crate) fn number_of(id: &str) -> Option<u128> {
     let digits = match split_head_start(id) {
         Some((_, digits)) => digits,
@@ -61,34 +60,33 @@ pub(crate) fn number_of(id: &str) -> Option<u128> {
     Some(u128::from(read_digits(high)?) << 64 | u128::from(read_digits(low)?))
 }
 
-/// The same for an ID that came in a message: only where it is one that this process may have
-/// made.
+/// The number in an ID that came in a message, if this process may have created the ID.
 pub(crate) fn number_of_ours(id: &str, ours: &str) -> Option<u128> {
     lease_of(id).filter(|_| id.starts_with(ours))?;
     number_of(id)
 }
 
-/// The head start that an ID tells, in ms, and the rest of its nonce.
+/// The head start of an ID in ms, and the rest of its nonce.
 fn split_head_start(id: &str) -> Option<(u64, &str)> {
     let (_, nonce) = id.rsplit_once(':')?;
     let (head_start, rest) = nonce.strip_prefix(HEAD_START)?.split_once('-')?;
     Some((number(head_start)?, rest))
 }
 
-/// The head start that an ID tells, in ms.
+/// The head start of an ID in ms.
 #[cfg(feature = "local")]
 pub(crate) fn head_start_of(id: &str) -> u64 {
     split_head_start(id).map_or(0, |(head_start, _)| head_start)
 }
 
-/// Client and weight, as any client may have written them.
+/// The client and the weight of an ID, which any client may have created.
 pub(crate) fn client_and_weight(id: &str) -> Option<(&str, u32)> {
     let mut parts = id.split(':').skip(1);
     Some((parts.next()?, parts.next()?.parse().ok()?))
 }
 
-/// The lease of an ID that may be a permit's, as the scripts check it: of any client, in whatever
-/// language.
+/// The lease of an ID, if the ID is valid by the rules of the scripts. Any client, in any language,
+/// may have created it.
 pub(crate) fn lease_of(id: &str) -> Option<Duration> {
     let parts: Vec<&str> = id.split(':').collect();
     let [how, client, weight, lease, nonce] = parts[..] else {
@@ -105,12 +103,12 @@ pub(crate) fn lease_of(id: &str) -> Option<Duration> {
     (is_sound && lease <= MAX_TIME).then_some(lease)
 }
 
-/// From 1 on.
+/// A number from 1 on.
 fn integer(text: &str) -> Option<u64> {
     number(text).filter(|number| *number > 0)
 }
 
-/// A number as the scripts write and take it: digits alone, without needless zeros.
+/// A number in the form that scripts use: only digits, without leading zeros.
 pub(crate) fn number(text: &str) -> Option<u64> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
     let is_plain = is_plain && (text == "0" || !text.starts_with('0'));

@@ -1,4 +1,4 @@
-//! The reply of `lua/inspect.lua`: who holds and who waits.
+//! The reply of `lua/inspect.lua`: the holders and waiters.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use redis::{Value, from_redis_value};
 
 use crate::protocol::id;
 
-/// Who holds a semaphore and who waits for it, at one moment on the server.
+/// The holders and waiters of a semaphore, at one moment on the server.
 ///
 /// # Examples
 ///
@@ -31,28 +31,28 @@ use crate::protocol::id;
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// The limit in force. Where the server knows of none, as nobody has used the semaphore, that
-    /// of the one that was asked; 0 for one with
-    /// [`existing_limit`](crate::SemaphoreBuilder::existing_limit).
+    /// The effective limit. If no client has used the semaphore, it is the limit of the inspecting
+    /// semaphore, or 0 with [`existing_limit`](crate::SemaphoreBuilder::existing_limit).
     pub limit: u32,
-    /// The limit that the newest client declared; `None` for a semaphore with initial permits.
+    /// The declared limit, which the last declaration set. `None` for a semaphore with initial
+    /// permits.
     pub declared_limit: Option<u32>,
-    /// The limit set at run time, if there is one: then it is the one in force.
+    /// The runtime limit, if one is set. It is then the effective limit.
     pub runtime_limit: Option<u32>,
     /// The weight of all permits.
     pub held: u64,
-    /// How many requests wait.
+    /// The number of waiting requests.
     pub queued: u64,
-    /// The newest fencing token or ticket: no permit has a larger token. Tokens of single permits
-    /// are known to their holders only.
+    /// The newest fencing token or ticket. No permit has a larger token. Only its holder knows the
+    /// token of a permit.
     pub last_token: u64,
-    /// Permits, from the one whose lease ends first; 1,000 at most.
+    /// The permits, sorted by the expiry of their leases. At most 1,000.
     pub holders: Vec<Holder>,
-    /// Requests in the order of the queue; 1,000 at most.
+    /// The waiting requests, in queue order. At most 1,000.
     pub waiters: Vec<Waiter>,
 }
 
-/// Of holders and waiters their count.
+/// Prints only the number of holders and waiters.
 impl fmt::Debug for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inspection")
@@ -68,87 +68,63 @@ impl fmt::Debug for Inspection {
     }
 }
 
-/// A permit that somebody holds.
-///
-/// # Examples
-///
-/// See [`Inspection`].
+/// A permit that is held. Part of an [`Inspection`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// As [`Permit::id`](crate::Permit::id).
+    /// The ID, as in [`Permit::id`](crate::Permit::id).
     pub id: String,
     /// The weight.
     pub weight: u32,
-    /// Until the lease ends, unless it is renewed.
+    /// The time until the lease expires, unless it is refreshed.
     pub expires_in: Duration,
 }
 
-/// A request that waits.
-///
-/// # Examples
-///
-/// See [`Inspection`].
+/// A waiting request. Part of an [`Inspection`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiter {
-    /// What [`Permit::id`](crate::Permit::id) will be.
+    /// The ID, which [`Permit::id`](crate::Permit::id) will return.
     pub id: String,
     /// The weight.
     pub weight: u32,
-    /// The place in the queue, where 1 is the head.
+    /// The position in the queue. 1 is the head.
     pub position: u64,
-    /// Since the request was queued. A head start does not count, unless it is of a program in
-    /// another language that does not tell it in its IDs.
+    /// The time since the request was queued. It excludes a head start, unless a program in another
+    /// language omits the head start from its IDs.
     pub waited: Duration,
-    /// For how long its process is taken to be there, unless it is heard of again. `None` where it
-    /// is not: the request leaves the queue when its turn comes.
+    /// The time until its client counts as dead, unless another heartbeat arrives. `None` if it
+    /// counts as dead already: the request leaves the queue when its turn comes.
     pub alive_for: Option<Duration>,
 }
 
 impl Holder {
-    /// The label of the process: its client up to the last dot.
-    ///
-    /// # Examples
-    ///
-    /// See [`Inspection`].
+    /// Returns the client name: the client ID up to the last dot.
     pub fn client_name(&self) -> &str {
         id::client_name_of(self.client())
     }
 
-    /// The process: no two of them have the same client, though maybe the same client name.
-    ///
-    /// # Examples
-    ///
-    /// See [`Inspection`].
+    /// Returns the client ID. Each process has a different one, but may share its client name.
     pub fn client(&self) -> &str {
         client_of(&self.id)
     }
 }
 
 impl Waiter {
-    /// The label of the process: its client up to the last dot.
-    ///
-    /// # Examples
-    ///
-    /// See [`Inspection`].
+    /// Returns the client name: the client ID up to the last dot.
     pub fn client_name(&self) -> &str {
         id::client_name_of(self.client())
     }
 
-    /// The process: no two of them have the same client, though maybe the same client name.
-    ///
-    /// # Examples
-    ///
-    /// See [`Inspection`].
+    /// Returns the client ID. Each process has a different one, but may share its client name.
     pub fn client(&self) -> &str {
         client_of(&self.id)
     }
 }
 
 impl Inspection {
-    /// `configured` is the limit of an unused semaphore, `before` the number of waiters in front of
-    /// the first one told.
+    /// `configured`: the limit of an unused semaphore. `before`: the number of waiters before the
+    /// first one in the reply.
     pub(crate) fn read(
         reply: InspectReply,
         configured: u32,
@@ -168,7 +144,7 @@ impl Inspection {
     }
 }
 
-/// What no client has written, and so has no weight, is left out.
+/// Entries without a weight are omitted, because no client created them.
 fn read_holders(values: &[Value]) -> Result<Vec<Holder>, redis::ParsingError> {
     let holders = values.chunks_exact(2).map(|two| {
         let (id, ms): (Vec<u8>, u64) = from_redis_value(Value::Array(two.to_vec()))?;
@@ -199,6 +175,6 @@ fn weight_of(id: &str) -> u32 {
     id::client_and_weight(id).map_or(0, |(_, weight)| weight)
 }
 
-/// As the script answers: time, limit, declared, runtime, held, holders_total, queued, the last number,
-/// then the holders and the waiters.
+/// The reply of the script: time, limit, declared, runtime, held, holders_total, queued,
+/// last_number, then the holders and the waiters.
 pub(crate) type InspectReply = (i64, i64, i64, i64, i64, u64, u64, u64, Vec<Value>, Vec<Value>);

@@ -6,10 +6,10 @@ use crate::protocol::id::MAX_CLIENT_NAME;
 const MAX_NAME: usize = 512;
 const MAX_PREFIX: usize = 200;
 
-/// permits, queue, clients, state: in the order in which every script takes them. The name in
-/// braces is their hash tag, so a cluster keeps them together.
+/// permits, queue, clients, state: the order in which every script takes them. The name in braces
+/// is the hash tag, so a cluster keeps the keys together.
 pub(crate) struct Keys {
-    /// One after the other: each semaphore of a process has its own.
+    /// All keys in one text, because each semaphore of a process has its own.
     joined: Box<str>,
     ends: [u16; 4],
 }
@@ -41,7 +41,7 @@ fn check_length(what: &'static str, text: &str, longest: usize) -> Result<(), Er
     }
 }
 
-/// A name or prefix becomes part of keys, so braces would move the hash tag.
+/// A name or prefix becomes part of keys, so braces would change the hash tag.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), Error> {
     check_length(what, name, MAX_NAME)?;
     match name.chars().find(|c| matches!(c, '{' | '}') || c.is_ascii_control()) {
@@ -56,10 +56,10 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), Error> {
     }
 }
 
-/// Keys are shown with the name in braces, and copied from there.
+/// Suggests a name without braces, because keys show the name in braces and are copied.
 fn without_braces(what: &str, name: &str) -> String {
     if what != "name" || name.contains("\\u{") {
-        return String::new(); // an escape is no key
+        return String::new(); // an escape is not part of a key
     }
     let inner = name.split_once('{').and_then(|(_, rest)| rest.rsplit_once('}'));
     let inner = inner
@@ -68,7 +68,7 @@ fn without_braces(what: &str, name: &str) -> String {
     inner.map(|inner| format!(": write {inner:?}")).unwrap_or_default()
 }
 
-/// A prefix begins the names of channels, too, and rules of access, which are split at white space.
+/// A prefix also begins the names of channels and ACL rules, which are split at white space.
 pub(crate) fn check_prefix(prefix: &str) -> Result<(), Error> {
     check_length("prefix", prefix, MAX_PREFIX)?;
     check_name("prefix", prefix)?;
@@ -88,7 +88,8 @@ pub(crate) fn check_client_name(client_name: &str) -> Result<(), Error> {
         Some(c) => Err(Error::invalid(
             "client name",
             format!(
-                "{client_name:?} has {c:?} in it: must have only letters, digits, \".\", \"_\" and \"-\""
+                "{client_name:?} has {c:?} in it: must have only letters, digits, \".\", \"_\" \
+                 and \"-\""
             ),
         )),
         None => Ok(()),

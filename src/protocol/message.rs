@@ -1,34 +1,34 @@
-//! A wake-up message: what it says, and whether a script can have sent it at all.
+//! Grant messages: their content, and whether a script can have sent them.
 //!
-//! Anybody who may publish on the channel can send anything. Whatever no script sends is left
-//! alone, and costs neither much time nor memory.
+//! A user with the permission to publish on the channel can send anything. A message that no script
+//! can have sent is ignored, and costs little time and memory.
 
 use super::id::number;
 
-/// Scripts look at 1,000 waiters at most, and a line has less than 300 bytes.
+/// A script reads at most 1,000 waiters, and a line has less than 300 bytes.
 const LONGEST: usize = 1 << 20;
 
 /// A request that left the queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct HandOff<'a> {
     pub(crate) id: &'a str,
-    /// 0 says that it left without a permit: asking again tells why.
+    /// 0 if the request left without a permit. Another `acquire` returns the reason.
     pub(crate) token: u64,
-    /// The end of its lease, on the server's clock.
+    /// The expiry of its lease, on the server's clock.
     pub(crate) ends: i64,
 }
 
-/// The name of the semaphore, then what was handed off.
+/// The name of the semaphore, and the handoffs.
 pub(crate) fn read(payload: &[u8]) -> Result<(&str, Vec<HandOff<'_>>), &'static str> {
     if payload.len() > LONGEST {
         return Err("it is too long");
     }
     let text = std::str::from_utf8(payload).map_err(|_| "it is not UTF-8")?;
     let mut lines = text.split('\n');
-    // An empty message says nothing.
+    // The name in an empty message is empty, and no semaphore has it.
     let name = lines.next().unwrap_or_default();
     let hand_offs: Option<Vec<_>> = lines.map(hand_off).collect();
-    Ok((name, hand_offs.ok_or("a line is not an ID, a token and an end of lease")?))
+    Ok((name, hand_offs.ok_or("a line is not an ID, a token and an expiry")?))
 }
 
 fn hand_off(line: &str) -> Option<HandOff<'_>> {

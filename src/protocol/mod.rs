@@ -1,4 +1,4 @@
-//! What goes over the wire, as types: no I/O, no locks. `docs/protocol.md` says what it means.
+//! The wire protocol as types, without I/O and locks. `docs/protocol.md` describes it.
 
 pub(crate) mod id;
 mod inspection;

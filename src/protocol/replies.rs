@@ -1,4 +1,4 @@
-//! What the scripts answer to requests, and what their errors tell.
+//! The replies of the scripts, and the details in their errors.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use redis::RedisError;
 
 use super::id::LAST_NUMBER;
 
-/// Alone in a reply to several requests: one answer for all of them.
+/// If this is the only status in a reply, it applies to all requests.
 const ALL: i64 = 3;
 
-/// The answer of `acquire` to one request.
+/// The reply of `acquire` to one request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Acquired {
     Granted { token: u64 },
@@ -40,13 +40,13 @@ impl Acquired {
     }
 }
 
-/// A number as the scripts give it.
+/// A number that a script can have issued.
 fn given(number: i64) -> Option<u64> {
     u64::try_from(number).ok().filter(|number| (1..=LAST_NUMBER).contains(number))
 }
 
-/// The part of `acquire`'s reply that is about so many requests. Less answers than those where one
-/// is none that the script gives.
+/// Reads the part of `acquire`'s reply that is about `count` requests. Returns fewer results if one
+/// of them is invalid.
 pub(crate) fn acquired(answers: &[i64], count: usize) -> Vec<Acquired> {
     match *answers {
         [ALL, first, _] => (first..).take(count).map_while(Acquired::granted).collect(),
@@ -54,16 +54,16 @@ pub(crate) fn acquired(answers: &[i64], count: usize) -> Vec<Acquired> {
     }
 }
 
-/// What becomes of the weight of permits that are released.
+/// The effect of a release on the limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum ReleaseMode {
     Return,
-    /// It comes off the limit: the permits are used up.
+    /// Subtracts the weight from the limit: the permits are used up.
     Forget,
 }
 
 impl ReleaseMode {
-    /// As `release` takes it.
+    /// The argument of `release`.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::Return => "return",
@@ -72,7 +72,7 @@ impl ReleaseMode {
     }
 }
 
-/// The reply of `release` to so many requests: for each whether it held a permit.
+/// Reads the reply of `release` to `count` requests: for each, whether it held a permit.
 pub(crate) fn released(statuses: &[i64], count: usize) -> Vec<bool> {
     match statuses {
         [ALL] => vec![true; count],
@@ -80,17 +80,17 @@ pub(crate) fn released(statuses: &[i64], count: usize) -> Vec<bool> {
     }
 }
 
-/// When `wake` is worth a call.
+/// The time after which `wake` should be called.
 pub(crate) fn wake_in_of(reply: i64) -> Option<Duration> {
     u64::try_from(reply).ok().map(Duration::from_millis)
 }
 
-/// A time as the scripts take it.
+/// A time in ms, as the scripts take it.
 pub(crate) fn millis(duration: Duration) -> u64 {
     duration.as_millis().clamp(1, u64::MAX.into()) as u64
 }
 
-/// Reads weight and limit off `SEM_TOO_HEAVY ARGV[4] (id) weighs 8, the limit is 5`.
+/// Reads the weight and limit from `SEM_TOO_HEAVY ARGV[4] (id) weighs 8, the limit is 5`.
 pub(crate) fn too_heavy(error: &RedisError) -> Option<(u32, u32)> {
     if error.code() != Some("SEM_TOO_HEAVY") {
         return None;

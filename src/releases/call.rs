@@ -13,8 +13,8 @@ use crate::batching::MAX_BATCH;
 use crate::protocol::{ReleaseMode, released};
 use crate::server::{Earlier, EarlierCall};
 
-/// Releases entries of one mode. Until it has an answer they count as under way; if it is dropped
-/// without one, they are sent again.
+/// Releases entries of one mode. Until a reply arrives, they count as under way. If this is dropped
+/// without a reply, they are sent again.
 pub(crate) struct ReleaseCall {
     releases: Arc<Releases>,
     mode: ReleaseMode,
@@ -25,13 +25,13 @@ pub(crate) struct ReleaseCall {
 }
 
 impl ReleaseCall {
-    /// The fewest calls that release these.
+    /// Creates the fewest calls that release these entries.
     pub(super) fn of(releases: &Arc<Releases>, entries: Vec<Numbered>) -> Vec<Self> {
         let mut calls: Vec<(Self, HashSet<u128>)> = Vec::new();
         for numbered in entries {
             let Entry { mode, given_up, .. } = &*numbered.1;
             let (mode, id) = (*mode, given_up.number());
-            // A call takes an ID once.
+            // A call contains an ID at most once.
             let fits = |(call, ids): &&mut (Self, HashSet<u128>)| {
                 call.mode == mode && ids.len() < MAX_BATCH && !ids.contains(&id)
             };
@@ -55,12 +55,12 @@ impl ReleaseCall {
         &self.entries[0].1
     }
 
-    /// Takes note of the answer. Returns whether it confirms the releases.
+    /// Records the reply. Returns whether it confirms the releases.
     pub(crate) fn confirm(&mut self, answer: Result<Vec<i64>, RedisError>) -> bool {
         self.releases.meter.ended(self.entries.len(), self.began, answer.is_ok());
         let Ok(reply) = answer else { return false };
         let statuses = self.first().given_up.statuses(&reply);
-        // Something between this process and Redis may mix replies up.
+        // A proxy may mix up replies.
         if released(statuses, self.entries.len()).len() != self.entries.len() {
             return false;
         }
@@ -96,7 +96,7 @@ impl EarlierCall for ReleaseCall {
     }
 }
 
-/// The keeper's own calls have no order among themselves.
+/// The keeper's calls have no order among themselves.
 impl Earlier for ReleaseCall {
     type Call = Self;
 

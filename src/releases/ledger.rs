@@ -1,4 +1,4 @@
-//! Where each thing stands that was given up.
+//! The state of each item that was given up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub(super) struct Ledger {
     /// In the order in which they were given up.
     entries: BTreeMap<u64, Placed>,
     next: u64,
-    /// Released at that time, and not before a call.
+    /// Entries to release at a certain time. They need not precede a call.
     later: BTreeMap<(Instant, u64), Arc<Entry>>,
     is_kept: bool,
 }
@@ -31,9 +31,9 @@ impl Placed {
 #[derive(Clone, Copy, PartialEq)]
 enum At {
     Here,
-    /// The keeper has it in a call that has not been written to a connection yet.
+    /// The keeper has put it in a call that is not yet written to a connection.
     Taken,
-    /// In a call that was written to this connection, and not answered yet.
+    /// It is in a call that was written to this connection and has no reply yet.
     On(u64),
 }
 
@@ -41,14 +41,14 @@ enum At {
 pub(super) type Numbered = (u64, Arc<Entry>);
 
 impl Ledger {
-    /// Returns whether nobody keeps this.
+    /// Returns whether a keeper must be started.
     pub(super) fn add(&mut self, entry: Arc<Entry>) -> bool {
         let number = self.number();
         self.entries.insert(number, Placed { entry, at: At::Here });
         !std::mem::replace(&mut self.is_kept, true)
     }
 
-    /// Returns whether nobody keeps this.
+    /// Returns whether a keeper must be started.
     pub(super) fn add_later(&mut self, at: Instant, entry: Arc<Entry>) -> bool {
         let number = self.number();
         self.later.insert((at, number), entry);
@@ -77,7 +77,7 @@ impl Ledger {
         self.entries.range(..end).any(|(_, placed)| placed.is_blocked())
     }
 
-    /// What has not been written to this connection, and can be.
+    /// Returns the entries that are not yet written to this connection and can be sent.
     pub(super) fn unwritten(&mut self, connection: u64) -> Vec<Numbered> {
         self.drop_unneeded();
         let placed = self.entries.iter();
@@ -86,8 +86,8 @@ impl Ledger {
         sendable.map(|(number, placed)| (*number, placed.entry.clone())).collect()
     }
 
-    /// For the keeper: what goes out now, and when to look again. `None`: nothing is left, and
-    /// nobody keeps this from now on.
+    /// Returns what the keeper sends now, and the time of the next check. Returns `None` if no
+    /// entry remains, and the keeper must end.
     pub(super) fn take(
         &mut self,
         now: Instant,
@@ -116,7 +116,7 @@ impl Ledger {
         Some((taken, self.later.keys().next().map(|(at, _)| *at)))
     }
 
-    /// Of what never reached the server nothing remains to be released.
+    /// Removes entries that never reached the server, because nothing remains to be released.
     fn drop_unneeded(&mut self) {
         self.entries.retain(|_, placed| {
             let is_written = matches!(placed.at, At::On(_));
@@ -136,7 +136,7 @@ impl Ledger {
         }
     }
 
-    /// A call with these had no answer, or was refused.
+    /// A call with these entries got no reply, or was rejected.
     pub(super) fn failed(&mut self, connection: Option<u64>, entries: &[Numbered]) {
         let at = connection.map_or(At::Taken, At::On);
         for (number, _) in entries {
@@ -147,7 +147,7 @@ impl Ledger {
         }
     }
 
-    /// The server has nothing of these any more. Returns those that nobody had confirmed yet.
+    /// The server has confirmed these entries. Returns those that no reply had confirmed before.
     pub(super) fn confirmed(&mut self, entries: Vec<Numbered>) -> Vec<Arc<Entry>> {
         entries.into_iter().filter_map(|(number, _)| self.remove(number)).collect()
     }

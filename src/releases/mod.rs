@@ -1,19 +1,18 @@
-//! What this process has given up at one semaphore: permits that were dropped, waits that were
-//! canceled. Each is released until the server confirms it, or until its lease has expired anyway.
+//! The items that this process has given up on one semaphore: dropped permits and canceled waits.
+//! Each is released until the server confirms it, or until its lease has expired.
 //!
 //! A program's calls take effect in the order in which the program makes them. So no call may
-//! overtake the release of something that was given up before it. [`Releases`] keeps this rule as
-//! follows:
+//! overtake the release of an item that was given up before it. [`Releases`] follows these rules:
 //!
-//! 1. Whatever is given up is entered here before `drop` returns.
-//! 2. Before a call goes out, everything here that has not been written to the call's connection
-//!    is written to it. Redis serves a connection's commands in order, so this takes no additional
-//!    round trip, and holds after a lost connection, too.
-//! 3. A request that is given up while a call with it is under way is released when that call is
-//!    back. Calls that are made in between wait for that.
+//! 1. Each item is entered here before `drop` returns.
+//! 2. Before a call goes out, each item that is not yet written to the call's connection is written
+//!    to it. Redis executes a connection's commands in order. So this takes no extra round trip,
+//!    and also holds after a lost connection.
+//! 3. If a request is given up while a call with it is under way, it is released when that call
+//!    ends. Calls made in between wait for that.
 //!
-//! A task, the keeper, sends what no call takes along, repeats what failed, and ends when nothing
-//! is left. A release that arrives twice finds nothing the second time.
+//! A task, the keeper, sends the items that no call takes along, and retries failures. It ends when
+//! no item remains. A release that arrives twice has no effect the second time.
 
 mod call;
 mod ledger;
@@ -34,55 +33,55 @@ use crate::metrics::CallMeter;
 use crate::protocol::ReleaseMode;
 use crate::server::{Earlier, EarlierCall};
 
-/// Something that this process has given up.
+/// An item that this process has given up.
 pub(crate) trait GivenUp: Send + Sync {
-    /// Whether a call is under way by which the server may still come to have it. If so,
-    /// [`Releases::changed`] is called when that call is back.
+    /// Whether a call is under way that may still create it on the server. If so,
+    /// [`Releases::changed`] is called when that call ends.
     fn is_out(&self) -> bool;
 
-    /// Whether it is a permit that was handed out.
+    /// Whether it is a permit that the caller received.
     fn is_permit(&self) -> bool;
 
-    /// What no other request of this process has.
+    /// A number that no other request of this process has.
     fn number(&self) -> u128;
 
-    /// The ID under which the server has it. `None`: the server has nothing of it.
+    /// The ID on the server. `None` if the server does not have it.
     fn id(&self) -> Option<&str>;
 
     /// The keys of its semaphore.
     fn write_keys(&self, cmd: &mut redis::Cmd);
 
-    /// Takes note of the reply to a call of `release`. Returns the part that is about the IDs.
+    /// Records the reply to a call of `release`. Returns the part that is about the IDs.
     fn statuses<'a>(&self, reply: &'a [i64]) -> &'a [i64];
 
-    /// The server has nothing of it now. Returns what must be released once more, and when, if an
-    /// earlier call may still reach the server.
+    /// The server does not have it any more. If an earlier call may still reach the server, returns
+    /// the entry to release again, and the time.
     fn released(&self) -> Option<(Instant, Entry)>;
 
-    /// The server did not confirm it in time: its lease expires by itself.
+    /// The server did not confirm it in time. It is freed when its lease expires.
     fn left_to_lease(&self);
 }
 
-/// One thing that was given up.
+/// One item that was given up.
 pub(crate) struct Entry {
     pub(crate) given_up: Box<dyn GivenUp>,
     pub(crate) mode: ReleaseMode,
-    /// Its lease has expired by then.
+    /// The time by which its lease has expired.
     pub(crate) until: Option<Instant>,
 }
 
-/// What was given up at the semaphores of one name: see the [module](self).
+/// The items that were given up on the semaphores of one name: see the [module](self).
 pub(crate) struct Releases {
     ledger: Mutex<Ledger>,
-    /// How many entries may have to go out before a call.
+    /// The number of entries that may have to go out before a call.
     open: AtomicUsize,
     changes: Notify,
     meter: Arc<CallMeter>,
 }
 
-/// What there is to do for the keeper.
+/// The next step of the keeper.
 pub(crate) enum Work {
-    /// These go out now, and nothing else until this moment or a change.
+    /// Sends these calls now, and nothing else until this time or a change.
     Send(Vec<ReleaseCall>, Option<Instant>),
     Done,
 }
@@ -97,7 +96,7 @@ impl Releases {
         self.ledger.lock().expect("nothing panics while it is locked")
     }
 
-    /// Runs an operation, after which the number of open entries may be another one.
+    /// Runs an operation that may change the number of open entries.
     fn with<T>(&self, run: impl FnOnce(&mut Ledger) -> T) -> T {
         let mut ledger = self.ledger();
         let done = run(&mut ledger);
@@ -105,7 +104,7 @@ impl Releases {
         done
     }
 
-    /// Enters what was given up. Returns whether a keeper must be started.
+    /// Adds entries. Returns whether a keeper must be started.
     pub(crate) fn add(&self, entries: impl IntoIterator<Item = Entry>) -> bool {
         let needs_keeper = self.with(|ledger| {
             let mut needs_keeper = false;
@@ -118,19 +117,19 @@ impl Releases {
         needs_keeper
     }
 
-    /// As [`add`](Self::add), for what is released at that time only. Calls do not wait for it.
+    /// Adds an entry to release at the given time. Calls do not wait for it.
     pub(crate) fn add_later(&self, at: Instant, entry: Entry) -> bool {
         let needs_keeper = self.with(|ledger| ledger.add_later(at, Arc::new(entry)));
         self.changed();
         needs_keeper
     }
 
-    /// How many entries may have to go out before a call.
+    /// The number of entries that may have to go out before a call.
     pub(crate) fn len(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }
 
-    /// Something has happened that the keeper, or calls that wait, must look at.
+    /// Notifies the keeper and waiting calls of a change.
     pub(crate) fn changed(&self) {
         self.changes.notify_waiters();
     }
@@ -140,7 +139,7 @@ impl Releases {
         self.changes.notified()
     }
 
-    /// For the keeper. `is_last`: what is released later is given up.
+    /// Returns the next step of the keeper. `is_last`: drops entries to release later.
     pub(crate) fn work(self: &Arc<Self>, is_last: bool) -> Work {
         let taken = self.with(|ledger| ledger.take(Instant::now(), is_last));
         match taken {
@@ -149,13 +148,13 @@ impl Releases {
         }
     }
 
-    /// Takes out the entries whose leases have expired by now.
+    /// Removes and returns the entries whose leases have expired.
     pub(crate) fn expired(&self) -> Vec<Arc<Entry>> {
         self.with(|ledger| ledger.expired(Instant::now()))
     }
 
-    /// The keeper ends before its work is done, because its runtime has ended. Returns what is left
-    /// to do: here it would keep its semaphores for ever.
+    /// Ends the keeper early, because its runtime has ended. Returns the remaining entries, which
+    /// would otherwise keep their semaphores alive forever.
     pub(crate) fn abandon(&self) -> Vec<Arc<Entry>> {
         let left = self.with(std::mem::take);
         self.changed();
@@ -163,20 +162,20 @@ impl Releases {
     }
 }
 
-/// What was given up before a call was made.
+/// The items that were given up before a call was made.
 pub(crate) struct GivenUpBefore {
     releases: Arc<Releases>,
-    /// The number of the first entry that came later.
+    /// The number of the first later entry.
     end: u64,
 }
 
 impl Releases {
-    /// Stands for what has been given up so far.
+    /// Returns a mark after the items that have been given up so far.
     pub(crate) fn mark(&self) -> u64 {
         if self.len() == 0 { 0 } else { self.ledger().next_number() }
     }
 
-    /// What had been given up at that mark.
+    /// Returns the items that were given up before the mark.
     pub(crate) fn until(self: &Arc<Self>, mark: u64) -> GivenUpBefore {
         GivenUpBefore { releases: self.clone(), end: mark }
     }
@@ -200,7 +199,7 @@ impl Earlier for GivenUpBefore {
         }
     }
 
-    /// What came later may go out, too: it takes effect while the call is under way.
+    /// Later items may go out, too: they take effect while the call is under way.
     fn unwritten(&self, connection: u64) -> Vec<ReleaseCall> {
         if self.releases.len() == 0 {
             return Vec::new();
@@ -210,7 +209,7 @@ impl Earlier for GivenUpBefore {
     }
 }
 
-/// The [`Releases`] of all semaphores of a client, by name: semaphores of one name share theirs.
+/// The [`Releases`] of a client, by name. Semaphores of one name share them.
 pub(crate) struct ReleasesByName {
     all: Mutex<HashMap<String, Weak<Releases>>>,
     meter: Arc<CallMeter>,
@@ -235,7 +234,7 @@ impl ReleasesByName {
         releases
     }
 
-    /// Forgets a name that no semaphore has any more.
+    /// Removes a name that no semaphore uses any more.
     pub(crate) fn clear(&self, name: &str, last: &Arc<Releases>) {
         let mut all = self.all();
         if Arc::strong_count(last) == 1 {

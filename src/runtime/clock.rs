@@ -1,8 +1,8 @@
-//! Leases, deadlines and patience go by tokio's clock, as its timers do; only connections, which
-//! wait for others, go by the system's. The two differ where a test has paused tokio's.
+//! Tokio's clock measures leases, deadlines and timeouts, like its timers. Only connections use the
+//! system's clock. The two differ if a test has paused Tokio's clock.
 //!
-//! Its timers then end at once, while sockets need real time: every call times out, and there is no
-//! pause between two attempts.
+//! Tokio's timers then end immediately, but sockets need real time. So every call times out,
+//! without a pause between two attempts.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use redis::{ErrorKind, RedisError};
 use tokio::sync::oneshot;
 
-/// Of real time.
+/// In real time.
 const REST: Duration = Duration::from_millis(250);
 
 pub(crate) const PAUSED: &str = "tokio's clock is paused";
 
-/// Of the runtime in which this is called. It costs two looks at the clock.
+/// Whether the clock of the current runtime is paused. It reads the clock twice.
 pub(crate) fn is_paused() -> bool {
     let before = tokio::time::Instant::now();
     let started = Instant::now();
@@ -23,7 +23,7 @@ pub(crate) fn is_paused() -> bool {
     tokio::time::Instant::now() == before
 }
 
-/// What has failed, or that the clock is paused, for which everything fails.
+/// Returns the error, or "the clock is paused" if that is the reason.
 pub(crate) fn or_paused(error: RedisError) -> RedisError {
     match is_paused() {
         true => (ErrorKind::Io, PAUSED).into(),
@@ -31,16 +31,16 @@ pub(crate) fn or_paused(error: RedisError) -> RedisError {
     }
 }
 
-/// Keeps what is repeated in the background from being repeated without any pause.
+/// Pauses background retries while the clock is paused, because they would repeat without a pause.
 pub(crate) async fn rest_if_paused() {
     if !is_paused() {
         return;
     }
     let (sender, over) = oneshot::channel();
-    // Tokio's own threads for what blocks would stop the clock meanwhile.
+    // A blocking task of Tokio would stop the clock during that time.
     thread::spawn(move || {
         thread::sleep(REST);
-        // Whoever waited may have ended.
+        // The waiting task may have ended.
         let _ = sender.send(());
     });
     let _ = over.await;

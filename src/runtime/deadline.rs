@@ -1,10 +1,10 @@
-//! For how long somebody waits.
+//! A deadline: a start and a duration.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The end of somebody's patience.
+/// The time until which a caller waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline {
     since: Instant,
@@ -12,7 +12,7 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// From now on.
+    /// A deadline from now on.
     pub(crate) fn after(patience: Duration) -> Self {
         Self::since(Instant::now(), patience)
     }
@@ -29,7 +29,7 @@ impl Deadline {
         self.patience.saturating_sub(now.saturating_duration_since(self.since))
     }
 
-    /// None where it is too long for the clock.
+    /// `None` if the duration is too long for the clock.
     pub(crate) fn at(&self) -> Option<Instant> {
         self.since.checked_add(self.patience)
     }

@@ -1,6 +1,6 @@
-//! The runtime that connected is home: calls are made there, and their timers see to it
-//! that they end in time. Who calls from another runtime must not rely on that: the one at home may
-//! rest, be blocked, or have ended.
+//! Waiting in any runtime. Calls are made on the I/O runtime (`home`), whose timers make them end
+//! in time. A caller on another runtime must not rely on that, because the I/O runtime may be idle,
+//! blocked or ended.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -14,23 +14,23 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Deadline;
 
-/// Whoever is at home can say what is wrong before that.
+/// On the I/O runtime, a call reports its own error before this time has passed.
 pub(crate) const SLACK: Duration = Duration::from_millis(100);
 
-/// Waits for what is done at home. Whoever is elsewhere waits no longer than until then; `None`
-/// says that it was too long.
+/// Waits for work on the I/O runtime. A caller on another runtime waits at most until the deadline,
+/// and then gets `None`.
 pub(crate) async fn within<T>(
     home: &Handle,
     deadline: Deadline,
     work: impl Future<Output = T>,
 ) -> Option<T> {
-    // Made when it is needed: most callers are at home.
+    // Created only when needed, because most callers are on the I/O runtime.
     let (mut work, mut timer) = (pin!(work), None);
     poll_fn(|cx| {
         if let Poll::Ready(done) = work.as_mut().poll(cx) {
             return Poll::Ready(Some(done));
         }
-        // Whoever has no runtime must rely on home.
+        // A caller without a runtime must rely on the I/O runtime.
         if current_runtime().is_none_or(|current| current == home.id()) {
             return Poll::Pending;
         }
@@ -43,8 +43,8 @@ pub(crate) async fn within<T>(
     .await
 }
 
-/// A timer in whatever runtime its caller is in: it may be polled in one after the other, each of
-/// which may have ended since. Where there is none, it is one at home.
+/// A timer on the runtime of its caller. Different runtimes may poll it one after the other, and
+/// each may have ended since. Without a runtime, the timer is on the I/O runtime.
 pub(crate) struct Timer {
     deadline: Instant,
     set: Option<Set>,
@@ -60,8 +60,8 @@ impl Timer {
         Self { deadline, set: None }
     }
 
-    /// Answers whether it is then: `false` when home has ended, and nobody is there to measure
-    /// time.
+    /// Returns whether the deadline is reached. `false`: the I/O runtime has ended, so the time
+    /// cannot be measured.
     pub(crate) fn poll(&mut self, home: &Handle, cx: &mut Context<'_>) -> Poll<bool> {
         let current = current_runtime();
         let is_set = match &self.set {
@@ -88,7 +88,7 @@ impl Set {
         home.spawn(async move {
             tokio::select! {
                 () = sleep_until(deadline) => {}
-                // Whoever waited has gone.
+                // The waiting task is gone.
                 () = sender.closed() => {}
             }
             let _ = sender.send(());
@@ -97,12 +97,12 @@ impl Set {
     }
 }
 
-/// The runtime in which this is called.
+/// The ID of the current runtime.
 pub(crate) fn current_runtime() -> Option<Id> {
     Some(Handle::try_current().ok()?.id())
 }
 
-/// Whether this is called in that one.
+/// Whether the current runtime is this one.
 pub(crate) fn is_current(runtime: &Handle) -> bool {
     current_runtime() == Some(runtime.id())
 }

@@ -1,4 +1,4 @@
-//! Time and runtimes: where calls are made, and who measures how long they take.
+//! Time and runtimes: the I/O runtime, deadlines and clocks.
 
 pub(crate) mod clock;
 mod deadline;

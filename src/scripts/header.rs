@@ -1,13 +1,13 @@
-//! Reads the names of keys and arguments, and the flags, off the head comment of a script.
+//! Reads the names of keys and arguments, and the flags, from the header comment of a script.
 
 use std::path::Path;
 
 use crate::error::Error;
 
-/// What a line begins with that stands for a file.
+/// The start of a line that is replaced by a file.
 pub(super) const INCLUDE: &str = "-- include: ";
 
-/// The head comment: the lines `--`, and empty ones, that a file begins with, up to an include.
+/// The header comment: the lines `--`, and empty lines, at the start of a file up to an include.
 /// (`--[[` opens a comment that may end in mid-line.)
 pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
     let is_comment = |line: &str| line.starts_with("--") && !line.starts_with("--[");
@@ -38,7 +38,7 @@ pub(super) fn names(path: &Path, text: &str, array: &str) -> Result<Vec<String>,
     Ok(names)
 }
 
-/// From a line `-- Flags  allow-oom, allow-stale`: those of the script as a Redis function.
+/// The flags of the script as a Redis function, from a line `-- Flags  allow-oom, allow-stale`.
 pub(super) fn flags(text: &str) -> Vec<String> {
     let flags =
         lines(text).filter_map(|line| line.strip_prefix("-- Flags ")).flat_map(|l| l.split(','));

@@ -1,6 +1,5 @@
-//! Puts shared files into scripts: a line `-- include: lib/file.lua` stands for that file, the
-//! first time that it comes up in a script. The head comment of a file is for people: no
-//! server gets it.
+//! Inserts shared files into scripts. The first line `-- include: lib/file.lua` in a script is
+//! replaced by that file. The header comment of a file is for people and is not sent to servers.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +8,7 @@ use include_dir::Dir;
 use super::header::{self, INCLUDE};
 use crate::error::Error;
 
-/// The text of a file as it is, and as a server gets it.
+/// Returns the text of a file, and the text that is sent to a server.
 pub(super) fn resolve<'a>(dir: &'a Dir<'_>, path: &Path) -> Result<(&'a str, String), Error> {
     let mut resolver = Resolver { dir, open: Vec::new(), done: Vec::new(), output: String::new() };
     let text = resolver.append(path)?;
@@ -18,7 +17,7 @@ pub(super) fn resolve<'a>(dir: &'a Dir<'_>, path: &Path) -> Result<(&'a str, Str
 
 struct Resolver<'a> {
     dir: &'a Dir<'a>,
-    /// The files that are being read, outermost first: one of them again is a circle.
+    /// The files that are being read, outermost first. A repeated file is a circular include.
     open: Vec<PathBuf>,
     done: Vec<PathBuf>,
     output: String,
@@ -31,7 +30,7 @@ impl<'a> Resolver<'a> {
         let source = file.contents_utf8().ok_or_else(|| self.problem("is not UTF-8"))?;
         for line in source.lines().skip(header::lines(source).count()) {
             match line.strip_prefix(INCLUDE) {
-                // Relative to the folder, which may be part of a larger one.
+                // The path is relative to the folder, which may be part of a larger one.
                 Some(included) => self.include(&self.dir.path().join(included.trim()))?,
                 None => {
                     self.output.push_str(line);

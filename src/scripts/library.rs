@@ -1,9 +1,9 @@
-//! The scripts as a library of Redis functions: the same code, which the server keeps under names.
+//! The scripts as a library of Redis functions: the same code, stored by the server under names.
 //!
-//! Each function has the whole text of its script, with what the scripts share. That text cannot
-//! stand there once: the shared pieces work on the locals of a script, so they cannot be called;
-//! and there is no `loadstring` while a library is loaded, to put texts together. So it costs a
-//! server some memory, once, and a call no time.
+//! Each function contains the whole text of its script, with the shared code. The library cannot
+//! contain the shared code only once. The code uses the local variables of a script, so it cannot
+//! be called, and `loadstring` is not available while a library is loaded. So a library takes some
+//! more memory on the server, and its calls take no more time.
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError};
@@ -11,23 +11,25 @@ use redis::{Cmd, ErrorKind, FromRedisValue, RedisError};
 use super::{Script, ScriptRegistry};
 use crate::error::{Error, is_missing_function};
 
-/// Others may remove the library between two calls, though hardly as often.
+/// Other clients may remove the library between two calls, but rarely this often.
 const MAX_ATTEMPTS: u32 = 4;
 
-/// The kind of an error that says that functions of our names are others', or cannot be loaded.
+/// The kind of an error if functions with this crate's names are foreign or cannot be loaded.
 pub(crate) const UNUSABLE: ErrorKind = ErrorKind::Client;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Library {
     pub(crate) name: &'static str,
-    /// What the names of its functions begin with.
+    /// The start of the names of its functions.
     pub(crate) prefix: &'static str,
 }
 
 impl ScriptRegistry {
-    /// The scripts as a library for `FUNCTION LOAD`, which Redis 7.0 and newer and Valkey know.
-    /// Each script becomes a function, named by `prefix` and its own name, that takes the same keys
-    /// and arguments and answers the same.
+    /// Returns the scripts as a library for `FUNCTION LOAD`, which requires Redis 7.0 or newer, or
+    /// Valkey.
+    ///
+    /// Each script becomes a function with the same keys, arguments and replies. Its name is
+    /// `prefix` followed by the name of the script.
     ///
     /// # Examples
     ///
@@ -45,8 +47,8 @@ impl ScriptRegistry {
         std::iter::once(head).chain(functions).collect()
     }
 
-    /// Calls a script as a function. A server that does not have the library (any more) gets it
-    /// first; one whose memory is full takes no library, but runs the script.
+    /// Calls a script as a function. A server without the library gets it first. If a server's
+    /// memory is too full for the library, the script is run instead.
     pub(super) async fn call_function<C, T>(
         &self,
         connection: &mut C,
@@ -71,7 +73,7 @@ impl ScriptRegistry {
             match self.load_functions(connection, library).await {
                 Ok(()) if attempt == MAX_ATTEMPTS => return Err(missing.into()),
                 Ok(()) => {}
-                // Another client was faster, or somebody else's functions have these names.
+                // Another client was faster, or foreign functions have these names.
                 Err(taken) if mentions(&taken, "already exists") => {
                     if attempt == MAX_ATTEMPTS {
                         return Err(unusable(&function, &taken).into());
@@ -94,14 +96,14 @@ impl ScriptRegistry {
     ) -> Result<(), RedisError> {
         let mut load = redis::cmd("FUNCTION");
         load.arg("LOAD").arg(self.function_library(library.name, library.prefix));
-        // One that is there is not replaced: it may be newer.
+        // An existing library is not replaced, because it may be newer.
         load.exec_async(connection).await
     }
 }
 
 fn unusable(function: &str, taken: &RedisError) -> RedisError {
-    let detail = format!("there is no {function}, and FUNCTION LOAD answers \"{taken}\"");
-    (UNUSABLE, "somebody else's functions have our names", detail).into()
+    let detail = format!("there is no {function}, and FUNCTION LOAD returned \"{taken}\"");
+    (UNUSABLE, "other functions already use these names", detail).into()
 }
 
 fn is_forbidden(error: &Error) -> bool {
@@ -112,7 +114,7 @@ fn mentions(error: &RedisError, words: &str) -> bool {
     error.detail().is_some_and(|detail| detail.contains(words))
 }
 
-/// The code of a script reads `KEYS` and `ARGV`, and ends with a `return`: as does a function's.
+/// The code of a script reads `KEYS` and `ARGV`, and ends with a `return`, like that of a function.
 fn function(script: &Script, prefix: &str) -> String {
     let flags: Vec<_> = script.flags().iter().map(|flag| format!("'{flag}'")).collect();
     format!(

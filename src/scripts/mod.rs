@@ -1,9 +1,9 @@
-//! The script registry: Lua scripts embedded at compile time, known to Redis by their SHA-1.
+//! The script registry: Lua scripts that are embedded at compile time and called by their SHA-1.
 //!
-//! A folder of scripts is taken in with `include_dir!`. Each `.lua` file at its top is a script
-//! (or, if it begins with `#!lua name=`, a library of Redis functions, which is left out); files in
-//! subfolders are shared code that scripts take in with a line `-- include: lib/file.lua`. The head
-//! comment of a script names its keys and arguments.
+//! `include_dir!` embeds a folder of scripts. Each `.lua` file at its top level is a script. A file
+//! that begins with `#!lua name=` is a library of Redis functions, and is skipped. Files in
+//! subfolders are shared code. A script includes shared code with a line `-- include:
+//! lib/file.lua`. The header comment of a script names its keys and arguments.
 
 mod header;
 mod include;
@@ -34,11 +34,11 @@ static EMBEDDED: LazyLock<ScriptRegistry> = LazyLock::new(|| {
 pub(crate) enum CallBy {
     /// By the SHA-1 of its text.
     Sha1,
-    /// As a function of this library, which the server keeps.
+    /// As a function of this library, which the server stores.
     Function(Library),
 }
 
-/// Lua scripts by name, ready to be loaded into a Redis server and run there.
+/// Lua scripts by name, which can be loaded into a Redis server and run there.
 ///
 /// # Examples
 ///
@@ -52,12 +52,12 @@ pub(crate) enum CallBy {
 /// assert_eq!(acquire.sha1().len(), 40);
 /// ```
 ///
-/// A folder of your own (here the one that this crate has for its examples). The folder becomes
-/// part of the program, so nothing has to be deployed beside it:
+/// A folder of an application (here the one for this crate's examples). The folder becomes part of
+/// the program, so it need not be deployed separately:
 ///
 /// ```
 /// use redis_semaphore::ScriptRegistry;
-/// // The macro wants to find `include_dir` itself, hence `self`.
+/// // The macro needs the name `include_dir`, hence `self`.
 /// use redis_semaphore::include_dir::{self, Dir, include_dir};
 ///
 /// static SCRIPTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/examples/scripts");
@@ -83,7 +83,7 @@ pub struct ScriptRegistry {
 }
 
 impl ScriptRegistry {
-    /// The scripts of this crate: the semaphore's protocol.
+    /// Returns the scripts of this crate, which implement the semaphore protocol.
     ///
     /// # Examples
     ///
@@ -98,24 +98,20 @@ impl ScriptRegistry {
         &EMBEDDED
     }
 
-    /// Reads a folder that was embedded with `include_dir!`, and puts the includes in.
+    /// Reads a folder that was embedded with `include_dir!`, and resolves the includes.
     ///
-    /// Call this in a test of yours, too: a missing include then fails the test, not the program.
+    /// Call this in a test, too, so that a missing include fails the test and not the program.
     ///
     /// # Errors
     ///
-    /// [`Error::Script`] when an include is missing or runs in a circle, when a file is not UTF-8,
-    /// or when a head comment does not number its keys and arguments from 1 on.
-    ///
-    /// # Examples
-    ///
-    /// See [`ScriptRegistry`].
+    /// - [`Error::Script`]: an include is missing or circular, a file is not UTF-8, or a header
+    ///   comment does not number its keys and arguments from 1 on.
     pub fn from_dir(dir: &Dir<'_>) -> Result<Self, Error> {
         let mut scripts = BTreeMap::new();
         for file in dir.files() {
             let path = file.path();
             let is_lua = path.extension().is_some_and(|extension| extension == "lua");
-            // A library of functions is for another command.
+            // Libraries of functions are not scripts.
             if is_lua && !file.contents().starts_with(b"#!lua name=") {
                 let script = Script::read(dir, path)?;
                 scripts.insert(script.name().to_owned(), script);
@@ -124,7 +120,7 @@ impl ScriptRegistry {
         Ok(Self { scripts })
     }
 
-    /// The script of that name: the file's name without `.lua`.
+    /// Returns the script with this name, which is the file name without `.lua`.
     ///
     /// # Examples
     ///
@@ -135,7 +131,7 @@ impl ScriptRegistry {
         self.scripts.get(name)
     }
 
-    /// All scripts, by name.
+    /// Returns all scripts, sorted by name.
     ///
     /// # Examples
     ///
@@ -150,20 +146,17 @@ impl ScriptRegistry {
 
     /// Loads all scripts into the server with one pipeline.
     ///
-    /// This saves the first call of each script a trip; [`run`](Self::run) works without it.
+    /// This is optional. It saves the first [`run`](Self::run) of each script a round trip.
     ///
     /// # Errors
     ///
-    /// [`Error::Script`] when the server's SHA-1 of a script is not ours (something between us
-    /// changes what is sent), [`Error::Redis`] when the server refuses or cannot be reached.
+    /// - [`Error::Script`]: the server's SHA-1 of a script differs, because a proxy changes what is
+    ///   sent.
+    /// - [`Error::Redis`]: the server returned an error or was unreachable.
     ///
     /// # Cancel safety
     ///
-    /// Safe: some scripts may be loaded, and loading them again does no harm.
-    ///
-    /// # Examples
-    ///
-    /// See [`ScriptRegistry`].
+    /// Safe. After cancellation, some scripts may be loaded. Loading them again does no harm.
     pub async fn load<C: ConnectionLike>(&self, connection: &mut C) -> Result<(), Error> {
         let mut pipeline = Pipeline::new();
         for script in self.scripts() {
@@ -172,7 +165,7 @@ impl ScriptRegistry {
         let theirs: Vec<String> = pipeline.query_async(connection).await?;
         for (script, sha1) in self.scripts().zip(theirs) {
             if sha1 != script.sha1() {
-                // A stranger may answer with anything, at any length.
+                // A server that is not Redis may return a text of any length.
                 let sha1: String = sha1.chars().take(script.sha1().len()).collect();
                 return Err(Error::Script(format!(
                     "the server's SHA-1 of the script \"{}\" is {sha1}, ours is {}",
@@ -184,21 +177,20 @@ impl ScriptRegistry {
         Ok(())
     }
 
-    /// Runs a script by its SHA-1. When the server does not know it (any more), it gets the source
-    /// in one extra trip, and knows it from then on.
+    /// Runs a script by its SHA-1.
+    ///
+    /// If the server does not have the script, its source is sent in one extra round trip, and the
+    /// server then keeps it.
     ///
     /// # Errors
     ///
-    /// [`Error::Script`] when there is no script of that name, [`Error::Redis`] with whatever the
-    /// server or the script answered, or when the server cannot be reached.
+    /// - [`Error::Script`]: no script has this name.
+    /// - [`Error::Redis`]: the server or the script returned an error, or the server was
+    ///   unreachable.
     ///
     /// # Cancel safety
     ///
-    /// Not safe in itself: a call that was dropped may still run on the server.
-    ///
-    /// # Examples
-    ///
-    /// See [`ScriptRegistry`].
+    /// Not safe. A canceled call may still run on the server.
     pub async fn run<C, K, A, T>(
         &self,
         connection: &mut C,
@@ -236,7 +228,7 @@ impl ScriptRegistry {
         self.run_script(connection, name, write).await
     }
 
-    /// Runs a script by its text, which the server need not know.
+    /// Runs a script by its text, which the server need not have.
     pub(crate) async fn run_text<C, T>(
         &self,
         connection: &mut C,

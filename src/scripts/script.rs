@@ -1,4 +1,4 @@
-//! One script: its source with all that it includes, its SHA-1, and what its head declares.
+//! One script: its source with includes, its SHA-1, and the names in its header comment.
 
 use std::fmt;
 use std::path::Path;
@@ -9,8 +9,8 @@ use sha1_smol::Sha1;
 use super::{header, include};
 use crate::error::Error;
 
-/// One Lua script: its source with includes put in, its SHA-1, and what its head comment says of
-/// keys and arguments.
+/// A Lua script: its source with includes, its SHA-1, and the keys and arguments from its header
+/// comment.
 ///
 /// # Examples
 ///
@@ -42,55 +42,36 @@ impl Script {
         })
     }
 
-    /// The name: that of the file, without `.lua`.
-    ///
-    /// # Examples
-    ///
-    /// See [`Script`].
+    /// Returns the name of the script, which is the file name without `.lua`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What is sent to the server: the file with its includes put in, without head comments (the
-    /// lines `--`, and empty ones, that a file begins with).
-    ///
-    /// # Examples
-    ///
-    /// See [`Script`].
+    /// Returns the source as it is sent to the server. It contains the includes, but no header
+    /// comments (the lines `--`, and empty lines, at the start of a file).
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// The SHA-1 of the source, in hexadecimal, as Redis computes it.
-    ///
-    /// # Examples
-    ///
-    /// See [`ScriptRegistry`](super::ScriptRegistry).
+    /// Returns the SHA-1 of the source in hexadecimal, as Redis computes it.
     pub fn sha1(&self) -> &str {
         &self.sha1
     }
 
-    /// The names of the keys, in order, from the lines `-- KEYS[1] name` of the head comment.
-    ///
-    /// # Examples
-    ///
-    /// See [`ScriptRegistry`](super::ScriptRegistry).
+    /// Returns the names of the keys in order, from the lines `-- KEYS[1] name` of the header
+    /// comment.
     pub fn keys(&self) -> &[String] {
         &self.keys
     }
 
-    /// The names of the arguments, in order, from the lines `-- ARGV[1] name` of the head comment.
-    /// A last line `-- ARGV[2+] name` stands for arguments that repeat.
-    ///
-    /// # Examples
-    ///
-    /// See [`Script`].
+    /// Returns the names of the arguments in order, from the lines `-- ARGV[1] name` of the header
+    /// comment. A last line `-- ARGV[2+] name` names arguments that repeat.
     pub fn arguments(&self) -> &[String] {
         &self.arguments
     }
 
-    /// The flags that the script has as a Redis function, from a line `-- Flags  no-writes` of the
-    /// head comment. Called as a script it has none.
+    /// Returns the script's flags as a Redis function, from a line `-- Flags  no-writes` of the
+    /// header comment. A script that is not called as a function has no flags.
     ///
     /// # Examples
     ///
@@ -103,7 +84,7 @@ impl Script {
     }
 }
 
-/// Without the source, which is long.
+/// Omits the source, which is long.
 impl fmt::Debug for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Script")

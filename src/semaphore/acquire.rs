@@ -1,7 +1,7 @@
 //! An acquire, from the first request to the permit.
 //!
-//! The future may be dropped at any point. [`Pending`] then ends the acquisition, and has the
-//! maintenance give back whatever the server has or will have for its ID.
+//! The future may be dropped at any point. [`Pending`] then ends the acquisition, and the
+//! maintenance releases everything that the server has, or will have, for its ID.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -22,25 +22,25 @@ use crate::semaphore::core::{Acquire, Core, IfFull, Refresh, Task};
 use crate::semaphore::lease::{Grant, lasts};
 use crate::server::Failure;
 
-/// Calls of a try in a row for which the server says that it has more ended leases to purge. Each
-/// removes a thousand.
+/// The most calls in a row of `try_acquire` while the server reports that more expired leases must
+/// be removed. Each call removes 1,000.
 const MAX_TRIES: u32 = 1000;
 
-/// Grants in a row that were over before they could be handed out. A few may come of a thread that
-/// was busy for once.
+/// The most grants in a row that were too late to be returned. A few may be caused by a busy
+/// thread.
 const MAX_LATE_GRANTS: u32 = 5;
 
-/// So many times its age a lease must last for its permit to be handed out as it is: one that a
-/// reply brought, as another trip would take as long,
+/// A lease must be longer than this many times its age, or its permit is refreshed first. This
+/// factor is for a grant by reply: another round trip would take as long.
 pub(super) const AGES_BY_REPLY: u32 = 2;
-/// and one that a message told of, so that two thirds of it are left at its first renewal.
+/// This factor is for a grant by message: two thirds of the lease are left at the first refresh.
 const AGES_BY_MESSAGE: u32 = 6;
 
 /// An acquisition that is not a permit yet.
 pub(super) struct Pending<'a> {
     core: &'a Arc<Core>,
     acquisition: &'a Arc<Acquisition>,
-    /// The server has nothing of it, or it has become a permit.
+    /// The server has nothing for the ID, or the acquisition has become a permit.
     pub(super) is_settled: bool,
 }
 
@@ -49,8 +49,8 @@ impl<'a> Pending<'a> {
         Self { core, acquisition, is_settled: false }
     }
 
-    /// A script that refuses a request has changed nothing: unless an earlier one may have, there
-    /// is nothing to give back, and that would be refused, too.
+    /// A script that rejects a request changes nothing. Unless an earlier call may have changed
+    /// something, there is nothing to release, and the release would be rejected, too.
     fn refused(&mut self, error: Error, late_grants: u32) -> Error {
         let is_known =
             late_grants > 0 || self.acquisition.is_in_doubt() || self.acquisition.place().is_some();
@@ -62,7 +62,7 @@ impl<'a> Pending<'a> {
     }
 
     fn into_waited_permit(self, grant: Grant, was_queued: bool) -> Result<Permit, Error> {
-        // What was granted at once is in the table of what is held already.
+        // An immediate grant is already in the table of held permits.
         if was_queued {
             self.core.hold(std::iter::once(self.acquisition), grant.since);
             self.core.waits().remove(&self.acquisition.number);
@@ -71,7 +71,7 @@ impl<'a> Pending<'a> {
         self.into_permit(grant, origin)
     }
 
-    /// Fails after a shutdown, and if the semaphore was closed: both may have taken the wait away.
+    /// Fails after a shutdown or a close, because both may have ended the wait.
     pub(super) fn into_permit(mut self, grant: Grant, origin: Origin) -> Result<Permit, Error> {
         if self.acquisition.is_over() || self.core.closing.is_ended() {
             return Err(self.core.ended());
@@ -83,13 +83,13 @@ impl<'a> Pending<'a> {
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        // A shutdown or a close gives back what it has taken away.
+        // A shutdown or a close releases what it has ended.
         if self.is_settled || self.acquisition.is_over() {
             return;
         }
         self.acquisition.abandon();
         self.core.waits().remove(&self.acquisition.number);
-        // What is not under way now is never sent: it is over.
+        // A request that is not in flight now is never sent, because the acquisition has ended.
         if self.acquisition.was_sent() || self.acquisition.in_flight.has(ACQUIRE | ADOPT) {
             self.core.give_back(self.acquisition, ReleaseMode::Return);
         }
@@ -107,7 +107,7 @@ impl Core {
         Ok(())
     }
 
-    /// Fails when nobody listens to the wake-ups of this semaphore for so long.
+    /// Fails if no connection subscribes to the grant messages of this semaphore in time.
     async fn listen_first(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
         let deadline = Instant::now().checked_add(patience);
         if self.context.until(deadline, self.channel.heard()).await.is_some() {
@@ -116,7 +116,7 @@ impl Core {
         if self.context.is_shut_down() {
             return Err(Error::Shutdown);
         }
-        let last = (ErrorKind::Io, "no node could be listened to for wake-ups").into();
+        let last = (ErrorKind::Io, "no node accepted the subscription to grant messages").into();
         Err(self.error("acquire", Failure::no_answer(patience, last)))
     }
 
@@ -135,8 +135,8 @@ impl Core {
         .instrument(span)
     }
 
-    /// With a head start, in ms. Best pinned where it is made: it is large, and awaiting it as it
-    /// is moves it first.
+    /// `head_start` is in ms. The future is large, and awaiting it directly moves it first. Pin it
+    /// where it is created.
     pub(crate) fn acquire_within(
         self: &Arc<Self>,
         weight: u32,
@@ -159,7 +159,7 @@ impl Core {
         answer.inspect_err(|error| tracing::debug!(%error))
     }
 
-    /// Why nothing is acquired any more.
+    /// Why acquires fail from now on.
     fn ended(&self) -> Error {
         match self.closing.is_shut_down() {
             false if self.closing.is_closed() => Error::Closed { semaphore: self.name.clone() },
@@ -199,10 +199,10 @@ impl Core {
                         None => self.count_late(&mut late_grants)?,
                     }
                 }
-                // Refused, but ended leases are still being purged.
+                // Not granted, but the server is still removing expired leases.
                 _ if answer.reply.has_more => {}
                 _ => {
-                    // An earlier attempt may still reach the server, or came to be held too late.
+                    // An earlier attempt may still reach the server, or was granted too late.
                     pending.is_settled = !acquisition.is_in_doubt() && late_grants == 0;
                     break;
                 }
@@ -211,7 +211,7 @@ impl Core {
         Ok(None)
     }
 
-    /// A request that may not wait: as tokio's `timeout` does, it still looks once.
+    /// A request with a timeout of zero still tries once, as with Tokio's `timeout`.
     async fn without_waiting(self: &Arc<Self>, weight: u32) -> Result<Permit, Error> {
         let started = Instant::now();
         Box::pin(self.try_now(weight)).await?.ok_or_else(|| Error::Timeout {
@@ -259,7 +259,7 @@ impl Core {
         let mut deadline = Deadline::since(acquisition.created, patience);
         let (mut late_grants, mut was_queued) = (0, false);
         loop {
-            // A free permit needs nobody to listen.
+            // A free permit needs no subscription.
             let if_full = match self.channel.is_heard() {
                 true => IfFull::Queue { head_start },
                 false => {
@@ -285,7 +285,8 @@ impl Core {
                     continue;
                 }
                 Acquired::NotGranted => {
-                    let text = "it refuses what it must queue: are these scripts ours?";
+                    let text = "the script did not queue a waiting request: check that the \
+                                server's scripts are unchanged";
                     let refusal = (ErrorKind::UnexpectedReturnType, text).into();
                     return Err(self.error("acquire", Failure::Rejected(refusal)));
                 }
@@ -300,8 +301,8 @@ impl Core {
         }
     }
 
-    /// Of a permit that had been lost before its caller could have it. The request goes out again,
-    /// unless that does not help.
+    /// Counts a permit that was lost before it reached the caller. The request is sent again,
+    /// unless too many grants were late.
     fn count_late(&self, late_grants: &mut u32) -> Result<(), Error> {
         *late_grants += 1;
         if *late_grants < MAX_LATE_GRANTS {
@@ -311,11 +312,11 @@ impl Core {
         Err(Error::LeaseTooShort { semaphore, lease })
     }
 
-    /// Waits until a heartbeat or a message tells what becomes of a request in the queue. A caller
-    /// in another runtime does not rely on that: nobody may drive the maintenance.
+    /// Waits until a heartbeat or a message decides a queued request. A caller in another runtime
+    /// needs its own deadline, because the I/O runtime may not run the maintenance.
     async fn outcome(self: &Arc<Self>, acquisition: &Arc<Acquisition>) -> Result<Grant, Error> {
         let settings = &self.context.settings;
-        // The maintenance gives up with the first heartbeat that fails after the tolerance.
+        // The maintenance ends the wait at the first heartbeat that fails after the tolerance.
         let silence = settings.heartbeat_interval().saturating_add(settings.call_timeout());
         let patience = settings.tolerance().saturating_add(silence);
         let outcome = acquisition.await_outcome();
@@ -335,9 +336,9 @@ impl Core {
         }
     }
 
-    /// A permit that came by message, or whose future was not polled for a while, may have used up
-    /// much of its lease without our knowing. One that lasts for less than so many times its age is
-    /// renewed before it is handed out; `None` when it was lost already.
+    /// Refreshes a permit before it is returned if its lease is shorter than `ages` times its age.
+    /// This happens after a grant by message, and if the future was not polled for a while. Returns
+    /// `None` if the permit is already lost.
     pub(super) async fn confirm(
         self: &Arc<Self>,
         acquisition: &Arc<Acquisition>,
@@ -360,7 +361,7 @@ impl Core {
             let answer = Box::pin(asked).await?;
             answer.reply.then_some(Grant { since: answer.sent, ..grant })
         };
-        // Last, in the poll that returns the permit.
+        // This is the last check, in the poll that returns the permit.
         Ok(confirmed.filter(|grant| grant.since.elapsed() < lasts(duration)))
     }
 }

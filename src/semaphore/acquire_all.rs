@@ -1,4 +1,4 @@
-//! Permits of several semaphores at once.
+//! Acquiring permits of several semaphores.
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
@@ -8,31 +8,35 @@ use crate::semaphore::on_drop::OnDrop;
 use crate::semaphore::permit::Permit;
 use crate::semaphore::{AcquireRequest, Permits};
 
-/// Acquires of several semaphores, all or nothing: for work that needs a database connection, a
-/// licence and some memory.
+/// Acquires permits of several semaphores, all or none. Use it for work that needs, for example, a
+/// database connection, a license and some memory.
 ///
-/// It acquires one after the other, in the order of the bytes of their keys, whatever order they
-/// are given in. So **callers that hold nothing else never wait for each other in a circle**,
-/// however their sets overlap, over all processes with the same prefix. Whoever holds a permit
-/// already and asks here for others may wait in such a circle: ask for all of them at once instead.
+/// The permits are acquired one after the other, in the byte order of the semaphores' keys. The
+/// order of `requests` does not matter. Therefore **callers that hold nothing else never deadlock
+/// with each other**, over all processes with the same prefix, even if their sets overlap. A caller
+/// that already holds a permit can still deadlock: request all permits in one call.
 ///
-/// At each semaphore the order of arrival counts. What is acquired already is held, and renewed,
-/// while the next one is waited for.
+/// Each semaphore grants in order of arrival. Permits that are already acquired are held and
+/// refreshed while the next permit is awaited.
 ///
-/// The shortest [timeout](AcquireRequest::timeout) of the requests, counted from the first poll,
-/// is the deadline for all of them. Of no requests comes a guard that holds nothing.
+/// The shortest [timeout](AcquireRequest::timeout) of the requests is the deadline for all of them,
+/// counted from the first poll. Without requests, the result holds nothing.
 ///
 /// # Errors
 ///
-/// [`Error::Invalid`] when two requests are of the same prefix and name (ask for a heavier permit
-/// instead), and for a weight or a head start that one of them cannot have; nothing was sent then.
-/// Otherwise as for [`Semaphore::acquire`](crate::Semaphore::acquire), of the semaphore that it
-/// names, and [`Error::Lost`] when a permit was lost while another one was waited for. Whatever the
-/// error is, all permits are given back in the background.
+/// All permits are released in the background after any of these errors:
+///
+/// - [`Error::Invalid`] if two requests have the same prefix and name. Request one heavier permit
+///   instead. Nothing was sent.
+/// - [`Error::Invalid`] if a weight is 0 or a head start is out of range. Nothing was sent.
+/// - [`Error::Lost`] if a permit was lost while another one was awaited.
+/// - The errors of [`Semaphore::acquire`](crate::Semaphore::acquire), with the name of the
+///   semaphore.
 ///
 /// # Cancel safety
 ///
-/// Safe: a wait that is dropped leaves its queue, and all permits are given back in the background.
+/// Safe: if the future is dropped, the waiting request leaves its queue, and all permits are
+/// released in the background.
 ///
 /// # Examples
 ///
@@ -65,7 +69,8 @@ pub fn acquire_all(
         let order = order(&requests)?;
         let timeout = requests.iter().filter_map(|request| request.timeout).min();
         let (started, mut permits) = (Instant::now(), Vec::<Permit>::new());
-        // One for each permit, by its index, so that a thousand take a thousand looks.
+        // Indexes of lost permits. One stream, so that 1,000 permits do not cost a scan at each
+        // step.
         let mut losses = FuturesUnordered::new();
         for index in &order {
             let left = timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
@@ -77,7 +82,7 @@ pub fn acquire_all(
                 permit = request.acquire() => permit,
             };
             let mut permit = permit.map_err(|error| since(started, error))?;
-            // Nothing has started before all are there.
+            // No work has started before all permits are acquired.
             permit.on_drop = Some(OnDrop::RETURN);
             let (watch, number) = (permit.watch(), permits.len());
             losses.push(async move {
@@ -93,7 +98,7 @@ pub fn acquire_all(
     }
 }
 
-/// The numbers of the requests, in the order in which all callers acquire.
+/// Returns the indexes of the requests, in the order in which all callers acquire.
 fn order(requests: &[AcquireRequest]) -> Result<Vec<usize>, Error> {
     for request in requests {
         request.check()?;
@@ -104,7 +109,7 @@ fn order(requests: &[AcquireRequest]) -> Result<Vec<usize>, Error> {
     match order.windows(2).find(|two| key(two[0]) == key(two[1])) {
         Some(two) => {
             let name = &requests[two[0]].core.name;
-            let reason = format!("must have each semaphore once, and {name:?} is there twice");
+            let reason = format!("must contain each semaphore once; {name:?} occurs twice");
             Err(Error::invalid("requests", reason))
         }
         None => Ok(order),
@@ -115,7 +120,7 @@ fn loss(permits: &[Permit], lost: usize) -> Error {
     permits[lost].loss("acquire_all")
 }
 
-/// A timeout tells how long all of it took.
+/// Makes a timeout report how long the whole call took.
 fn since(started: Instant, error: Error) -> Error {
     match error {
         Error::Timeout { semaphore, position, .. } => {

@@ -1,11 +1,11 @@
 //! An acquisition: the life of one ID, from the first request to the end of its permit.
 //!
-//! The outcome of a wait can come from three sides: the reply to the request, a message, or the
-//! reply to a heartbeat. The first one counts; a later one says the same. Meanwhile the caller may
-//! drop the wait at any moment, and a request that was given up may still be on its way to the
-//! server, or its answer on the way back. So the ID is what counts, not the call: once an
-//! acquisition is over it is asked for no more, and as soon as no acquire of it is under way its ID
-//! is released until the server confirms that, whatever the server has for it.
+//! The outcome of a wait can arrive in three ways: the reply to the request, a message, or the
+//! reply to a heartbeat. The first outcome counts; later ones are equal. The caller may drop the
+//! wait at any moment. A request that was given up may then still be on its way to the server, or
+//! its reply on the way back. Therefore the ID decides, not the call. Once an acquisition has
+//! ended, no acquire of it is sent. As soon as none is in flight, its ID is released until the
+//! server confirms, whether or not the server has something for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::protocol::Place;
 use crate::semaphore::lease::{Grant, Lease};
 
-/// What may be under way for an acquisition.
+/// The kinds of calls that may be in flight for an acquisition.
 pub(crate) const ACQUIRE: Kinds = 1;
 pub(crate) const RELEASE: Kinds = 2;
 pub(crate) const REFRESH: Kinds = 4;
@@ -27,19 +27,19 @@ pub(crate) const ACKNOWLEDGE: Kinds = 8;
 pub(crate) const ADOPT: Kinds = 16;
 
 pub(crate) struct Acquisition {
-    /// Its name inside this process.
+    /// The name of the acquisition inside this process.
     pub(crate) number: u128,
-    /// Its name on the server.
+    /// The name of the acquisition on the server.
     pub(crate) id: String,
     pub(crate) weight: u32,
-    /// Set once it is a permit.
+    /// Set once the acquisition is a permit.
     lease: OnceLock<Lease>,
     pub(crate) created: Instant,
     over: AtomicBool,
-    /// The server may have heard of it.
+    /// The server may have received the ID.
     sent: AtomicBool,
     pub(crate) in_flight: InFlight,
-    /// An acquire of it, or an adoption, may still reach the server.
+    /// An acquire or an adoption of the ID may still reach the server.
     in_doubt: AtomicBool,
     wait: Mutex<Wait>,
 }
@@ -50,20 +50,20 @@ struct Wait {
     outcome: Outcome,
 }
 
-/// The last answer that said "queued".
+/// The last reply with the status "queued".
 #[derive(Debug, Clone, Copy)]
 struct Queued {
-    /// When it was asked for.
+    /// When the request of the reply was sent.
     asked: Instant,
-    /// What the server's clock said in it, in ms.
+    /// The server's clock in the reply, in ms.
     at: i64,
     place: Place,
 }
 
-/// Errors are large, and many may wait.
+/// Boxed, because errors are large and many requests may wait.
 type Answered = Result<Grant, Box<Error>>;
 
-/// The first one counts; a second one says the same.
+/// The first outcome counts; later ones are equal.
 #[derive(Default)]
 enum Outcome {
     #[default]
@@ -96,13 +96,13 @@ impl Acquisition {
         self.lease.get()
     }
 
-    /// From now on it is asked for no more. Its release goes out once no acquire of it is out, so
-    /// that nothing is left of it.
+    /// Ends the acquisition: no acquire of it is sent from now on. Its release is sent once no
+    /// acquire is in flight, so that the server keeps nothing.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::SeqCst);
     }
 
-    /// As [`end`](Self::end), for a wait that nobody waits for any more.
+    /// Ends a wait whose caller has dropped it.
     pub(crate) fn abandon(&self) {
         self.end();
         self.wait().outcome = Outcome::Resolved(None);
@@ -112,12 +112,12 @@ impl Acquisition {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// A call with it goes out over a connection.
+    /// Notes that a call with the ID is being written to a connection.
     pub(crate) fn set_sent(&self) {
         self.sent.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the server may have something of it.
+    /// Whether the server may have something for the ID.
     pub(crate) fn was_sent(&self) -> bool {
         self.sent.load(Ordering::SeqCst)
     }
@@ -130,7 +130,7 @@ impl Acquisition {
         self.in_doubt.load(Ordering::Relaxed)
     }
 
-    /// Asked once.
+    /// Returns whether the ID was in doubt, and clears the doubt.
     pub(crate) fn take_doubt(&self) -> bool {
         self.is_in_doubt() && self.in_doubt.swap(false, Ordering::Relaxed)
     }
@@ -139,12 +139,12 @@ impl Acquisition {
         self.wait.lock().expect("nothing panics while it is locked")
     }
 
-    /// From now on an outcome counts, whether it comes from a heartbeat or in a message.
+    /// From now on the next outcome counts, whether it comes from a heartbeat or in a message.
     pub(crate) fn open(&self) {
         self.wait().outcome = Outcome::Open;
     }
 
-    /// Where the outcome of a wait arrives.
+    /// Returns the receiver of the wait's outcome.
     pub(crate) fn await_outcome(&self) -> oneshot::Receiver<Answered> {
         let (sender, receiver) = oneshot::channel();
         let mut wait = self.wait();
@@ -165,14 +165,15 @@ impl Acquisition {
         self.wait().queued.map(|queued| queued.place)
     }
 
-    /// When it was asked for that was answered "queued" last; when it was made, before that.
+    /// When the request of the last "queued" reply was sent; before that, when the acquisition was
+    /// created.
     pub(crate) fn asked(&self) -> Instant {
         self.wait().queued.map_or(self.created, |queued| queued.asked)
     }
 
-    /// Granted by a message, with a lease that ends at this time of the server. Where we were told
-    /// "queued" after it began, the message is about a permit that has been lost since. (Where only
-    /// the server's clock was set back, asking again tells.)
+    /// Handles a grant by message, whose lease expires at `ends` on the server's clock. If a
+    /// "queued" reply is newer than the grant, that permit has been lost since. If only the
+    /// server's clock was set back, the next heartbeat clears this up.
     pub(crate) fn granted_by_message(&self, token: u64, ends: i64, lease: Duration) {
         let granted_at = ends.saturating_sub(lease.as_millis() as i64);
         let queued = self.wait().queued;
@@ -182,7 +183,7 @@ impl Acquisition {
         }
     }
 
-    /// It waits no longer, whether its outcome was picked up or not.
+    /// Whether the wait is over, even if the caller has not taken the outcome yet.
     pub(crate) fn is_resolved(&self) -> bool {
         self.lease().is_some() || matches!(self.wait().outcome, Outcome::Resolved(_))
     }
@@ -193,7 +194,8 @@ impl Acquisition {
         match std::mem::take(&mut wait.outcome) {
             Outcome::Open => wait.outcome = Outcome::Resolved(Some(outcome)),
             Outcome::Awaited(sender) => {
-                // Nobody listens when the wait was dropped: then this is over, and given back.
+                // If the wait was dropped there is no receiver: the acquisition has ended and is
+                // released.
                 let _ = sender.send(outcome);
                 wait.outcome = Outcome::Resolved(None);
             }

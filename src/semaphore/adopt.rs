@@ -1,4 +1,4 @@
-//! Adopting a permit that another process has parted with.
+//! Adopting a permit that another process has detached.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,33 +15,33 @@ use crate::semaphore::lease::Grant;
 use crate::semaphore::{DetachedPermit, Permit};
 
 impl Semaphore {
-    /// Makes a permit of a [detached](DetachedPermit) one that another process had, or this one. It
-    /// never leaves the semaphore's count in between: nobody else gets it, and nobody is waited
-    /// for.
+    /// Adopts a [detached](DetachedPermit) permit of another process, or of this one. The permit
+    /// counts without interruption, and the call does not wait in the queue.
     ///
-    /// From now on it is this process that renews the permit and gives it back, under a new
-    /// [id](Permit::id), with the lease and [`max_hold`](crate::SemaphoreBuilder::max_hold) of this
-    /// semaphore, counted anew. The weight stays, and so does the
-    /// [fencing token](DetachedPermit::fencing_token). The old id is worth nothing any more.
+    /// From now on, this process refreshes and releases the permit, under a new [ID](Permit::id).
+    /// The lease and [`max_hold`](crate::SemaphoreBuilder::max_hold) of this semaphore apply, and
+    /// start again. The weight and the [fencing token](DetachedPermit::fencing_token) do not
+    /// change. The old ID becomes invalid.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] when the lease has ended, the permit was lost or given back before, or
-    /// somebody else has adopted it: of two who adopt the same permit, the second gets this.
-    /// [`Error::Invalid`] when it is a permit of a semaphore with another name; nothing was sent
-    /// then. Otherwise as for [`acquire`](Self::acquire): [`Error::Unavailable`] when Redis gives
-    /// no answer for longer than the outage tolerance, [`Error::NotAcknowledged`],
-    /// [`Error::Rejected`], [`Error::Closed`], [`Error::Shutdown`]. After these the permit may have
-    /// been adopted: then it is given back.
+    /// - [`Error::Lost`] if the lease has expired, or the permit was lost or released before. If
+    ///   two processes adopt the same permit, the second gets this error.
+    /// - [`Error::Invalid`] if the permit is of a semaphore with another name. Nothing was sent.
+    /// - [`Error::Unavailable`] if Redis does not reply for longer than the outage tolerance.
+    /// - [`Error::NotAcknowledged`] if too few replicas acknowledge the permit in time.
+    /// - [`Error::Rejected`] if Redis returns an error.
+    /// - [`Error::Closed`] if the semaphore is closed.
+    /// - [`Error::Shutdown`] as for [`acquire`](Self::acquire).
+    ///
+    /// After any error except `Lost` and `Invalid`, the permit may have been adopted. Then it is
+    /// released in the background.
     ///
     /// # Cancel safety
     ///
-    /// A call that is dropped has done nothing, or the permit that it adopted is given back in the
-    /// background. Where nothing was done, the permit can be adopted until its lease ends.
-    ///
-    /// # Examples
-    ///
-    /// See [`DetachedPermit`].
+    /// If the future is dropped, the call has either done nothing, or the adopted permit is
+    /// released in the background. If it has done nothing, the permit can be adopted until its
+    /// lease expires.
     pub async fn adopt(&self, detached: DetachedPermit) -> Result<Permit, Error> {
         let core = &self.core;
         let span = tracing::debug_span!("adopt", semaphore = core.name, id = detached.id());
@@ -55,7 +55,7 @@ impl Core {
             let reason = format!("is of semaphore {:?}, not of {:?}", detached.name(), self.name);
             return Err(Error::invalid("permit", reason));
         }
-        // Its deadline came before the end of its lease on the server: it stays lost all the same.
+        // Its deadline comes before its lease expires on the server, but a lost permit stays lost.
         if detached.expires_in().is_zero() {
             return Err(self.not_adopted(detached));
         }
@@ -66,7 +66,7 @@ impl Core {
         let request = Adopt { acquisition: acquisition.clone(), from: detached.id().to_owned() };
         let answer = self.ask(request, Deadline::since(acquisition.created, patience)).await?;
         if !answer.reply {
-            // What is lost stays so, whatever may still be on its way.
+            // A lost permit stays lost, so calls that are still in flight do not matter.
             pending.is_settled = true;
             return Err(self.not_adopted(detached));
         }

@@ -1,4 +1,4 @@
-//! The settings of a semaphore as users give them, checked when it is built.
+//! The settings of a semaphore, checked when it is built.
 
 use std::fmt;
 use std::sync::Arc;
@@ -75,10 +75,6 @@ impl SemaphoreBuilder {
     ///
     /// Each process declares the limit with its first acquire. If processes declare different
     /// limits, the most recent declaration applies to all of them, and a warning is logged.
-    ///
-    /// # Examples
-    ///
-    /// See [`SemaphoreBuilder`].
     pub fn limit(mut self, limit: u32) -> Self {
         self.limit = Some(limit);
         self
@@ -88,22 +84,18 @@ impl SemaphoreBuilder {
     /// [`add_permits`](Semaphore::add_permits) adds permits, and
     /// [`Permit::forget`](crate::Permit::forget) uses them up. The initial number applies only if
     /// the semaphore is new. The server keeps it until [`clear_limit`](Semaphore::clear_limit).
-    ///
-    /// # Examples
-    ///
-    /// See [`Semaphore::add_permits`].
     pub fn initial_permits(mut self, permits: u32) -> Self {
         self.initial_permits = Some(permits);
         self
     }
 
     /// Uses the existing limit instead of declaring one: the limit that other processes declared,
-    /// or the runtime limit. For processes that do not know the limit and must not change it, such
-    /// as operator tools and batch jobs.
+    /// or the runtime limit. Use it in processes that do not know the limit and must not change it,
+    /// such as operator tools and batch jobs.
     ///
     /// If no limit exists, `acquire` returns [`Error::NoLimit`]. A wait returns this error, too, if
     /// the server restarts without its data and no other process has declared a limit since. In
-    /// these cases, [`limit`](Semaphore::limit) and [`set_limit`](Semaphore::set_limit) return 0.
+    /// both cases, [`limit`](Semaphore::limit) and [`set_limit`](Semaphore::set_limit) return 0.
     ///
     /// # Examples
     ///
@@ -133,37 +125,25 @@ impl SemaphoreBuilder {
     /// If a holder crashes, its permit stays taken for up to this long. Holders survive a Redis
     /// outage of up to two thirds of the lease. Each refresh attempt times out after a sixth of the
     /// lease, so make that several round trips.
-    ///
-    /// # Examples
-    ///
-    /// See [`SemaphoreBuilder`].
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
     /// Sets whether permits are refreshed in the background, every third of the lease. Default: on.
-    ///
-    /// # Examples
-    ///
-    /// See [`Permit::refresh`](crate::Permit::refresh).
     pub fn auto_refresh(mut self, auto_refresh: bool) -> Self {
         self.auto_refresh = auto_refresh;
         self
     }
 
-    /// Sets the longest time for which a permit is held, however often it is refreshed. A permit
-    /// that reaches it is lost. It guards against work that hangs. Default: no bound; at least 10
-    /// ms.
+    /// Sets the longest time for which a permit is held, however often it is refreshed. Default: no
+    /// bound; minimum: 10 ms. A permit that reaches the bound is lost. Use it as protection against
+    /// work that hangs.
     ///
     /// The bound applies to one process. If a permit is [detached](crate::Permit::detach) and
-    /// another process adopts it, the setting of that process applies from the adoption on. If a
+    /// another process adopts it, the setting of the adopting process applies from then on. If a
     /// bound must hold across processes, send its end along with the permit, and
     /// [release](crate::Permit::release) the permit at that moment.
-    ///
-    /// # Examples
-    ///
-    /// See [`SemaphoreBuilder`].
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
@@ -211,25 +191,20 @@ impl SemaphoreBuilder {
 
     /// Sets how long [`acquire`](Semaphore::acquire) waits before it returns [`Error::Timeout`].
     /// Default: no timeout.
-    ///
-    /// # Examples
-    ///
-    /// See [`SemaphoreBuilder`].
     pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
         self.acquire_timeout = Some(timeout);
         self
     }
 
-    /// Returns a permit only after `replicas` replicas (at least 1) have acknowledged it within
-    /// `within` (1 ms to half of the lease, or half of [`max_hold`](Self::max_hold) if that is
-    /// shorter). Otherwise the permit is released, and the acquire returns
-    /// [`Error::NotAcknowledged`]. Default: off.
+    /// Returns a permit only after `replicas` replicas have acknowledged it within `within`.
+    /// Otherwise the permit is released, and the acquire returns [`Error::NotAcknowledged`].
+    /// Default: off. Ranges: at least 1 replica; 1 ms to half of the lease, or half of
+    /// [`max_hold`](Self::max_hold) if that is shorter.
     ///
     /// If one of these replicas is promoted, it knows the permit. Without this setting it might
     /// not, and could grant one permit too many. This is not a full guarantee: a replica that has
     /// not acknowledged the permit may still be promoted, and refreshes are not acknowledged. Each
-    /// acquire takes two more round trips, and each such semaphore has a connection of its own for
-    /// them.
+    /// acquire takes two more round trips. Each such semaphore has an additional connection.
     ///
     /// While too few replicas follow, every acquire of this semaphore takes `within` and fails.
     /// Waiters fail one after the other, because the permit goes to the next waiter only after it
@@ -267,13 +242,10 @@ impl SemaphoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if a name, limit or duration is out of range, or if not exactly one
-    /// of [`limit`](Self::limit), [`initial_permits`](Self::initial_permits) and
-    /// [`existing_limit`](Self::existing_limit) is given.
-    ///
-    /// # Examples
-    ///
-    /// See [`SemaphoreBuilder`].
+    /// - [`Error::Invalid`] if a name, limit or duration is out of range.
+    /// - [`Error::Invalid`] if not exactly one of [`limit`](Self::limit),
+    ///   [`initial_permits`](Self::initial_permits) and [`existing_limit`](Self::existing_limit) is
+    ///   set.
     pub fn build(self) -> Result<Semaphore, Error> {
         check_name("name", &self.name)?;
         let limit = self.checked_limit()?;
@@ -316,7 +288,8 @@ impl SemaphoreBuilder {
             (None, _) => "none was",
         };
         let reason = format!(
-            "must have one of limit(), initial_permits() and existing_limit(), and {found} given"
+            "must have exactly one of limit(), initial_permits() and existing_limit(); {found} \
+             given"
         );
         Err(Error::invalid("limit", reason))
     }

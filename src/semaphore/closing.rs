@@ -1,4 +1,4 @@
-//! The end of acquiring by one semaphore of this process: it was closed, or shut down.
+//! The end of acquiring by one semaphore of this process, by a close or a shutdown.
 
 use std::pin::Pin;
 use std::sync::LazyLock;
@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-/// Each request listens to one of several, since all cores would wait for each other at one.
+/// Requests are spread over several lists, because all cores would contend for one list.
 const LISTS: usize = 16;
 
 pub(crate) struct Closing {
     is_closed: AtomicBool,
     is_shut_down: AtomicBool,
-    /// Made when they are needed: a program may have many semaphores that are idle.
+    /// Created at first use, because a program may have many idle semaphores.
     ends: LazyLock<Box<[Notify; LISTS]>>,
 }
 
@@ -46,13 +46,13 @@ impl Closing {
         self.is_closed() || self.is_shut_down()
     }
 
-    /// The answer to `work`; `None` when it is closed or shut down before. After that no answer
-    /// gets through.
+    /// Returns the result of `work`, or `None` if a close or a shutdown comes first. After that, no
+    /// result is returned.
     pub(crate) async fn unless_ended<T>(
         &self,
         work: Pin<&mut impl Future<Output = T>>,
     ) -> Option<T> {
-        // From here on no end goes unnoticed.
+        // From here on, no close or shutdown is missed.
         let ends = self.ends[fastrand::usize(..LISTS)].notified();
         if self.is_ended() {
             return None;

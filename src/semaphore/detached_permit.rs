@@ -8,16 +8,17 @@ use crate::error::Error;
 use crate::protocol::{check_name, id};
 use crate::semaphore::Permit;
 
-/// What another process needs to go on with a permit: from [`Permit::detach`], and for
-/// [`Semaphore::adopt`](crate::Semaphore::adopt). It travels as text, or as whatever is made of its
-/// parts.
+/// A permit that no process holds: the data that another process needs to adopt it. Created by
+/// [`Permit::detach`], and used by [`Semaphore::adopt`](crate::Semaphore::adopt). Send it as text,
+/// or send its parts in your own format.
 ///
-/// Nobody renews the permit meanwhile, and nobody gives it back: it is lost when its lease ends
-/// before somebody adopts it. Whoever has this can adopt the permit, so show it to nobody else.
+/// Until a process adopts the permit, no process refreshes or releases it. If no process adopts the
+/// permit before its lease expires, the permit is lost. Any process that has this value can adopt
+/// the permit. Keep it secret.
 ///
-/// As text it is one line: id, fencing token, [`expires_in`](Self::expires_in) in ms and the name
-/// of the semaphore, with a blank between them. The server and the prefix of the keys are not in
-/// it: both sides must use the same.
+/// The text is one line: ID, fencing token, [`expires_in`](Self::expires_in) in ms, and the name of
+/// the semaphore, separated by spaces. It does not contain the server and the key prefix. Both
+/// processes must use the same server and prefix.
 ///
 /// # Examples
 ///
@@ -33,7 +34,7 @@ use crate::semaphore::Permit;
 /// let token = permit.fencing_token();
 /// let message = permit.detach().to_string();
 ///
-/// // Another process, which got the message:
+/// // Another process, which received the message:
 /// # let semaphore = there.semaphore(&name).limit(1).build()?;
 /// let detached: DetachedPermit = message.parse()?;
 /// assert_eq!((detached.name(), detached.weight()), (semaphore.name(), 1));
@@ -45,7 +46,7 @@ use crate::semaphore::Permit;
 /// # }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "a permit that nobody adopts is lost when its lease ends"]
+#[must_use = "a detached permit that is never adopted expires with its lease"]
 pub struct DetachedPermit {
     name: String,
     id: String,
@@ -55,68 +56,51 @@ pub struct DetachedPermit {
 }
 
 impl DetachedPermit {
-    /// The name of the semaphore, without the prefix.
-    ///
-    /// # Examples
-    ///
-    /// See [`DetachedPermit`].
+    /// Returns the name of the semaphore, without the prefix.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// As [`Permit::id`]. The permit has another one when it is adopted.
-    ///
-    /// # Examples
-    ///
-    /// See [`DetachedPermit`].
+    /// Returns the [ID](Permit::id). The permit gets another ID when it is adopted.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// As [`Permit::weight`]: the weight.
-    ///
-    /// # Examples
-    ///
-    /// See [`DetachedPermit`].
+    /// Returns the [weight](Permit::weight).
     pub fn weight(&self) -> u32 {
         self.weight
     }
 
-    /// As [`Permit::fencing_token`]: the one of the acquire, which it keeps however often it moves.
-    /// So a store that is fenced tells each holder of the permit from those before and after, but
-    /// not the holders that it had from each other: whoever parts with a permit must have stopped.
-    ///
-    /// # Examples
-    ///
-    /// See [`DetachedPermit`].
+    /// Returns the [fencing token](Permit::fencing_token). Adoption does not change it. A store
+    /// that checks fencing tokens therefore rejects holders of earlier permits, but cannot
+    /// distinguish the processes that held this permit in turn. Stop the work before you detach the
+    /// permit.
     pub fn fencing_token(&self) -> u64 {
         self.token
     }
 
-    /// How much of the lease was surely left when the permit was taken apart: for so long it can be
-    /// adopted. The time on the way counts. Zero when it was lost already.
-    ///
-    /// # Examples
-    ///
-    /// See [`DetachedPermit`].
+    /// Returns the guaranteed rest of the lease at the time of [`Permit::detach`]. The permit can
+    /// be adopted for this long, including the time of the transfer. Zero if the permit was already
+    /// lost.
     pub fn expires_in(&self) -> Duration {
         self.expires_in
     }
 
-    /// Or what is wrong with it. The text itself is not shown: it is worth a permit.
+    /// Returns what is wrong with the text. Does not show the text, because it is worth a permit.
     fn read(text: &str) -> Result<Self, &'static str> {
         let mut parts = text.splitn(4, ' ');
         let mut next = || parts.next().unwrap_or_default();
         let id = next();
         let (lease, said) = (id::lease_of(id), id::client_and_weight(id));
-        let ((_, weight), lease) = said.zip(lease).ok_or("the first term is no id")?;
+        let ((_, weight), lease) = said.zip(lease).ok_or("the first term is not an ID")?;
         let token = id::number(next()).filter(|token| *token > 0);
-        let token = token.ok_or("the token is no number from 1 to 9007199254740991")?;
+        let token = token.ok_or("the token is not a number from 1 to 9007199254740991")?;
         let expires_in = id::number(next()).map(Duration::from_millis);
         let expires_in = expires_in.filter(|left| *left <= lease);
-        let expires_in = expires_in.ok_or("the ms are no number from 0 to the lease in the id")?;
+        let expires_in =
+            expires_in.ok_or("the milliseconds are not a number from 0 to the lease in the ID")?;
         let name = next();
-        check_name("name", name).map_err(|_| "what follows the ms is no name of a semaphore")?;
+        check_name("name", name).map_err(|_| "the rest is not the name of a semaphore")?;
         Ok(Self { name: name.to_owned(), id: id.to_owned(), weight, token, expires_in })
     }
 }
@@ -133,31 +117,28 @@ impl FromStr for DetachedPermit {
 
     /// # Errors
     ///
-    /// [`Error::Invalid`] for what is not the text of one.
+    /// - [`Error::Invalid`] if the text is not the text of a `DetachedPermit`.
     fn from_str(text: &str) -> Result<Self, Error> {
         Self::read(text).map_err(|wrong| {
-            let wanted = "must be the text of DetachedPermit: id, fencing token, ms and name";
+            let wanted = "must be the text of a DetachedPermit: ID, fencing token, milliseconds \
+                          and name";
             Error::invalid("permit", format!("{wanted}; {wrong}"))
         })
     }
 }
 
 impl Permit {
-    /// Parts with the permit, so that another process can
-    /// [adopt](crate::Semaphore::adopt) it: work moves on, and nobody gets in between.
+    /// Detaches the permit, so that another process can [adopt](crate::Semaphore::adopt) it. The
+    /// work moves to that process, and no other request gets the permit in between.
     ///
-    /// Nothing is sent. From now on nobody renews the permit, and nobody gives it back, until it is
-    /// adopted. Its lease counts from the last renewal: mostly at least two thirds of it are left,
-    /// and [`expires_in`](DetachedPermit::expires_in) says how much. Where that is little,
-    /// [`refresh`](Self::refresh) first. If nobody adopts it in time, it is free when its lease
-    /// ends.
+    /// Nothing is sent. Until it is adopted, no process refreshes or releases the permit. Its lease
+    /// counts from the last refresh, so usually at least two thirds of it are left.
+    /// [`expires_in`](DetachedPermit::expires_in) returns how much. If that is too short, call
+    /// [`refresh`](Self::refresh) first. If no process adopts the permit in time, it is freed when
+    /// its lease expires.
     ///
-    /// Who [watches](Self::watch) it is told that this process holds it no longer. Stop the work
-    /// before: the fencing token [stays the same](DetachedPermit::fencing_token).
-    ///
-    /// # Examples
-    ///
-    /// See [`DetachedPermit`].
+    /// [Watches](Self::watch) report that this process no longer holds the permit. Stop the work
+    /// before you detach: the fencing token [stays the same](DetachedPermit::fencing_token).
     pub fn detach(mut self) -> DetachedPermit {
         self.on_drop = None;
         let lease = self.lease();
@@ -169,7 +150,7 @@ impl Permit {
             id: self.acquisition.id.clone(),
             weight: self.acquisition.weight,
             token,
-            // As the text has it.
+            // Rounded to ms, as in the text.
             expires_in: Duration::from_millis(expires_in.as_millis() as u64),
         }
     }

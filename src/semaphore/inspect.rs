@@ -1,4 +1,4 @@
-//! Who holds and who waits, a page at a time.
+//! Holders and waiters, one page at a time.
 
 use std::ops::Range;
 
@@ -7,39 +7,35 @@ use crate::protocol::Inspection;
 use crate::protocol::id::LAST_NUMBER;
 use crate::semaphore::Semaphore;
 
-/// How many holders and waiters one inspection tells of.
+/// The most holders and the most waiters in one inspection.
 const PAGE: u64 = 1000;
 
 impl Semaphore {
-    /// Who holds and who waits, up to 1,000 of each.
+    /// Returns the holders and waiters, up to 1,000 of each.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] when Redis gives no answer within twice the response timeout,
-    /// [`Error::Rejected`].
+    /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout.
+    /// - [`Error::Rejected`] if Redis returns an error.
     ///
     /// # Cancel safety
     ///
-    /// Safe: it only looks.
-    ///
-    /// # Examples
-    ///
-    /// See [`Inspection`].
+    /// Safe: the call changes nothing.
     pub async fn inspect(&self) -> Result<Inspection, Error> {
         self.inspect_range(0..PAGE, 0..PAGE).await
     }
 
-    /// As [`inspect`](Self::inspect), with these holders and waiters alone, counted from 0: for the
-    /// next page, or for no more than is needed. Of a range the first 1,000. Between two calls they
-    /// come and go, so one may be told twice or not at all.
+    /// Returns the holders and waiters in these ranges, counted from 0 and at most 1,000 of each.
+    /// Use it for the next page, or to fetch fewer. Holders and waiters change between two calls,
+    /// so pages may repeat or omit some of them.
     ///
     /// # Errors
     ///
-    /// As for [`inspect`](Self::inspect).
+    /// Returns the errors of [`inspect`](Self::inspect).
     ///
     /// # Cancel safety
     ///
-    /// Safe: it only looks.
+    /// Safe: the call changes nothing.
     ///
     /// # Examples
     ///

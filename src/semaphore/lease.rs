@@ -1,8 +1,8 @@
-//! A lease: for how long a permit is held, and may be renewed.
+//! A lease: for how long a permit is held, and may be refreshed.
 //!
-//! It counts from before the request was sent, so it ends here before it ends on the server, and
-//! the server's clock is never compared with ours. The server counts in whole ms, from the one in
-//! which the request came: see [`lasts`].
+//! It counts from before the request was sent, so it expires here before it expires on the server.
+//! The server's clock is never compared with the clock of this process. The server counts in whole
+//! ms, starting with the ms in which the request arrived: see [`lasts`].
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -14,28 +14,28 @@ use crate::metrics::Hold;
 use crate::protocol::millis;
 use crate::semaphore::term::Term;
 
-/// How a permit was granted.
+/// A grant of a permit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Grant {
     pub(crate) token: u64,
-    /// A moment at which it surely was not granted yet: the lease counts from here.
+    /// A moment before the grant. The lease counts from here.
     pub(crate) since: Instant,
 }
 
-/// How long a lease of that duration surely is on the server.
+/// For how long a lease of that duration is guaranteed on the server.
 pub(crate) fn lasts(duration: Duration) -> Duration {
     Duration::from_millis(millis(duration) - 1)
 }
 
 pub(crate) struct Lease {
     pub(crate) token: u64,
-    /// When a permit is held no longer, however often it was renewed.
+    /// When the permit is lost, however often it was refreshed.
     latest_end: Option<Instant>,
     term: Mutex<Kept>,
     hold: Hold,
 }
 
-/// Most permits are never watched, and do without what telling others takes.
+/// Most permits are never watched, and need no channel.
 enum Kept {
     Alone(Term),
     Watched(watch::Sender<Term>),
@@ -49,7 +49,7 @@ impl Lease {
         hold: Hold,
     ) -> Self {
         let term = Mutex::new(Kept::Alone(Term::until(grant.since + lasts(duration))));
-        // One so long that it cannot be added to the clock is none.
+        // A bound that is too long to be added to the clock is no bound.
         let latest_end = max_hold.and_then(|max_hold| grant.since.checked_add(max_hold));
         Self { token: grant.token, latest_end, term, hold }
     }
@@ -58,8 +58,8 @@ impl Lease {
         self.term.lock().expect("nothing panics while it is locked")
     }
 
-    /// Whoever judges it looks at the clock before, and `change` after that: so what was seen to be
-    /// lost is not renewed.
+    /// Callers read the clock before the term, and `change` reads it afterwards. So a permit that
+    /// was seen as lost is never refreshed.
     fn term(&self) -> Term {
         match &*self.kept() {
             Kept::Alone(term) => *term,
@@ -83,12 +83,12 @@ impl Lease {
             }
             Kept::Watched(term) => term.clone(),
         };
-        // Not under the lock, since it wakes others.
+        // Outside the lock, because this wakes tasks.
         watched.send_modify(change);
         *watched.borrow()
     }
 
-    /// The term, for others that live longer: whoever changes it, all of them see it.
+    /// Returns the term for watches that outlive the lease. They see every change.
     pub(crate) fn watch(&self) -> watch::Sender<Term> {
         let mut kept = self.kept();
         let watched = match &*kept {
@@ -99,7 +99,8 @@ impl Lease {
         watched
     }
 
-    /// For how long it may be renewed now; `None` when it has been held for as long as it may be.
+    /// Returns the duration of the next refresh, or `None` if the permit has reached its latest
+    /// end.
     pub(crate) fn next_duration(&self, duration: Duration) -> Option<Duration> {
         let Some(latest_end) = self.latest_end else {
             return Some(duration);
@@ -108,15 +109,15 @@ impl Lease {
         (left >= Duration::from_millis(1)).then_some(left)
     }
 
-    /// A renewal was granted that was asked for at `sent`. Answers whether it is still held.
+    /// Notes a refresh that was sent at `sent`. Returns whether the permit is still held.
     pub(crate) fn renewed(&self, sent: Instant, duration: Duration) -> bool {
         let ends = sent + lasts(duration);
-        // It may have been sent later than the duration was reckoned.
+        // The refresh may have been sent later than its duration was computed.
         let ends = self.latest_end.map_or(ends, |latest| latest.min(ends));
         !self.change(|term, now| term.renew(now, ends)).is_lost()
     }
 
-    /// Answers whether nobody has told of it yet.
+    /// Returns whether the loss has not been reported yet.
     pub(crate) fn lose(&self) -> bool {
         let mut is_news = false;
         self.change(|term, _| {
@@ -131,7 +132,7 @@ impl Lease {
         self.term().is_lost_at(now)
     }
 
-    /// Answers whether it was lost before.
+    /// Returns whether the permit was lost before.
     pub(crate) fn let_go(&self) -> bool {
         self.change(Term::let_go).is_lost()
     }

@@ -1,44 +1,43 @@
-//! The limit, as all processes share it.
+//! The limit that all processes share.
 
 use super::Semaphore;
 use crate::error::Error;
 use crate::semaphore::core::{Change, Limits};
 
 impl Semaphore {
-    /// The limit in force; see [`Inspection::limit`](crate::Inspection::limit).
+    /// Returns the effective limit: see [`Inspection::limit`](crate::Inspection::limit).
     ///
     /// # Errors
     ///
-    /// As for [`inspect`](Self::inspect).
+    /// Returns the errors of [`inspect`](Self::inspect).
     ///
     /// # Cancel safety
     ///
-    /// Safe: it only looks.
-    ///
-    /// # Examples
-    ///
-    /// See [`set_limit`](Self::set_limit).
+    /// Safe: the call changes nothing.
     pub async fn limit(&self) -> Result<u32, Error> {
         Ok(self.core.inspect_page("limit", (0, 0), (0, 0)).await?.limit)
     }
 
-    /// Puts another limit in force, for all processes, until [`clear_limit`](Self::clear_limit).
-    /// Answers the limit before: the configured one, if Redis knew of none. Raising it serves the
-    /// queue at once; lowering it takes nothing away: it drains. 0 pauses the semaphore.
+    /// Sets the runtime limit for all processes, until [`clear_limit`](Self::clear_limit). Returns
+    /// the previous effective limit, or the configured limit if Redis knew none. 0 pauses the
+    /// semaphore.
     ///
-    /// A call that has no answer is made again, and counts once, however often it arrives within
-    /// five response timeouts; where the first one did, the limit before is that which it has set.
-    /// One that failed with [`Error::Unavailable`] may still arrive seconds later: look at
-    /// [`limit`](Self::limit) then.
+    /// If the limit rises, waiters are granted permits immediately. If it falls, no permit is taken
+    /// away: holders finish their work.
+    ///
+    /// A call without a reply is retried. The change counts once, even if several copies arrive
+    /// within five response timeouts. If the first copy was served and its reply was lost, the
+    /// returned limit is the new one. After [`Error::Unavailable`], a copy may still arrive seconds
+    /// later. Check [`limit`](Self::limit) then.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] when Redis gives no answer within twice the response timeout,
-    /// [`Error::Rejected`].
+    /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout.
+    /// - [`Error::Rejected`] if Redis returns an error.
     ///
     /// # Cancel safety
     ///
-    /// The limit may have been set.
+    /// If the future is dropped, the limit may or may not have been set.
     ///
     /// # Examples
     ///
@@ -60,16 +59,17 @@ impl Semaphore {
         Ok(u32::try_from(before).unwrap_or(self.core.settings.limit.number()))
     }
 
-    /// Adds to the limit in force: the textbook's V. Answers the limit now.
+    /// Adds `n` to the effective limit, like V on a textbook semaphore. Returns the new limit.
     ///
     /// # Errors
     ///
-    /// As for [`set_limit`](Self::set_limit); [`Error::Rejected`] also when the limit would exceed
-    /// `u32::MAX`.
+    /// - [`Error::Rejected`] if the limit would exceed `u32::MAX`.
+    /// - The errors of [`set_limit`](Self::set_limit).
     ///
     /// # Cancel safety
     ///
-    /// The permits may have been added. (A repeated call within adds them once.)
+    /// If the future is dropped, the permits may or may not have been added. Retries within one
+    /// call add them once.
     ///
     /// # Examples
     ///
@@ -83,7 +83,7 @@ impl Semaphore {
     /// // One process signals ...
     /// finished.add_permits(1).await?;
     /// assert_eq!(finished.available_permits().await?, 1);
-    /// // ... and another one consumes the signal.
+    /// // ... and another process consumes the signal.
     /// finished.acquire().await?.forget().await?;
     /// assert_eq!(finished.available_permits().await?, 0);
     /// # finished.clear_limit().await?;
@@ -94,20 +94,17 @@ impl Semaphore {
         self.core.change_limit(Change::Add(n)).await.map(effective_limit)
     }
 
-    /// Puts the declared limit in force again. Answers the limit now: 0 where
-    /// nobody has declared one, as with initial permits, which start anew with the next acquire.
+    /// Clears the runtime limit, so that the declared limit applies again. Returns the effective
+    /// limit. The result is 0 if no limit is declared. This includes initial permits, which the
+    /// next acquire sets again.
     ///
     /// # Errors
     ///
-    /// As for [`set_limit`](Self::set_limit).
+    /// Returns the errors of [`set_limit`](Self::set_limit).
     ///
     /// # Cancel safety
     ///
-    /// The limit may have been cleared.
-    ///
-    /// # Examples
-    ///
-    /// See [`set_limit`](Self::set_limit).
+    /// If the future is dropped, the limit may or may not have been cleared.
     pub async fn clear_limit(&self) -> Result<u32, Error> {
         self.core.change_limit(Change::Clear).await.map(effective_limit)
     }

@@ -1,6 +1,6 @@
-//! A semaphore, from its permits down to the calls that they take.
+//! A semaphore, from its permits down to the calls to the server.
 
-// Layers, the lowest first; the other files are above them, in no order:
+// Layers, the lowest first. The other files are above them, in no order:
 // closing, settings, term, lease, acquisition, core, maintenance
 mod acquire;
 mod acquire_all;
@@ -44,21 +44,36 @@ pub use revoke::Revoked;
 
 /// A counting semaphore that many processes and machines share.
 ///
-/// It is built once for a process and cloned for each task, which is cheap: clones share the calls
-/// that they make. One that is built anew for each request works as well, but shares nothing. It is
-/// `Send`, `Sync` and `'static`, and so are its permits and the futures of
-/// [`request`](Self::request): they can be sent to tasks and kept in structs.
+/// Build it once per process and clone it for each task. Clones are cheap and share their calls.
+/// Building a new one for each request also works, but separate instances do not share calls.
+/// `Semaphore`, its permits and the futures of [`request`](Self::request) are `Send`, `Sync` and
+/// `'static`: move them into tasks, or store them in structs.
 ///
-/// It is fair: whoever asked first is served first, over all processes, and nobody overtakes, not
-/// even a lighter request that would fit or a try. Only a [head start](AcquireRequest::head_start) goes
-/// ahead of others, and of those only who came within it.
+/// # Which method?
 ///
-/// A program's own calls take effect in the order in which the program makes them, as those of
-/// tokio's semaphore do. A permit that was dropped is free for the next call, and a wait that was
-/// canceled is out of its way. This holds within one [`SemaphoreClient`](crate::SemaphoreClient),
-/// for semaphores of one name, and for calls that the program itself orders: in one task, or in
-/// tasks and threads that synchronize. It takes no round trip: what was given up goes out just
-/// before the next call, over the same connection.
+/// | method | if no permit is free | use it |
+/// |---|---|---|
+/// | [`acquire`](Self::acquire) | waits in the queue | if the work must be done |
+/// | [`acquire_timeout`](Self::acquire_timeout) | waits for `timeout` | if late work is useless |
+/// | [`try_acquire`](Self::try_acquire) | returns `None` | if the work can be skipped |
+/// | [`request`](Self::request) | as you choose | to set weight or head start, or to spawn it |
+///
+/// [`acquire_many`](Self::acquire_many) and [`try_acquire_many`](Self::try_acquire_many) take a
+/// weight. [`acquire_all`](crate::acquire_all) acquires permits of several semaphores.
+///
+/// # Order
+///
+/// The semaphore is fair: permits are granted in order of arrival, over all processes. Neither a
+/// lighter request nor `try_acquire` overtakes a waiter. Only a request with a
+/// [head start](AcquireRequest::head_start) overtakes requests that arrived earlier, by less than
+/// the head start.
+///
+/// A program's own calls take effect in the order in which the program makes them, as with Tokio's
+/// semaphore. The next call can already use a permit that was dropped before it, and does not queue
+/// behind a wait that was canceled before it. This applies to semaphores of one name in one
+/// [`SemaphoreClient`](crate::SemaphoreClient). The program itself must order the calls: in one
+/// task, or in tasks and threads that synchronize. The order costs no round trip: pending releases
+/// are sent just before the next call, over the same connection.
 ///
 /// # Examples
 ///
@@ -71,7 +86,7 @@ pub use revoke::Revoked;
 /// let semaphore = client.semaphore("database-connections").limit(3).build()?;
 ///
 /// let permit = semaphore.acquire().await?;
-/// // At most three processes, wherever they run, are here at the same time.
+/// // At most three processes, on any machines, are here at the same time.
 /// permit.release().await?;
 /// # Ok(())
 /// # }
@@ -86,13 +101,13 @@ impl Semaphore {
         Self { core }
     }
 
-    /// The outage of its server that is logged, while it lasts.
+    /// Returns the current outage of its server that has been logged, if there is one.
     #[cfg(feature = "tower")]
     pub(crate) fn outage(&self) -> Option<crate::server::Outage> {
         self.core.context.servers.outage(self.core.slot)
     }
 
-    /// The name, without the prefix.
+    /// Returns the name, without the prefix.
     ///
     /// # Examples
     ///
@@ -110,86 +125,87 @@ impl Semaphore {
         &self.core.name
     }
 
-    /// A request of your own: of another weight, with a head start, with a timeout. Of weight 1,
-    /// without a head start, and with the acquire timeout that the semaphore was built with, unless
-    /// said otherwise.
-    ///
-    /// # Examples
-    ///
-    /// See [`AcquireRequest`].
+    /// Creates a request with its own weight, head start and timeout. Defaults: weight 1, no head
+    /// start, the acquire timeout of the semaphore.
     pub fn request(&self) -> AcquireRequest {
         AcquireRequest::new(&self.core)
     }
 
     /// Waits in the queue for one permit.
     ///
-    /// Queueing takes one call. After that little is sent until the permit is handed over: a
-    /// heartbeat every third of the heartbeat timeout (one call for a thousand waits at this
-    /// semaphore), and from near the head of the queue a call when a lease ends.
+    /// Queueing takes one call. A waiting process sends little:
+    ///
+    /// - a heartbeat every third of the heartbeat timeout (default 15 s), which is one call for up
+    ///   to 1,000 waits at this semaphore
+    /// - if the request is near the head of the queue, one call when a lease expires
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] when an acquire timeout is set and passes, [`Error::Unavailable`] when
-    /// Redis gives no answer for longer than the outage tolerance, [`Error::TooHeavy`] when the
-    /// request can never fit, [`Error::NoLimit`] or [`Error::NotAcknowledged`] where the semaphore
-    /// was built for that, [`Error::LeaseTooShort`] when permits were granted, but never in time
-    /// for their lease; [`Error::Rejected`], [`Error::Closed`], [`Error::Shutdown`].
+    /// - [`Error::Timeout`] if an acquire timeout is set and passes.
+    /// - [`Error::Unavailable`] if Redis does not reply for longer than the outage tolerance
+    ///   (default 30 s).
+    /// - [`Error::TooHeavy`] if the request can never fit.
+    /// - [`Error::NoLimit`] if the semaphore uses the [existing
+    ///   limit](SemaphoreBuilder::existing_limit) and there is none.
+    /// - [`Error::NotAcknowledged`] if too few replicas
+    ///   [acknowledge](SemaphoreBuilder::acknowledged_by) the permit in time.
+    /// - [`Error::LeaseTooShort`] if five permits in a row expired before they could be returned.
+    /// - [`Error::Rejected`] if Redis returns an error.
+    /// - [`Error::Closed`] if the semaphore is [closed](Self::close).
+    /// - [`Error::Shutdown`] if the client was shut down, or the runtime in which it connected has
+    ///   ended.
     ///
     /// # Cancel safety
     ///
-    /// Safe: a wait that is dropped at any point leaves the queue, or gives back the permit that it
-    /// may have been granted, in the background. Its place is lost.
+    /// Safe: if the future is dropped, the request leaves the queue in the background. If its
+    /// permit may have been granted, the permit is released. The position in the queue is lost.
     ///
     /// # Keep polling it
     ///
-    /// A future that was polled once is in the queue, or on its way there. If it is then kept and
-    /// not polled, it still takes its turn, and its permit stays unused for a lease each time. This
-    /// happens to a pinned future outside of a `select!` that is left, and to futures in a stream
-    /// such as `buffer_unordered` while the consumer of that stream awaits a permit of the same
-    /// semaphore: nothing moves for a lease then. Drop such a future, or run it in a task. (tokio's
-    /// semaphore has the same trap, without an end.)
+    /// A future that was polled once is in the queue, or about to be. If it is then kept but not
+    /// polled, its request still takes its turn. The permit stays unused for a lease each time.
+    /// This happens to:
     ///
-    /// # Examples
+    /// - a pinned future after the `select!` that polled it has ended.
+    /// - futures in a stream such as `buffer_unordered`, while the stream's consumer awaits a
+    ///   permit of the same semaphore. Then no work continues for a lease.
     ///
-    /// See [`Semaphore`].
+    /// Drop such a future, or run it in a task. Tokio's semaphore has the same trap, without a time
+    /// limit.
     pub async fn acquire(&self) -> Result<Permit, Error> {
         pin!(self.core.acquire_within(1, 0, self.core.settings.acquire_timeout)).await
     }
 
-    /// Waits in the queue for a permit of this weight, from 1 to the limit. What weighs more than a
-    /// limit that was set at run time waits until that is raised or cleared. For a timeout, see
+    /// Waits in the queue for a permit of weight `n`. Range: 1 to the limit. If `n` exceeds a
+    /// runtime limit, the request waits until that limit is raised or cleared. For a timeout, use
     /// [`request`](Self::request).
     ///
     /// # Errors
     ///
-    /// As for [`acquire`](Self::acquire), and [`Error::Invalid`] for a weight of 0.
+    /// - [`Error::Invalid`] if `n` is 0.
+    /// - The errors of [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     ///
-    /// As for [`acquire`](Self::acquire).
-    ///
-    /// # Examples
-    ///
-    /// See [`Inspection`](crate::Inspection).
+    /// See [`acquire`](Self::acquire).
     pub async fn acquire_many(&self, n: u32) -> Result<Permit, Error> {
         pin!(self.core.acquire_within(n, 0, self.core.settings.acquire_timeout)).await
     }
 
-    /// Waits in the queue for one permit, but no longer than `timeout`, whatever acquire timeout
-    /// the semaphore was built with. [`request`](Self::request) has timeouts for other weights.
+    /// Waits in the queue for one permit, but no longer than `timeout`. This replaces the
+    /// semaphore's acquire timeout. For other weights, use [`request`](Self::request).
     ///
-    /// With a timeout of zero it does not wait: it takes a permit if one is free, as
-    /// [`try_acquire`](Self::try_acquire) does. Any other timeout includes the time for the round
-    /// trip to Redis.
+    /// If `timeout` is zero, this method does not wait: it takes a permit if one is free, like
+    /// [`try_acquire`](Self::try_acquire). Any other timeout includes the round trip to Redis.
     ///
     /// # Errors
     ///
-    /// As for [`acquire`](Self::acquire); [`Error::Timeout`] tells how long the wait took and the
-    /// last position in the queue.
+    /// - [`Error::Timeout`], with the time waited and the last position in the queue.
+    /// - The other errors of [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     ///
-    /// As for [`acquire`](Self::acquire).
+    /// See [`acquire`](Self::acquire).
     ///
     /// # Examples
     ///
@@ -211,16 +227,18 @@ impl Semaphore {
         pin!(self.core.acquire_within(1, 0, Some(timeout))).await
     }
 
-    /// Takes one permit if there is one now and nobody waits. Never queues.
+    /// Takes one permit if one is free and no request waits, and returns `None` otherwise. Never
+    /// queues.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] when Redis gives no answer within twice the response timeout; the
-    /// others of [`acquire`](Self::acquire) but [`Error::Timeout`].
+    /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout (default
+    ///   4 s).
+    /// - The other errors of [`acquire`](Self::acquire), except [`Error::Timeout`].
     ///
     /// # Cancel safety
     ///
-    /// Safe: a permit that may have been granted is given back in the background.
+    /// Safe: if the permit may have been granted, it is released in the background.
     ///
     /// # Examples
     ///
@@ -241,30 +259,29 @@ impl Semaphore {
         pin!(self.core.try_acquire(1)).await
     }
 
-    /// Takes a permit of this weight, from 1 to the limit, if it fits now and nobody waits.
+    /// Takes a permit of weight `n` if it fits now and no request waits, and returns `None`
+    /// otherwise. Range: 1 to the limit. Never queues.
     ///
     /// # Errors
     ///
-    /// As for [`try_acquire`](Self::try_acquire), and [`Error::Invalid`] for a weight of 0.
+    /// - [`Error::Invalid`] if `n` is 0.
+    /// - The errors of [`try_acquire`](Self::try_acquire).
     ///
     /// # Cancel safety
-    ///
-    /// As for [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Examples
     ///
     /// See [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_many(&self, n: u32) -> Result<Option<Permit>, Error> {
         pin!(self.core.try_acquire(n)).await
     }
 
-    /// Ends acquiring by this semaphore and all its clones, as tokio's `close` does: waits, tries
-    /// under way, and all that come later fail with [`Error::Closed`] at once. What waited leaves
-    /// the queue, and what may have been granted is given back, in the background.
+    /// Closes this semaphore and its clones, like `close` of Tokio's semaphore. Acquires that wait,
+    /// are under way or come later fail immediately with [`Error::Closed`]. In the background,
+    /// waiting requests leave the queue, and permits that may have been granted to them are
+    /// released.
     ///
-    /// Permits that are held stay so, are renewed, and can be released. Others are not touched:
-    /// other processes go on, and so does a semaphore of the same name that was built by itself. To
-    /// keep everybody out, [`set_limit(0)`](Self::set_limit).
+    /// Permits that are held stay valid, are refreshed, and can be released. Other processes
+    /// continue, and so do other semaphores of the same name that were built separately. To stop
+    /// all processes, use [`set_limit(0)`](Self::set_limit).
     ///
     /// # Examples
     ///
@@ -289,45 +306,38 @@ impl Semaphore {
         self.core.close();
     }
 
-    /// Whether [`close`](Self::close) was called, on this one or a clone.
-    ///
-    /// # Examples
-    ///
-    /// See [`close`](Self::close).
+    /// Returns whether [`close`](Self::close) was called on this semaphore or a clone.
     pub fn is_closed(&self) -> bool {
         self.core.closing.is_closed()
     }
 
-    /// How much of the limit is free now. Another process may take it the next moment, and while
-    /// somebody waits it is not for a newcomer.
+    /// Returns how much of the limit is free now. Another process may take it immediately
+    /// afterwards. While requests wait, a new request does not get it.
     ///
     /// # Errors
     ///
-    /// As for [`inspect`](Self::inspect).
+    /// Returns the errors of [`inspect`](Self::inspect).
     ///
     /// # Cancel safety
     ///
-    /// Safe: it only looks.
-    ///
-    /// # Examples
-    ///
-    /// See [`add_permits`](Self::add_permits).
+    /// Safe: the call changes nothing.
     pub async fn available_permits(&self) -> Result<u32, Error> {
         let now = self.core.inspect_page("available_permits", (0, 0), (0, 0)).await?;
         Ok(u64::from(now.limit).saturating_sub(now.held) as u32)
     }
 
-    /// Has the server purge ended leases and serve the queue. Answers how many still wait.
+    /// Makes the server remove expired leases and grant free permits to waiters. Returns the number
+    /// of requests still queued.
     ///
-    /// Waiting processes do this by themselves; an operator may be quicker.
+    /// Waiting processes do this themselves. A call by an operator may be faster.
     ///
     /// # Errors
     ///
-    /// As for [`inspect`](Self::inspect).
+    /// Returns the errors of [`inspect`](Self::inspect).
     ///
     /// # Cancel safety
     ///
-    /// Safe.
+    /// Safe: repeating the call is harmless.
     ///
     /// # Examples
     ///

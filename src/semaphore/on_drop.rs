@@ -1,4 +1,4 @@
-//! What becomes of a permit that is dropped.
+//! The effect of dropping a permit.
 
 use crate::protocol::ReleaseMode;
 use crate::semaphore::settings::Settings;
@@ -12,12 +12,12 @@ pub(super) enum OnDrop {
 impl OnDrop {
     pub(super) const RETURN: Self = Self::Release(ReleaseMode::Return);
 
-    /// Unless its holder says otherwise.
+    /// The setting of the semaphore.
     pub(super) fn of(settings: &Settings) -> Self {
         if settings.let_expire_on_drop { Self::LetExpire } else { Self::RETURN }
     }
 
-    /// A permit that was lost is not consumed any more; a start that is left counts all the same.
+    /// Forgetting a lost permit must not change the limit. A start that is to expire still counts.
     pub(super) fn unless_lost(self, was_lost: bool) -> Self {
         match self {
             Self::Release(_) if was_lost => Self::RETURN,

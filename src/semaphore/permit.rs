@@ -21,7 +21,7 @@ use crate::semaphore::permit_watch::PermitWatch;
 /// A permit is a lease: if its holder crashes, the server frees the permit when the lease expires.
 /// While the permit is held, its lease is refreshed in the background, unless
 /// [`auto_refresh`](crate::SemaphoreBuilder::auto_refresh) is off. If refreshing fails until the
-/// lease expires, the permit is lost. [`lost`](Self::lost) then completes, by the deadline on this
+/// lease expires, the permit is lost. Then [`lost`](Self::lost) completes, by the deadline on this
 /// machine's monotonic clock at the latest, even if Redis is unreachable. Code that must stop when
 /// the permit is lost should `select!` on it:
 ///
@@ -66,8 +66,8 @@ use crate::semaphore::permit_watch::PermitWatch;
 /// ```
 ///
 /// If a process is stopped, for example by a long pause of its virtual machine, it finds out only
-/// later that its lease has expired. Every system of leases has this gap. If it matters, send the
-/// [fencing token](Self::fencing_token) with each write, and let the store reject a write whose
+/// later that its lease has expired. Every system of leases has this gap. If the gap matters, send
+/// the [fencing token](Self::fencing_token) with each write. Let the store reject a write whose
 /// token is lower than one that it has seen.
 ///
 /// # Dropping
@@ -76,23 +76,23 @@ use crate::semaphore::permit_watch::PermitWatch;
 /// semaphore was [built](crate::SemaphoreBuilder::let_expire_on_drop) that way. Dropping never
 /// blocks and never panics, even outside of a runtime.
 ///
-/// When the runtime in which the client connected ends, it first delivers the releases of permits
-/// that were dropped before, and of permits that its tasks still hold. The end of the runtime waits
-/// for that, for up to the response timeout (default 2 s) and at most 10 s. So the end of
+/// The runtime in which the client connected is the I/O runtime. When it ends, it first delivers
+/// the releases of dropped permits, and of permits that its tasks still hold. The end of the
+/// runtime waits for up to the response timeout (default 2 s), and at most 10 s. So the end of
 /// `#[tokio::main]` loses no release, not even after `?` or a panic. `std::process::exit`,
-/// `Runtime::shutdown_background` and a signal do not wait: call
+/// `Runtime::shutdown_background` and a signal do not wait. Call
 /// [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown) before them. Otherwise a permit
 /// that was dropped a moment earlier stays taken until its lease expires (default 30 s).
 ///
-/// After that runtime has ended, a permit is released on the runtime in which it is dropped. If
+/// After the I/O runtime has ended, a permit is released on the runtime in which it is dropped. If
 /// there is none, the permit is freed when its lease expires.
 ///
 /// In a process that was forked from the holder's process, dropping a permit does nothing.
-#[must_use = "a permit that is dropped at once is given back at once"]
+#[must_use = "an unused permit is released immediately"]
 pub struct Permit {
     pub(super) core: Arc<Core>,
     pub(super) acquisition: Arc<Acquisition>,
-    /// What is left to do when it is dropped.
+    /// The work that is left for `drop`.
     pub(super) on_drop: Option<OnDrop>,
 }
 
@@ -135,7 +135,7 @@ impl Permit {
     ///
     /// # Examples
     ///
-    /// If work that lost its permit counts as failed, `?` is enough. If it does not:
+    /// If work that lost its permit counts as failed, `?` is enough. Otherwise, handle the loss:
     ///
     /// ```
     /// # use redis_semaphore::{Error, SemaphoreClient};
@@ -155,12 +155,13 @@ impl Permit {
         self.end(OnDrop::RETURN)
     }
 
-    /// Releases the permit and subtracts its weight from the limit, like `forget` of tokio's
+    /// Releases the permit and subtracts its weight from the limit, like `forget` of Tokio's
     /// permits.
     ///
     /// # Errors
     ///
-    /// As for [`release`](Self::release). After [`Error::Lost`] the limit is unchanged.
+    /// Returns the errors of [`release`](Self::release). After [`Error::Lost`] the limit is
+    /// unchanged.
     ///
     /// # Cancel safety
     ///
@@ -186,15 +187,15 @@ impl Permit {
     }
 
     pub(super) fn end(mut self, how: OnDrop) -> impl Future<Output = Result<(), Error>> {
-        // If this future is dropped, or never polled, or Redis does not answer, the drop below does
-        // the rest. It is renewed no more, also where nobody polls this.
+        // If this future is dropped or never polled, or Redis does not reply, `drop` below does the
+        // rest. The permit is not refreshed any more, even if the future is never polled.
         self.on_drop = Some(how);
         self.acquisition.end();
         async move {
             let core = &self.core;
             let deadline = Deadline::after(core.context.settings.call_timeout());
             let was_lost = self.let_go();
-            // This process knows that without a reply.
+            // If the permit was lost before the call, report the loss instead of a missing reply.
             let failed = |operation, error| match was_lost {
                 true => self.loss(operation),
                 false => error,
@@ -205,9 +206,9 @@ impl Permit {
                     let operation = request.operation();
                     let answer = core.ask(request, deadline).await;
                     let answer = answer.map_err(|error| failed(operation, error))?;
-                    // Where a reply was lost, the second answer is "unknown". But the lease had not
-                    // ended when the first attempt was made, so it was that one which found the
-                    // permit, unless somebody has revoked it.
+                    // If a reply was lost, the second attempt gets "unknown". The lease had not
+                    // expired at the first attempt, so that attempt found the permit, unless
+                    // another client has revoked it.
                     (answer.reply || answer.is_repeated, operation)
                 }
                 OnDrop::LetExpire => {
@@ -245,7 +246,7 @@ impl Permit {
         Error::Lost { semaphore, operation, id }
     }
 
-    /// Restarts the lease now. Needed only if
+    /// Restarts the lease now. This is needed only if
     /// [`auto_refresh`](crate::SemaphoreBuilder::auto_refresh) is off.
     ///
     /// # Errors
@@ -253,12 +254,13 @@ impl Permit {
     /// - [`Error::Lost`] if the permit is lost, which is final.
     /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout. The
     ///   permit is still held until [`expires_in`](Self::expires_in) is zero.
-    /// - [`Error::Rejected`] and [`Error::Shutdown`] as for [`release`](Self::release).
+    /// - [`Error::Rejected`] if Redis returns an error.
+    /// - [`Error::Shutdown`] as for [`release`](Self::release).
     ///
     /// # Cancel safety
     ///
-    /// Safe: the server may have refreshed the lease, although [`expires_in`](Self::expires_in)
-    /// does not count that.
+    /// Safe. If the future is dropped, the server may have refreshed the lease, but
+    /// [`expires_in`](Self::expires_in) does not include that refresh.
     ///
     /// # Examples
     ///
@@ -279,7 +281,7 @@ impl Permit {
     /// ```
     pub async fn refresh(&self) -> Result<(), Error> {
         let (core, lease) = (&self.core, self.lease());
-        // The server, whose clock is another one, may not know of the loss yet.
+        // The server's clock may be behind, so the server may not know of the loss yet.
         if self.is_lost() {
             return Err(self.loss("refresh"));
         }
@@ -303,35 +305,24 @@ impl Permit {
     /// # Cancel safety
     ///
     /// Safe: the call changes nothing.
-    ///
-    /// # Examples
-    ///
-    /// See [`Permit`].
     pub async fn lost(&self) {
         self.watch().ended().await;
     }
 
     /// Returns a watch that reports when the permit is no longer held, because it was lost or
-    /// released. Give it to subtasks: it can be cloned and sent, and it does not keep the permit.
-    ///
-    /// # Examples
-    ///
-    /// See [`PermitWatch`].
+    /// released. Pass it to subtasks. It can be cloned and sent, and it does not keep the permit.
     pub fn watch(&self) -> PermitWatch {
         PermitWatch::new(self.lease(), self.core.context.runtime())
     }
 
     /// Returns whether the permit is lost. A lost permit stays lost.
-    ///
-    /// # Examples
-    ///
-    /// See [`expires_in`](Self::expires_in).
     pub fn is_lost(&self) -> bool {
         self.lease().is_lost()
     }
 
-    /// Returns for how long the permit is guaranteed without another refresh. Zero if it is lost.
-    /// The time counts from before the request was sent, so it is never longer than the server's.
+    /// Returns for how long the permit is guaranteed without another refresh. Returns zero if it is
+    /// lost. The time counts from before the request was sent, so the server's lease is never
+    /// shorter.
     ///
     /// # Examples
     ///
@@ -354,32 +345,20 @@ impl Permit {
         self.lease().expires_in()
     }
 
-    /// A number that is larger than that of every permit granted before, also when the semaphore's
-    /// keys have expired in between.
-    ///
-    /// # Examples
-    ///
-    /// See [`expires_in`](Self::expires_in).
+    /// Returns the fencing token: a number larger than the token of every earlier permit of the
+    /// semaphore. This holds even if the semaphore's keys have expired in between.
     pub fn fencing_token(&self) -> u64 {
         self.lease().token
     }
 
-    /// The weight: how much of the limit this permit takes.
-    ///
-    /// # Examples
-    ///
-    /// See [`expires_in`](Self::expires_in).
+    /// Returns the weight: how much of the limit the permit takes.
     pub fn weight(&self) -> u32 {
         self.acquisition.weight
     }
 
-    /// The ID under which the server knows the permit, and which no other permit has:
-    /// `NOTIFY:CLIENT:WEIGHT:LEASE:NONCE`. The client is the client name of the process, a dot, and
-    /// what tells it from others of that name; the lease is in ms.
-    ///
-    /// # Examples
-    ///
-    /// See [`expires_in`](Self::expires_in).
+    /// Returns the ID of the permit on the server, which is unique:
+    /// `NOTIFY:CLIENT:WEIGHT:LEASE:NONCE`. CLIENT is the client name, a dot, and a suffix that is
+    /// unique to the process. LEASE is in ms.
     pub fn id(&self) -> &str {
         &self.acquisition.id
     }
@@ -400,7 +379,7 @@ impl Drop for Permit {
         let Some(on_drop) = self.on_drop.take() else {
             return;
         };
-        // The process that was forked from its holder does not have it.
+        // A process that was forked from the holder's process does not hold the permit.
         if self.core.context.is_forked() {
             return;
         }

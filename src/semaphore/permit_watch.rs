@@ -1,4 +1,4 @@
-//! Seeing a permit end, for whoever does not have it.
+//! Watching a permit without holding it.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -13,14 +13,16 @@ use crate::runtime::Timer;
 use crate::semaphore::lease::Lease;
 use crate::semaphore::term::Term;
 
-/// Tells whether a permit is still held, to whoever has no permit in hand: subtasks, say. From
-/// [`Permit::watch`](crate::Permit::watch). Cheap to clone, and may go anywhere.
+/// Reports whether a permit is still held, for example to subtasks. Created by
+/// [`Permit::watch`](crate::Permit::watch). Cheap to clone, and `'static`.
 ///
-/// It watches only: the permit is given back when the [`Permit`](crate::Permit) is released or
-/// dropped, however many watch it. It tells the end in whichever way it comes: by a loss, at the
-/// latest at the deadline on this machine's own clock, and as soon as the permit is released,
-/// forgotten or dropped, since whoever works on then has no permit either. Nobody needs to poll the
-/// permit for that.
+/// A watch does not keep the permit: the permit is released when the [`Permit`](crate::Permit) is
+/// released or dropped. The watch reports every kind of end:
+///
+/// - a loss, by the deadline on this machine's monotonic clock at the latest
+/// - a release, forget or drop, immediately, because subtasks then have no permit either
+///
+/// No task needs to poll the permit for this.
 ///
 /// # Examples
 ///
@@ -51,9 +53,9 @@ use crate::semaphore::term::Term;
 #[derive(Clone)]
 pub struct PermitWatch {
     token: u64,
-    /// Not the lease itself, with which the permit would keep its connections.
+    /// Not the lease itself, because the lease would keep the connections alive.
     term: watch::Sender<Term>,
-    /// The runtime that connected.
+    /// The I/O runtime.
     home: Handle,
 }
 
@@ -62,22 +64,18 @@ impl PermitWatch {
         Self { token: lease.token, term: lease.watch(), home: home.clone() }
     }
 
-    /// Waits until the permit is held no longer: at the latest when its lease has ended on this
-    /// machine's monotonic clock. Where no runtime is left to measure time (see
-    /// [`SemaphoreClient`](crate::SemaphoreClient#runtimes)), the permit is lost at once.
+    /// Waits until the permit is no longer held, which is when its lease has expired on this
+    /// machine's monotonic clock at the latest. If no runtime is left to measure time (see
+    /// [`SemaphoreClient`](crate::SemaphoreClient#runtimes)), the permit is lost immediately.
     ///
     /// # Cancel safety
     ///
-    /// Safe: it only watches.
-    ///
-    /// # Examples
-    ///
-    /// See [`PermitWatch`].
+    /// Safe: the call changes nothing.
     pub async fn ended(&self) {
         let mut term = self.term.subscribe();
         loop {
             let now = Instant::now();
-            // From here on no change goes unnoticed.
+            // From here on, no change is missed.
             let seen = *term.borrow_and_update();
             if seen.is_over_at(now) {
                 return;
@@ -88,13 +86,14 @@ impl PermitWatch {
                 Poll::Pending => timer.poll(&self.home, cx),
             });
             if !is_measured.await {
-                // Nobody is left who can renew it either.
+                // No runtime is left to refresh the permit either.
                 self.term.send_modify(Term::lose);
             }
         }
     }
 
-    /// Whether the permit is held: neither lost nor given back. Once it is not, it stays so.
+    /// Returns whether the permit is held: neither lost nor released. Once this is false, it stays
+    /// false.
     ///
     /// # Examples
     ///
@@ -117,11 +116,7 @@ impl PermitWatch {
         !self.term.borrow().is_over_at(Instant::now())
     }
 
-    /// Whether the permit was lost, and not given back before.
-    ///
-    /// # Examples
-    ///
-    /// See [`is_held`](Self::is_held).
+    /// Returns whether the permit was lost before it was released.
     pub fn is_lost(&self) -> bool {
         self.term.borrow().is_lost_at(Instant::now())
     }

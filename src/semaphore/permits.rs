@@ -1,4 +1,4 @@
-//! Permits of several semaphores, as one.
+//! Permits of several semaphores, as one value.
 
 use std::fmt;
 use std::future::pending;
@@ -9,15 +9,11 @@ use crate::error::Error;
 use crate::semaphore::on_drop::OnDrop;
 use crate::semaphore::permit::Permit;
 
-/// Permits of several semaphores, which end together. From [`acquire_all`](crate::acquire_all).
+/// Permits of several semaphores, which are released together. Created by
+/// [`acquire_all`](crate::acquire_all).
 ///
-/// It is lost when one of them is lost. Dropping it drops all of them: they are given back in the
-/// background.
-///
-/// # Examples
-///
-/// See [`acquire_all`](crate::acquire_all).
-#[must_use = "permits that are dropped at once are given back at once"]
+/// It is lost when one of the permits is lost. Dropping it releases all of them in the background.
+#[must_use = "unused permits are released immediately"]
 pub struct Permits {
     permits: Vec<Permit>,
 }
@@ -30,7 +26,7 @@ impl Permits {
         Self { permits }
     }
 
-    /// Each of them, in the order of the requests: for its fencing token, say.
+    /// Returns the permits, in the order of the requests.
     ///
     /// # Examples
     ///
@@ -59,48 +55,36 @@ impl Permits {
         self.permits
     }
 
-    /// Waits until one of them is lost: see [`Permit::lost`].
+    /// Waits until one of the permits is lost: see [`Permit::lost`].
     ///
     /// # Cancel safety
     ///
-    /// Safe: it only watches.
-    ///
-    /// # Examples
-    ///
-    /// See [`acquire_all`](crate::acquire_all).
+    /// Safe: the call changes nothing.
     pub async fn lost(&self) {
         first_lost(self.permits.iter()).await;
     }
 
-    /// Whether one of them is lost. Once it is, it stays so.
-    ///
-    /// # Examples
-    ///
-    /// See [`as_slice`](Self::as_slice).
+    /// Returns whether one of the permits is lost. A lost permit stays lost.
     pub fn is_lost(&self) -> bool {
         self.permits.iter().any(Permit::is_lost)
     }
 
-    /// Gives all of them back now, at the same time, and waits until Redis has them.
+    /// Releases all permits at the same time, and waits for Redis to confirm.
     ///
     /// # Errors
     ///
-    /// As for [`Permit::release`]: [`Error::Lost`] when one of them was lost, otherwise the first
-    /// error. The others are given back all the same.
+    /// - [`Error::Lost`] if one of the permits was lost.
+    /// - Otherwise the first error of [`Permit::release`]. The other permits are still released.
     ///
     /// # Cancel safety
     ///
-    /// Safe: once called, they are given back, in the background if need be.
-    ///
-    /// # Examples
-    ///
-    /// See [`acquire_all`](crate::acquire_all).
+    /// Safe: once the method is called, the permits are released, if necessary in the background.
     pub fn release(self) -> impl Future<Output = Result<(), Error>> {
-        // Also where the future is never polled.
+        // Releases are started even if the future is never polled.
         let releases: Vec<_> = self.permits.into_iter().map(Permit::release).collect();
         async move {
             let errors = join_all(releases).await.into_iter().filter_map(Result::err);
-            // A loss first: `min_by_key` answers the first one of the least.
+            // A loss comes first: `min_by_key` returns the first of the smallest.
             let error = errors.min_by_key(|error| !matches!(error, Error::Lost { .. }));
             error.map_or(Ok(()), Err)
         }
@@ -113,7 +97,7 @@ impl fmt::Debug for Permits {
     }
 }
 
-/// The first that is lost.
+/// Waits for the first permit that is lost.
 pub(crate) async fn first_lost<'a>(permits: impl Iterator<Item = &'a Permit>) -> &'a Permit {
     let lost = permits.map(|permit| {
         Box::pin(async move {

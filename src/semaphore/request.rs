@@ -1,4 +1,4 @@
-//! One acquire with settings of its own.
+//! One acquire with its own settings.
 
 use std::fmt;
 use std::pin::pin;
@@ -55,10 +55,6 @@ impl AcquireRequest {
     /// Sets the weight: how much of the limit the permit takes. Default: 1; range: 1 to the limit.
     /// If the weight exceeds a runtime limit, the request waits until that limit is raised or
     /// cleared.
-    ///
-    /// # Examples
-    ///
-    /// See [`AcquireRequest`].
     pub fn weight(mut self, weight: u32) -> Self {
         self.weight = weight;
         self
@@ -68,11 +64,11 @@ impl AcquireRequest {
     /// much earlier. Default: none; range: 0 to 1 hour, in whole ms. `try_acquire` ignores it,
     /// because it never queues.
     ///
-    /// This is a bounded priority: a request is overtaken only by requests that arrive within their
-    /// head start, so no request waits forever. If the server's clock is set back, the bound is up
-    /// to a second longer: a head start has no effect while the clock is more than a second behind
-    /// the last ticket, and then counts from that ticket. Requests that arrive in the meantime
-    /// count as having arrived together.
+    /// This is a bounded priority, so no request waits forever: a request is overtaken only by
+    /// requests that arrive after it by less than their head start. If the server's clock is set
+    /// back, the bound is up to a second longer. While the clock is more than a second behind the
+    /// last ticket, a head start has no effect. After that, it counts from that ticket. Requests
+    /// that arrive while the clock is behind count as having arrived together.
     ///
     /// # Examples
     ///
@@ -84,7 +80,7 @@ impl AcquireRequest {
     /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
     /// let renders = client.semaphore(name).limit(4).build()?;
-    /// // Somebody looks at this one: it goes ahead of what came in the last minute.
+    /// // A user watches this preview: it overtakes requests of the last minute.
     /// let preview = renders.request().head_start(Duration::from_secs(60)).acquire().await?;
     /// # preview.release().await?;
     /// # Ok(())
@@ -98,10 +94,6 @@ impl AcquireRequest {
     /// Sets how long [`acquire`](Self::acquire) waits before it returns [`Error::Timeout`].
     /// Default: the [acquire timeout](crate::SemaphoreBuilder::acquire_timeout) of the semaphore.
     /// `try_acquire` ignores it, because it never waits.
-    ///
-    /// # Examples
-    ///
-    /// See [`AcquireRequest`].
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -131,7 +123,7 @@ impl AcquireRequest {
         self
     }
 
-    /// Checks what can be checked before anything is sent.
+    /// Checks everything that needs no call.
     pub(super) fn check(&self) -> Result<(), Error> {
         self.check_ahead()?;
         self.core.check(self.weight)
@@ -149,16 +141,12 @@ impl AcquireRequest {
     ///
     /// # Errors
     ///
-    /// As for [`Semaphore::acquire`](crate::Semaphore::acquire), and [`Error::Invalid`] for a
-    /// weight of 0, or a head start of more than an hour.
+    /// - [`Error::Invalid`] if the weight is 0, or the head start exceeds 1 hour.
+    /// - The errors of [`Semaphore::acquire`](crate::Semaphore::acquire).
     ///
     /// # Cancel safety
     ///
-    /// As for [`Semaphore::acquire`](crate::Semaphore::acquire).
-    ///
-    /// # Examples
-    ///
-    /// See [`AcquireRequest`].
+    /// See [`Semaphore::acquire`](crate::Semaphore::acquire).
     pub async fn acquire(self) -> Result<Permit, Error> {
         self.check_ahead()?;
         let head_start = self.head_start.as_millis() as u32;
@@ -169,16 +157,12 @@ impl AcquireRequest {
     ///
     /// # Errors
     ///
-    /// As for [`Semaphore::try_acquire`](crate::Semaphore::try_acquire), and [`Error::Invalid`] for
-    /// a weight of 0.
+    /// - [`Error::Invalid`] if the weight is 0.
+    /// - The errors of [`Semaphore::try_acquire`](crate::Semaphore::try_acquire).
     ///
     /// # Cancel safety
     ///
-    /// As for [`Semaphore::try_acquire`](crate::Semaphore::try_acquire).
-    ///
-    /// # Examples
-    ///
-    /// See [`AcquireRequest`].
+    /// See [`Semaphore::try_acquire`](crate::Semaphore::try_acquire).
     pub async fn try_acquire(self) -> Result<Option<Permit>, Error> {
         pin!(self.core.try_acquire(self.weight)).await
     }

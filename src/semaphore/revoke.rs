@@ -1,4 +1,4 @@
-//! Taking away what somebody else holds or waits for.
+//! Revoking other clients' permits and requests.
 
 use std::time::Duration;
 
@@ -6,51 +6,49 @@ use super::Semaphore;
 use crate::error::Error;
 use crate::protocol::id;
 
-/// What [`Semaphore::revoke`] took away.
-///
-/// # Examples
-///
-/// See [`Semaphore::revoke`].
+/// The result of [`Semaphore::revoke`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Revoked {
-    /// A permit, whose holder does not know yet.
+    /// A permit. Its holder does not know yet.
     #[non_exhaustive]
     Permit {
-        /// As its request had it. The longest time between two of its renewals is a third of this;
-        /// without automatic renewal its holder may work on for all of it.
+        /// The lease that was requested. The holder refreshes it at least every third of it.
+        /// Without automatic refresh, the holder may continue for the whole lease.
         lease: Duration,
     },
-    /// A request that waited. A process that lives asks again at its next heartbeat.
+    /// A waiting request. If its process is alive, it sends the request again at its next
+    /// heartbeat.
     Request,
-    /// Nothing: it was released before, or its lease had ended. Also where a call had no answer and
-    /// was made again: then the first one may have taken it.
+    /// Nothing: the permit was released before, or its lease expired. This is also returned if the
+    /// first call got no reply and a retry found nothing left.
     Nothing,
 }
 
 impl Semaphore {
-    /// Takes a permit away from whoever holds it, or a request out of the queue, by the `id` that
-    /// [`inspect`](Self::inspect) tells. For operators: of a process that hangs, or that nobody can
-    /// reach. What is free then goes to the queue at once.
+    /// Revokes a permit or a waiting request, by the `id` that [`inspect`](Self::inspect) returns.
+    /// For operators: use it if a process hangs or cannot be reached. The freed weight is granted
+    /// to waiters immediately.
     ///
-    /// **How long both may work.** The holder is not asked. It hears at its next renewal, after a
-    /// third of its lease at most, that the permit is lost. Until then it and whoever was let in
-    /// work at the same time. A holder that cannot reach Redis, or does not renew, works on until
-    /// its own deadline: a whole lease at most. Where that must not be, end its process first: its
-    /// permit comes back when the lease ends.
+    /// **How long both holders may work.** The old holder finds out at its next refresh, at most a
+    /// third of its lease later. Until then, the old and the new holder work at the same time. A
+    /// holder that cannot reach Redis, or does not refresh, continues until its own deadline: at
+    /// most a whole lease. If this must not happen, end the old holder's process instead: its
+    /// permit is freed when the lease expires.
     ///
-    /// A request is taken from a process that is gone, so that it does not count any more. One that
-    /// lives asks again with its ticket, within a third of the heartbeat timeout, and gets its old
-    /// place.
+    /// Revoke a request only if its process is gone, so that the request no longer counts. A live
+    /// process sends the request again with its ticket, within a third of the heartbeat timeout,
+    /// and gets its old position.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for what is no id; nothing is sent then. [`Error::Unavailable`] when
-    /// Redis gives no answer within twice the response timeout, [`Error::Rejected`].
+    /// - [`Error::Invalid`] if `id` is not an ID. Nothing is sent then.
+    /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout.
+    /// - [`Error::Rejected`] if Redis returns an error.
     ///
     /// # Cancel safety
     ///
-    /// It may have been taken away.
+    /// If the future is dropped, the permit or request may or may not have been revoked.
     ///
     /// # Examples
     ///
@@ -66,7 +64,7 @@ impl Semaphore {
     ///     let revoked = semaphore.revoke(&holder.id).await?;
     ///     assert!(matches!(revoked, Revoked::Permit { .. }));
     /// }
-    /// // Its holder hears of it when it asks.
+    /// // Its holder finds out at its next call.
     /// assert!(matches!(permit.refresh().await, Err(Error::Lost { .. })));
     /// # Ok(())
     /// # }
@@ -74,7 +72,7 @@ impl Semaphore {
     pub async fn revoke(&self, id: &str) -> Result<Revoked, Error> {
         let lease = id::lease_of(id).ok_or_else(|| {
             let reason = format!(
-                "{id:?} is none: inspect shows them, as in \
+                "{id:?} is not an ID: inspect shows IDs, such as \
                  P:web-7.4711.k3f9zq:1:30000:9fJ2mQ0xV7sT1bLc"
             );
             Error::invalid("id", reason)

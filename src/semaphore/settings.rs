@@ -16,7 +16,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The lease that an acquire asks for.
+    /// The lease that an acquire requests.
     pub(crate) fn first_lease(&self) -> Duration {
         self.max_hold.map_or(self.lease, |max_hold| max_hold.min(self.lease))
     }
@@ -43,12 +43,12 @@ impl Settings {
     }
 }
 
-/// What the configuration says of the limit.
+/// The limit in the configuration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Limit {
     Declared(u32),
     Initial(u32),
-    /// Nothing: others say it.
+    /// The limit that other clients declare, or the runtime limit.
     Existing,
 }
 
@@ -61,7 +61,7 @@ impl Limit {
     }
 }
 
-/// How many replicas must have a permit before it is handed out, and how long they may take.
+/// How many replicas must acknowledge a permit before it is returned, and within which time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Acknowledgement {
     pub(crate) replicas: u32,

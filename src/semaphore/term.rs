@@ -1,4 +1,4 @@
-//! Until when a permit is held, on this machine's monotonic clock, and how it ended.
+//! How long a permit is held, on this machine's monotonic clock, and how it ended.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use tokio::time::Instant;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Term {
     ends: Instant,
-    /// Once lost, lost for good: the holder may have been told.
+    /// A loss is final, because the holder may know of it.
     lost: bool,
-    /// By its holder: what comes after that is no loss.
+    /// The holder has let the permit go. Its end after that is no loss.
     let_go: bool,
-    /// Whether somebody has told of the loss.
+    /// Whether the loss has been reported.
     told: bool,
 }
 
@@ -24,12 +24,12 @@ impl Term {
         self.ends
     }
 
-    /// Whether that is known: its end may have passed unseen.
+    /// Whether the loss is known. The end may have passed unnoticed.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost
     }
 
-    /// Whether it is known to be lost, or its holder has let go of it.
+    /// Whether the permit is known to be lost, or its holder has let it go.
     pub(crate) fn is_over(&self) -> bool {
         self.lost || self.let_go
     }
@@ -38,7 +38,7 @@ impl Term {
         self.lost || (!self.let_go && now >= self.ends)
     }
 
-    /// Whether it is lost, or its holder has let go of it.
+    /// Whether the permit is lost, or its holder has let it go.
     pub(crate) fn is_over_at(&self, now: Instant) -> bool {
         self.is_over() || now >= self.ends
     }
@@ -51,7 +51,7 @@ impl Term {
         self.lost = true;
     }
 
-    /// Answers whether nobody has told of it yet.
+    /// Returns whether the loss has not been reported yet.
     pub(crate) fn tell(&mut self) -> bool {
         !std::mem::replace(&mut self.told, true)
     }
@@ -65,11 +65,11 @@ impl Term {
         self.let_go = true;
     }
 
-    /// Unless it is over.
+    /// Does nothing if the permit is over.
     pub(crate) fn renew(&mut self, now: Instant, ends: Instant) {
         self.expire(now);
         if !self.is_over() {
-            // Answers may come in another order than they were asked for.
+            // Replies may arrive in another order than their requests were sent.
             self.ends = self.ends.max(ends);
         }
     }

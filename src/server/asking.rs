@@ -1,10 +1,10 @@
-//! Calls to the node to which a slot is on its way.
+//! Calls to a node to which a slot is moving.
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, Pipeline, RedisFuture, Value};
 
-/// Sends ASKING before each command. The two must not be parted: it holds for the next command
-/// only, whoever sends that over the shared connection.
+/// Sends ASKING before each command, as one unit: ASKING applies only to the next command on the
+/// shared connection, even if it is another call's command.
 #[derive(Clone)]
 pub(super) struct Asking<C>(pub(super) C);
 

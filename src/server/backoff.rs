@@ -1,5 +1,5 @@
-//! Backoff between attempts: longer each time, and never the same for two clients that lost Redis
-//! at the same moment.
+//! Pauses between attempts. They increase, and are random, so that clients that lost Redis at the
+//! same moment differ.
 
 use std::time::Duration;
 
@@ -11,25 +11,25 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Between attempts of a call.
+    /// The pauses between attempts of a call.
     pub(crate) fn of_calls(response_timeout: Duration) -> Self {
         Self::between(5, 250, response_timeout)
     }
 
-    /// Between attempts to connect.
+    /// The pauses between attempts to connect.
     pub(crate) fn of_connections(response_timeout: Duration) -> Self {
         Self::between(20, 1_000, response_timeout)
     }
 
-    /// In milliseconds. A call has patience for two timeouts, of which no pause takes more than a
-    /// quarter.
+    /// Arguments are in ms. A call is retried for two response timeouts, and no pause takes more
+    /// than a quarter of that time.
     fn between(first: u64, longest: u64, response_timeout: Duration) -> Self {
         let longest = Duration::from_millis(longest).min(response_timeout / 2);
         let first = Duration::from_millis(first).min(longest);
         Self { first, longest, last: Duration::ZERO }
     }
 
-    /// From half of what it could be on: somewhere in there, by chance.
+    /// Returns a random pause between half of the current maximum and the maximum.
     pub(crate) fn next(&mut self) -> Duration {
         self.last = (self.last * 2).clamp(self.first, self.longest);
         self.last.mul_f64(0.5 + fastrand::f64() / 2.0)
@@ -40,7 +40,7 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    /// Else who tries for two timeouts might give up within the first.
+    /// Otherwise, a caller that retries for two timeouts might give up within the first.
     #[test]
     fn no_pause_takes_more_than_half_a_timeout() {
         let timeout = Duration::from_millis(200);
@@ -49,7 +49,7 @@ mod tests {
         }
     }
 
-    /// A thousand clients that come back together show it, too, but not on a busy machine.
+    /// A thousand reconnecting clients would also show this, but not on a busy machine.
     #[test]
     fn they_grow_to_the_longest_and_are_never_the_same() {
         let timeout = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! An attempt of a call that failed.
+//! A failed attempt of a call.
 
 use std::io;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use crate::error::{Error, is_transient};
 pub(crate) struct CallError {
     pub(crate) error: RedisError,
     pub(crate) may_have_run: bool,
-    /// Whoever asked had no patience left for more: it says less than what failed before it.
+    /// The caller's deadline came first, so the error gives less information than an earlier one.
     pub(crate) was_cut_short: bool,
     was_sent: bool,
 }
 
 impl From<RedisError> for CallError {
     fn from(error: RedisError) -> Self {
-        // Where an answer is cut off in the middle, redis-rs cannot read it.
+        // redis-rs cannot parse a reply that was cut off.
         let may_have_run = matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse);
         Self { error, may_have_run, was_cut_short: false, was_sent: true }
     }
@@ -34,17 +34,18 @@ impl From<Error> for CallError {
 }
 
 impl CallError {
-    /// There was no connection to send it over.
+    /// The call was not sent, because no connection existed.
     pub(crate) fn unsent(error: RedisError) -> Self {
         Self { error, may_have_run: false, was_cut_short: false, was_sent: false }
     }
 
-    /// There was no time to connect.
+    /// The call was not sent, because the time to connect was over.
     pub(super) fn unsent_in_time() -> Self {
         Self { was_cut_short: true, ..Self::unsent(took_too_long()) }
     }
 
-    /// A server that let us in before will do so again: a password may be changing, say.
+    /// If the call was not sent, a retry may help: the server accepted the login before, and its
+    /// password may be changing.
     pub(crate) fn is_transient(&self) -> bool {
         !self.was_sent || is_transient(&self.error)
     }
@@ -58,5 +59,5 @@ pub(crate) async fn within<T, E: From<RedisError>>(
 }
 
 pub(crate) fn took_too_long() -> RedisError {
-    io::Error::new(io::ErrorKind::TimedOut, "the answer took too long").into()
+    io::Error::new(io::ErrorKind::TimedOut, "the reply took too long").into()
 }

@@ -1,9 +1,9 @@
-//! A cluster: a link for each node, and the map that tells which node has a semaphore's slot.
+//! A cluster: a link for each node, and the map of slots to nodes.
 //!
-//! All keys of a semaphore are in one slot, so routing a call is looking up one node. redis-rs has
-//! a connection for clusters, too, but that holds up the calls for all nodes while it looks for one
-//! that is gone, and asks a node that went silent for ever (it tries again there after a timeout).
-//! Here each node has its own link, so its faults are its own.
+//! All keys of a semaphore are in one slot, so a call is routed to one node. redis-rs also has a
+//! connection for clusters. However, it delays the calls to all nodes while it looks for a missing
+//! one, and it keeps sending calls to a silent node. Here each node has a separate link, so a
+//! failed node affects only its own calls.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,14 +26,14 @@ use super::source::Source;
 use crate::error::{Error, is_transient};
 use crate::scripts::CallBy;
 
-/// A slot that moves needs two; more only while the nodes do not agree.
+/// A moving slot needs two redirects. More are needed only while the nodes disagree.
 const MAX_REDIRECTS: u32 = 5;
-/// Nodes that are asked for the map at the same time. The first answer counts.
+/// Nodes that are queried for the map at the same time. The first reply is used.
 const ASKED_AT_ONCE: usize = 3;
 const REFRESH_PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Cluster {
-    /// The node to begin with. All others are reached in the same way: user, password, TLS.
+    /// The first configured node. All other nodes use its user, password and TLS settings.
     first: ConnectionInfo,
     seeds: Vec<Address>,
     call_by: CallBy,
@@ -48,7 +48,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// At least one node must be given.
+    /// Fails if no node is given.
     pub(crate) fn new(
         nodes: Vec<ConnectionInfo>,
         call_by: CallBy,
@@ -58,7 +58,7 @@ impl Cluster {
         let no_node = || Error::invalid("nodes", "at least one node of the cluster is needed");
         let seeds = nodes.iter().map(address_of).collect::<Result<Vec<_>, _>>()?;
         let first = nodes.into_iter().next().ok_or_else(no_node)?;
-        // What cannot be opened at all is found here.
+        // Finds invalid settings early.
         Client::open(first.clone())?;
         Ok(Self {
             first,
@@ -110,7 +110,7 @@ impl Cluster {
             node = to;
             left = limit.saturating_sub(started.elapsed());
         }
-        Err(unserved("the nodes of the cluster do not agree who serves the slot"))
+        Err(unserved("the cluster nodes disagree about the slot's node"))
     }
 
     fn node_or_none(self: &Arc<Self>, slot: u16) -> Result<Address, CallError> {
@@ -131,7 +131,7 @@ impl Cluster {
         self.refresh_soon();
     }
 
-    /// Where an error sends us.
+    /// Returns the node to which an error redirects.
     fn redirected(
         self: &Arc<Self>,
         error: &RedisError,
@@ -146,7 +146,7 @@ impl Cluster {
         Some(to)
     }
 
-    /// Takes note of a slot's new node. Others may have moved with it.
+    /// Records the new node of a slot. Other slots may have moved, too.
     fn moved(self: &Arc<Self>, slot: u16, node: Address) {
         tracing::debug!(slot, %node, "a slot has moved");
         self.slots().moved(slot, node);
@@ -154,7 +154,7 @@ impl Cluster {
         self.refresh_soon();
     }
 
-    /// Whether a subscription was refused because the slot has another node now.
+    /// Whether a subscription was rejected because the slot has moved to another node.
     pub(crate) fn note_redirect(
         self: &Arc<Self>,
         error: &RedisError,
@@ -204,7 +204,7 @@ impl Cluster {
         Client::open(info).expect("one that differs in nothing but the address was opened")
     }
 
-    /// Has a task read the map anew, unless one does so already.
+    /// Reads the map again in a task, unless such a task is running.
     pub(crate) fn refresh_soon(self: &Arc<Self>) {
         if self.is_refreshing.swap(true, Ordering::AcqRel) {
             return;
@@ -213,24 +213,25 @@ impl Cluster {
         self.runtime.spawn(async move {
             if let Err(NoMap(failures)) = refreshing.0.refresh().await {
                 let error = failures.last().map(|(_, error)| error.to_string());
-                tracing::debug!(error, "no node tells the slots of the cluster");
+                tracing::debug!(error, "no node returns the slots of the cluster");
             }
-            // While a node is down every call for its slots comes here.
+            // While a node is down, every call for its slots requests a refresh.
             tokio::time::sleep(REFRESH_PAUSE).await;
         });
     }
 
-    /// Reads the map from the first node that answers.
+    /// Reads the map from the first node that replies.
     pub(crate) async fn refresh(&self) -> Result<(), NoMap> {
         let (mut primaries, mut replicas) = self.slots().primaries_and_replicas();
-        // Not always the same one first: it may be cut off from the others.
+        // Starts with a different node each time, because a node may be cut off from the others.
         let turn = self.refreshes.fetch_add(1, Ordering::Relaxed);
         for nodes in [&mut primaries, &mut replicas] {
             let turn = turn % nodes.len().max(1);
             nodes.rotate_left(turn);
         }
         primaries.append(&mut replicas);
-        // A seed may have left the cluster since: it is asked last, and must know one of the nodes.
+        // A configured node may have left the cluster. So it is queried last, and must know one of
+        // the nodes.
         match self.refresh_from(primaries).await {
             Ok(()) => Ok(()),
             Err(_) => self.refresh_from(self.seeds.clone()).await,
@@ -251,7 +252,7 @@ impl Cluster {
                     return Ok(());
                 }
                 Ok(_) => {
-                    let reason = "it has left the cluster, and is part of another one";
+                    let reason = "the node has left the cluster and belongs to another one";
                     (ErrorKind::Io, reason).into()
                 }
                 Err(error) => error,
@@ -274,7 +275,7 @@ impl Cluster {
         let known = |node: &Address| slots.knows(node) || self.seeds.contains(node);
         let (primaries, _) = slots.primaries_and_replicas();
         self.links().retain(|node, _| known(node));
-        // Calls go to primaries only.
+        // Calls use only primaries.
         self.links().iter().filter(|(node, _)| !primaries.contains(node)).for_each(|(_, link)| {
             link.retire();
         });
@@ -294,11 +295,11 @@ impl fmt::Display for Cluster {
     }
 }
 
-/// Why no node tells the slots: what was found at each.
+/// The errors of all nodes, if no node returned the map.
 pub(crate) struct NoMap(pub(crate) Vec<(Address, RedisError)>);
 
 impl NoMap {
-    /// What a person should see to: what does not pass by itself, else the last one.
+    /// The error that a person should fix: a permanent one if it exists, else the last one.
     pub(crate) fn into_worst(mut self) -> Option<(Address, RedisError)> {
         let lasting = self.0.iter().position(|(_, error)| !is_transient(error));
         lasting.map(|index| self.0.swap_remove(index)).or_else(|| self.0.pop())
@@ -316,12 +317,12 @@ fn address_of(node: &ConnectionInfo) -> Result<Address, Error> {
         }
         other => Err(Error::invalid(
             "nodes",
-            format!("{other} is no host and port: a cluster has no sockets"),
+            format!("{other} is not a host and port: a cluster has no sockets"),
         )),
     }
 }
 
-/// A task that reads the map. Done when it is dropped, also by the end of its runtime.
+/// A task that reads the map. It counts as ended when this is dropped, even if its runtime ends.
 struct Refreshing(Arc<Cluster>);
 
 impl Drop for Refreshing {

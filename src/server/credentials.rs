@@ -1,4 +1,5 @@
-//! What a connection logs in with. Each new one asks for it anew: passwords change.
+//! The credentials of a connection. Each new connection requests them again, because passwords
+//! change.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -6,7 +7,7 @@ use std::fmt;
 use futures_util::future::BoxFuture;
 use redis::RedisConnectionInfo;
 
-/// A password, and whose it is. From what was given to
+/// A password and its user. Returned by the provider of
 /// [`SemaphoreClientBuilder::credentials_provider`](crate::SemaphoreClientBuilder::credentials_provider).
 ///
 /// # Examples
@@ -24,43 +25,37 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// A password of the user that the URL has, or else of the default user.
-    ///
-    /// # Examples
-    ///
-    /// See [`Credentials`].
+    /// Creates credentials for the user of the URL, or for the default user if the URL has none.
     pub fn new(password: impl Into<String>) -> Self {
         Self { username: None, password: password.into() }
     }
 
-    /// The user, where it is neither that of the URL nor, if that has none, the default one.
-    ///
-    /// # Examples
-    ///
-    /// See [`Credentials`].
+    /// Sets the user. Default: the user of the URL, or the default user. If the URL has a user, it
+    /// must be the same.
     pub fn username(mut self, username: impl Into<String>) -> Self {
         self.username = Some(username.into());
         self
     }
 
-    /// Joined with the user that the URL has, if it has one: that may be no other.
+    /// Adds the credentials to the settings. Fails if the settings contain a different user.
     pub(crate) fn apply_to(
         self,
         settings: RedisConnectionInfo,
     ) -> Result<RedisConnectionInfo, String> {
         let settings = settings.set_password(self.password);
         match (self.username, settings.username()) {
-            (Some(user), Some(other)) if user != other => {
-                Err(format!("it tells the user {user:?}, and the URL has {other:?}: leave one out"))
-            }
+            (Some(user), Some(other)) if user != other => Err(format!(
+                "the provider returned the user {user:?}, but the URL names {other:?}: remove one \
+                 of the two"
+            )),
             (Some(user), _) => Ok(settings.set_username(user)),
             (None, _) => Ok(settings),
         }
     }
 }
 
-/// Who logs in, in words. A user without a password is not named, as it may be a password that
-/// lacks its colon.
+/// Describes the user for messages. A user without a password is not named, because it may be a
+/// password without its colon.
 pub(crate) fn who(settings: &RedisConnectionInfo) -> String {
     match (settings.username(), settings.password()) {
         (Some(_), None | Some("")) => "the user of the URL without a password".to_owned(),
@@ -77,6 +72,6 @@ impl fmt::Debug for Credentials {
 
 pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Asked before each connection.
+/// Called before each connection.
 pub(crate) type Provider =
     dyn Fn() -> BoxFuture<'static, Result<Credentials, BoxError>> + Send + Sync;

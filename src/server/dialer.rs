@@ -1,5 +1,4 @@
-//! What all connections have in common, whatever they are for: how they use TCP, how long they may
-//! take, and as whom they log in.
+//! The common part of all connections: TCP settings, timeouts and login.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -9,11 +8,15 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::socket2::TcpKeepalive;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisConnectionInfo,
+    RedisError,
+};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::call_error::within;
+use super::first_error::FirstError;
 use super::stream::{self, Bounded};
 #[cfg(feature = "tls")]
 use super::tls::{self, Tls};
@@ -21,12 +24,12 @@ use crate::error::Rounded;
 use crate::server::Credentials;
 use crate::server::credentials::Provider;
 
-/// After how long without traffic the system looks whether the other side is still there.
+/// The time without traffic after which the system checks that the peer is reachable.
 const KEEPALIVE: Duration = Duration::from_secs(10);
-/// A lost packet is sent again after a fifth of a second and more: that must not end a connection.
+/// A lost packet is sent again after 0.2 s or more, which must not end a connection.
 const SHORTEST_USER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A connection. It ends with the last copy of this.
+/// A connection, which ends when its last copy is dropped.
 #[derive(Clone)]
 pub(crate) struct Dialed {
     pub(crate) connection: MultiplexedConnection,
@@ -40,7 +43,7 @@ pub(crate) struct Dialer {
     credentials: Option<Arc<Provider>>,
     #[cfg(feature = "tls")]
     tls: Arc<Tls>,
-    /// Of the last connection for commands, to whatever server.
+    /// The number of the last connection for commands, to any server.
     last_number: Arc<AtomicU64>,
 }
 
@@ -59,7 +62,7 @@ impl Dialer {
         }
     }
 
-    /// For servers of others, who must not learn the password.
+    /// For other servers, such as sentinels, which must not get the password.
     pub(super) fn without_provider(&self) -> Self {
         Self { credentials: None, ..self.clone() }
     }
@@ -74,12 +77,12 @@ impl Dialer {
             .set_response_timeout(Some(self.response_timeout))
     }
 
-    /// For a new connection: no other has it.
+    /// The number of a new connection. No other connection has it.
     pub(super) fn next_number(&self) -> u64 {
         self.last_number.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// For commands.
+    /// Opens a connection for commands.
     pub(crate) async fn connect(
         &self,
         client: &Client,
@@ -89,38 +92,47 @@ impl Dialer {
         self.open(&client, config).await
     }
 
-    /// With a client that is [`ready`](Self::ready), or is to stay as it is.
+    /// Opens a connection with a client that is [`ready`](Self::ready), or that must not change.
     pub(crate) async fn open(
         &self,
         client: &Client,
         config: &AsyncConnectionConfig,
     ) -> Result<Dialed, RedisError> {
-        let info = client.get_connection_info();
-        let limit = self.response_timeout;
         let Some(stream) = self.stream_to(client).await? else {
             let config = config.clone().set_connection_timeout(Some(self.steps(client)));
             let connecting = client.get_multiplexed_async_connection_with_config(&config);
             return Ok(Dialed { connection: connecting.await?, _driver: None });
         };
-        let settings = info.redis_settings();
+        let (first_error, settings) = (stream.first_error(), settings_of(client));
         let set_up = MultiplexedConnection::new_with_config(settings, stream, config.clone());
-        let (connection, driver) = within(limit, set_up).await?;
+        let (connection, driver) = self.log_in(first_error, set_up).await?;
         let driver = AbortOnDropHandle::new(tokio::spawn(driver));
         Ok(Dialed { connection, _driver: Some(Arc::new(driver)) })
     }
 
-    /// For messages.
+    /// Opens a connection for messages.
     pub(crate) async fn listen(&self, client: &Client) -> Result<PubSub, RedisError> {
         let client = self.ready(client).await?;
-        let info = client.get_connection_info();
-        let limit = self.response_timeout;
         match self.stream_to(&client).await? {
-            Some(stream) => within(limit, PubSub::new(info.redis_settings(), stream)).await,
+            Some(stream) => {
+                let first_error = stream.first_error();
+                self.log_in(first_error, PubSub::new(settings_of(&client), stream)).await
+            }
             None => within(self.steps(&client), client.get_async_pubsub()).await,
         }
     }
 
-    /// Nothing for what redis-rs must connect to itself.
+    /// Logs in. If that fails, returns the server's error instead of the one of redis-rs.
+    async fn log_in<T>(
+        &self,
+        first_error: FirstError,
+        set_up: impl Future<Output = Result<T, RedisError>>,
+    ) -> Result<T, RedisError> {
+        let done = within(self.response_timeout, set_up).await;
+        done.map_err(|error| first_error.get().unwrap_or(error))
+    }
+
+    /// Returns `None` if only redis-rs can make the connection.
     async fn stream_to(&self, client: &Client) -> Result<Option<Bounded>, RedisError> {
         let info = client.get_connection_info();
         let (limit, settings) = (self.response_timeout, info.tcp_settings());
@@ -128,13 +140,13 @@ impl Dialer {
         if let Some((host, port)) = tls::place(info) {
             let tcp = within(limit, stream::tcp(host, port, settings)).await?;
             let encrypted = within(limit, self.tls.encrypt(host, tcp)).await?;
-            return Ok(Some(Bounded::new(encrypted)));
+            return Ok(Some(Bounded::new(Box::new(encrypted))));
         }
         stream::open(info.addr(), settings, limit).await
     }
 
-    /// How long connecting may take, where each step takes the response timeout: TCP, TLS, and what
-    /// a connection begins with.
+    /// The timeout for connecting. Each step takes at most the response timeout: TCP, TLS, the
+    /// credentials provider, and the first commands.
     pub(crate) fn steps(&self, client: &Client) -> Duration {
         let steps = match client.get_connection_info().addr() {
             ConnectionAddr::TcpTls { .. } => 3,
@@ -143,7 +155,7 @@ impl Dialer {
         self.response_timeout * (steps + u32::from(self.credentials.is_some()))
     }
 
-    /// The client, with what the next connection needs. Every connection begins here.
+    /// Returns the client with the settings for the next connection. Every connection uses this.
     pub(crate) async fn ready(&self, client: &Client) -> Result<Client, RedisError> {
         let mut info = self.tune(client.get_connection_info().clone());
         if let Some(provider) = &self.credentials {
@@ -155,7 +167,7 @@ impl Dialer {
             let settings = credentials.apply_to(info.redis_settings().clone()).map_err(failed)?;
             info = info.set_redis_settings(settings);
         }
-        // Users need not have the right to tell what they connect with.
+        // A user may lack the permission to send the name of the library.
         let settings = info.redis_settings().clone();
         if settings.lib_name().is_none() {
             info = info.set_redis_settings(settings.set_skip_set_lib_name());
@@ -163,9 +175,10 @@ impl Dialer {
         Client::open(info)
     }
 
-    /// Whatever it does: a task that listens, say, must survive that.
+    /// Calls the provider. A panic is caught, because a task that receives messages must survive
+    /// it.
     async fn ask(&self, provider: &Provider) -> Result<Credentials, String> {
-        // Less than connecting may take as a whole, so that it is told who was slow.
+        // This is less than the timeout for connecting, so that the error names the provider.
         let patience = self.response_timeout.mul_f64(0.9);
         let asked = AssertUnwindSafe(async { provider().await }).catch_unwind();
         match timeout(patience, asked).await {
@@ -175,9 +188,11 @@ impl Dialer {
         }
     }
 
-    /// Without Nagle's algorithm, which holds a call back until the one before is acknowledged. And
-    /// such that a peer that went silent is noticed, also where nobody sends anything, and what it
-    /// never got is not sent to it any more by the time its calls have been made elsewhere.
+    /// Sets the TCP options.
+    ///
+    /// Nagle's algorithm is disabled, because it delays a call until the one before is
+    /// acknowledged. Keepalive detects a silent peer, even if no data is sent. The user timeout
+    /// discards unsent data before its calls are repeated over another connection.
     fn tune(&self, info: ConnectionInfo) -> ConnectionInfo {
         let mut settings = info.tcp_settings().clone().set_nodelay(true);
         if settings.keepalive().is_none() {
@@ -191,8 +206,12 @@ impl Dialer {
     }
 }
 
-/// For how long the system tries to get something to the other side. By then calls have been given
-/// up, and made again.
+fn settings_of(client: &Client) -> &RedisConnectionInfo {
+    client.get_connection_info().redis_settings()
+}
+
+/// How long the system tries to deliver data to the peer. After that time, calls have been given up
+/// and repeated.
 pub(crate) fn user_timeout(response_timeout: Duration) -> Duration {
     (response_timeout * 2).max(SHORTEST_USER_TIMEOUT)
 }

@@ -1,5 +1,5 @@
-//! What must take effect before a call. It goes out just before that call and over the same
-//! connection, whose commands Redis serves in the order in which they are written.
+//! Calls that must take effect before another call. They are sent just before it over the same
+//! connection. Redis executes the commands of a connection in the order in which they are written.
 
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,24 +12,24 @@ use super::call_error::CallError;
 use crate::error::Error;
 use crate::scripts::{CallBy, ScriptRegistry};
 
-/// What must take effect before a call.
+/// The calls that must take effect before another call.
 pub(crate) trait Earlier: Sync {
     type Call: EarlierCall;
 
-    /// Whether all of it can be sent.
+    /// Whether all of them can be sent.
     fn is_ready(&self) -> bool;
 
-    /// Waits until all of it can be sent that was there when this was called.
+    /// Waits until all of them that exist now can be sent.
     fn ready(&self) -> impl Future<Output = ()> + Send;
 
-    /// What has not been written to this connection yet.
+    /// Returns the calls that are not yet written to this connection.
     fn unwritten(&self, connection: u64) -> Vec<Self::Call>;
 
-    /// The call itself has been written to this connection.
+    /// Called when the call itself has been written to this connection.
     fn written(&self, _connection: u64) {}
 }
 
-/// A call that goes out before another call.
+/// A call that is sent before another call.
 pub(crate) trait EarlierCall: Send {
     const SCRIPT: &'static str;
 
@@ -45,13 +45,14 @@ pub(super) struct Way<'a, C> {
     pub(super) connection: C,
     pub(super) number: u64,
     pub(super) call_by: CallBy,
-    /// Whether `release` was called over it before.
+    /// Whether `release` was called over this connection before.
     pub(super) has_released: &'a AtomicBool,
 }
 
 impl<C: ConnectionLike + Clone> Way<'_, C> {
-    /// A server that was restarted or promoted may know the script of one call, and not that of the
-    /// release before it, which would then take another trip. So the first release has its text.
+    /// Runs a script. A restarted or promoted server may have the script of a call, but not that of
+    /// the release before it. The release would then take another round trip. So the first release
+    /// is sent with its text.
     async fn run<T: FromRedisValue>(
         &self,
         script: &str,
@@ -70,7 +71,7 @@ impl<C: ConnectionLike + Clone> Way<'_, C> {
 
 const RELEASE: &str = "release";
 
-/// Runs a script, after what must take effect before.
+/// Runs a script after the calls that must take effect before it.
 pub(super) async fn run_in_order<C: ConnectionLike + Clone, T: FromRedisValue>(
     way: Way<'_, C>,
     earlier: &impl Earlier,
@@ -92,13 +93,14 @@ pub(super) async fn run_in_order<C: ConnectionLike + Clone, T: FromRedisValue>(
     // They are polled in this order, and the first poll writes the command.
     let (was_late, answer) = Box::pin(join(join_all(calls), run)).await;
     if answer.is_ok() && was_late.contains(&true) && writes.load(Ordering::Relaxed) == 1 {
-        // It has overtaken what took another trip. Calls of these scripts may be repeated.
+        // The script has overtaken a call that took another round trip. These scripts may be
+        // repeated.
         return Box::pin(way.run(script, &write)).await;
     }
     answer
 }
 
-/// Returns whether it came late: the server did not know the script, which took another trip.
+/// Returns whether the call was late, because the server did not have the script.
 async fn run_earlier<C: ConnectionLike + Clone, E: EarlierCall>(way: &Way<'_, C>, call: E) -> bool {
     let writes = AtomicU32::new(0);
     let answer = {
@@ -113,7 +115,7 @@ async fn run_earlier<C: ConnectionLike + Clone, E: EarlierCall>(way: &Way<'_, C>
     writes.into_inner() > 1
 }
 
-/// Does something after the first poll.
+/// Calls `then` after the first poll.
 async fn then_once_polled<T>(
     mut work: Pin<&mut impl Future<Output = T>>,
     then: impl FnOnce(),

@@ -1,4 +1,4 @@
-//! A server in memory, for users' tests. Its clock is tokio's, which tests may pause and advance.
+//! A server in memory for users' tests. It uses Tokio's clock, which tests may pause and advance.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,15 +12,15 @@ use super::call_error::CallError;
 use super::earlier::{Earlier, EarlierCall};
 use crate::local::{Inspected, Refusal, Reply, Semaphore};
 
-/// Wake-ups, as they are published.
+/// The published grant messages.
 pub(crate) type Messages = UnboundedReceiver<String>;
 
-/// All calls go over the same one.
+/// All calls use the same connection.
 const CONNECTION: u64 = 1;
 
 pub(crate) struct Local {
     began: Instant,
-    /// Since 1970, as tokens are to look like those of a server.
+    /// In ms since 1970, so that tokens look like those of a real server.
     began_ms: i64,
     content: Mutex<Content>,
 }
@@ -43,14 +43,14 @@ impl Local {
         self.content.lock().expect("nothing panics while it is locked")
     }
 
-    /// A client listens from now on, until it drops this.
+    /// Subscribes a client until it drops the result.
     pub(crate) fn listen(&self, client: &str) -> Messages {
         let (sender, messages) = unbounded_channel();
         self.content().listeners.insert(client.to_owned(), sender);
         messages
     }
 
-    /// Of all semaphores that were used under this prefix.
+    /// The names of all semaphores that were used under this prefix.
     pub(crate) fn names(&self, prefix: &str) -> Vec<String> {
         let content = self.content();
         let used = content.semaphores.iter().filter(|(_, semaphore)| semaphore.is_used());
@@ -69,7 +69,7 @@ impl Local {
             call.answered(answer);
         }
         let answer = self.answer(script, write).map_err(CallError::from);
-        // An answer takes a moment, as everywhere. Others have their turn, and requests gather.
+        // A reply takes time, as from any server. Other tasks run, and requests gather.
         tokio::task::yield_now().await;
         answer
     }
@@ -106,7 +106,7 @@ impl Content {
         semaphore.listening = self.listeners.keys().cloned().collect::<BTreeSet<_>>();
         let reply = semaphore.call(script, arguments);
         for (client, lines) in semaphore.take_messages() {
-            // Whoever listened just now may have ended since: then this is lost, as ever.
+            // A client may have ended since the list was made. The message is then lost, as usual.
             if let Some(listener) = self.listeners.get(&client) {
                 let _ = listener.send(format!("{name}\n{}", lines.join("\n")));
             }

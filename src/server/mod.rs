@@ -1,10 +1,10 @@
-//! Where the calls go: to one server, or to the node of a cluster that has the semaphore's slot; in
-//! users' tests to a server in memory.
+//! Routes calls to one server, to the node of a cluster that has the semaphore's slot, or, in
+//! users' tests, to a server in memory.
 //!
-//! All calls share a connection for each server, but for those that wait for replicas. redis-rs
-//! neither repeats a command nor notices a peer that went silent, so both is done here: two
-//! timeouts in a row replace the connection, and a call that failed in passing is made again. That
-//! is right for these scripts only: the same ID gets the same answer.
+//! All calls share one connection for each server, except those that wait for replicas. redis-rs
+//! neither retries commands nor detects a silent peer, so both are done here. Two consecutive
+//! timeouts replace the connection, and a call is retried after a transient error. Retries are safe
+//! only because these scripts return the same reply for the same ID.
 
 mod asking;
 mod backoff;
@@ -13,6 +13,7 @@ mod cluster;
 pub(crate) mod credentials;
 mod dialer;
 mod earlier;
+mod first_error;
 mod link;
 #[cfg(feature = "local")]
 mod local;
@@ -37,7 +38,7 @@ use tokio::time::Instant;
 use crate::metrics::called;
 use crate::runtime::{Deadline, clock};
 
-/// Of what is logged of connections, so that it can be told from the rest: docs/operations.md.
+/// The target of log events about connections: see docs/troubleshooting.md.
 pub(crate) const LOG_TARGET: &str = "redis_semaphore::connection";
 
 pub(crate) use backoff::Backoff;
@@ -65,17 +66,17 @@ pub(crate) enum Servers {
     Local(Arc<Local>),
 }
 
-/// An answer, and when its question was sent: leases count from before that.
+/// A reply, and the time when its call was sent. Leases count from before that time.
 pub(crate) struct Answer<T> {
     pub(crate) sent: Instant,
     pub(crate) reply: T,
-    /// An earlier attempt had no answer, and may have been served as well.
+    /// Whether an earlier attempt got no reply, and may have been executed, too.
     pub(crate) is_repeated: bool,
 }
 
-/// A call that failed for good.
+/// A call that failed permanently.
 pub(crate) enum Failure {
-    /// Nothing but passing failures for as long as patience lasted.
+    /// Only transient errors occurred until the deadline.
     NoAnswer {
         elapsed: Duration,
         last: RedisError,
@@ -90,9 +91,9 @@ impl Failure {
 }
 
 impl Servers {
-    /// One attempt to run a script for the semaphore of that slot, which takes no longer than
-    /// `limit` or the response timeout, the connecting included where there is no connection.
-    /// `earlier` takes effect before it.
+    /// Makes one attempt to run a script for the semaphore of that slot. It takes at most `limit`
+    /// or the response timeout, including the time to connect if no connection exists. The calls of
+    /// `earlier` take effect before it.
     pub(crate) async fn attempt<T: FromRedisValue>(
         &self,
         slot: u16,
@@ -103,7 +104,7 @@ impl Servers {
     ) -> Result<T, CallError> {
         if !earlier.is_ready() {
             let started = Instant::now();
-            // Nothing is out for longer.
+            // No call is under way for longer.
             let patience = limit.min(self.response_timeout());
             let ready = tokio::time::timeout(patience, earlier.ready()).await;
             ready.map_err(|_| CallError::unsent_in_time())?;
@@ -128,7 +129,7 @@ impl Servers {
         }
     }
 
-    /// The link to the server that has that slot. None to one in memory.
+    /// The link to the server with that slot. `None` for a server in memory.
     pub(crate) fn link_of(&self, slot: u16) -> Result<Option<Arc<Link>>, CallError> {
         match self {
             Self::One(link) => Ok(Some(link.clone())),
@@ -138,7 +139,7 @@ impl Servers {
         }
     }
 
-    /// The address of the server that has that slot.
+    /// The address of the server with that slot.
     pub(crate) fn server(&self, slot: u16) -> String {
         match self {
             Self::One(link) => link.server(),
@@ -151,21 +152,20 @@ impl Servers {
         }
     }
 
-    /// The outage of the server that has that slot, while it lasts.
+    /// The current outage of the server with that slot.
     #[cfg(feature = "tower")]
     pub(crate) fn outage(&self, slot: u16) -> Option<Outage> {
         self.link_of(slot).ok().flatten()?.outage()
     }
 
-    /// Before something is done in the background: waits a moment while tokio's clock is paused,
-    /// since no answer can arrive then.
+    /// Pauses background work while Tokio's clock is paused, because no reply can arrive then.
     pub(crate) async fn rest_if_paused(&self) {
         if self.are_away() {
             clock::rest_if_paused().await;
         }
     }
 
-    /// No answer comes while tokio's clock is paused.
+    /// Whether calls use a network, so that no reply arrives while Tokio's clock is paused.
     pub(crate) fn are_away(&self) -> bool {
         match self {
             Self::One(_) | Self::Cluster(_) => true,
@@ -174,7 +174,7 @@ impl Servers {
         }
     }
 
-    /// The runtime that drove the connections has ended, or ends: the next call makes new ones.
+    /// Called when the runtime of the connections ends. The next call makes new connections.
     pub(crate) fn leave_connections(&self) {
         match self {
             Self::One(link) => link.leave_connection(),
@@ -184,15 +184,15 @@ impl Servers {
         }
     }
 
-    /// What a call over another connection to that server has answered.
+    /// Records the redirect in an error of a call that used another connection.
     pub(crate) fn note_redirect(&self, slot: u16, error: &RedisError) {
         if let Self::Cluster(cluster) = self {
             cluster.note_redirect_of_call(slot, error);
         }
     }
 
-    /// Runs a script, and again while the failure is a passing one, until then. That is
-    /// right for these scripts: the same ID gets the same answer.
+    /// Runs a script, and retries it after transient errors until the deadline. Retries are safe,
+    /// because these scripts return the same reply for the same ID.
     pub(crate) async fn run<T: FromRedisValue>(
         &self,
         slot: u16,
@@ -223,7 +223,7 @@ impl Servers {
             if deadline.left_at(Instant::now()) <= pause || clock::is_paused() {
                 return Err(Failure::no_answer(deadline.elapsed(), last));
             }
-            tracing::debug!(script, error = %last, "no answer, trying again");
+            tracing::debug!(script, error = %last, "no reply; the call is retried");
             before = Some(last);
             tokio::time::sleep(pause).await;
         }

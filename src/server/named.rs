@@ -1,18 +1,22 @@
-//! What may name a server: the library and the tool take the same.
+//! The forms in which a server can be given. The library and the CLI accept the same.
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use super::url::{Wrong, read};
 use crate::error::Error;
 
-/// What says where a server is, and who connects: a URL, or what redis-rs has for that.
+/// The location of a server and the login: a URL, or a type of redis-rs.
 ///
-/// A URL is `redis://user:password@host:6379/3`, with `rediss://` for TLS, or
-/// `redis+unix:///path/of/socket?db=3&user=name&pass=secret`. `valkey` may stand for `redis`, one
-/// slash of a socket for three, and `unix` for `redis+unix`. An IPv6 address stands in brackets.
-/// Behind `?` `protocol=3` asks for that version of the protocol. Special characters are written as
-/// in all URLs (`%40` for @). A user without a password logs in with an empty one. Whatever else is
-/// written is an error: nothing of a URL is passed over.
+/// A URL has one of these forms:
+///
+/// - `redis://user:password@host:6379/3`, or `rediss://` for TLS. An IPv6 address is written in
+///   brackets.
+/// - `redis+unix:///path/of/socket?db=3&user=name&pass=secret`, also with one slash instead of
+///   three, or with `unix` instead of `redis+unix`.
+///
+/// `valkey` is accepted instead of `redis`. `?protocol=3` selects the version of the Redis
+/// protocol. Special characters are percent-encoded (`%40` for @). A user without a password logs
+/// in with an empty password. Any other part is an error: no part of a URL is ignored.
 ///
 /// # Examples
 ///
@@ -32,16 +36,12 @@ use crate::error::Error;
 /// # }
 /// ```
 pub trait IntoServer {
-    /// Where the server is, and who connects.
+    /// Returns the location of the server and the login.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] where it cannot be read, or says what nothing here takes. The text
-    /// repeats nothing that may be a password.
-    ///
-    /// # Examples
-    ///
-    /// See [`IntoServer`].
+    /// - [`Error::Invalid`]: the value is unreadable, or contains an unsupported part. The text
+    ///   contains no part that may be a password.
     fn into_server(self) -> Result<ConnectionInfo, Error>;
 }
 
@@ -81,7 +81,7 @@ impl<T: Into<String>> IntoServer for (T, u16) {
     }
 }
 
-/// The same, where an error is about something that has another name.
+/// Converts a server, with a different name in the error.
 pub(crate) fn server_of(
     what: &'static str,
     server: impl IntoServer,
@@ -92,8 +92,8 @@ pub(crate) fn server_of(
     })
 }
 
-/// What one of them says of user, password, database or TLS holds for all. What another one says
-/// instead would be passed over.
+/// Checks that all nodes have the same user, password, database and TLS setting as the first. A
+/// node may also omit them. A different setting would be ignored.
 pub(crate) fn check_all_alike(what: &'static str, servers: &[ConnectionInfo]) -> Result<(), Error> {
     let Some(first) = servers.first() else { return Ok(()) };
     let (settings, is_tls) = (first.redis_settings(), is_tls(first.addr()));
@@ -113,8 +113,8 @@ pub(crate) fn check_all_alike(what: &'static str, servers: &[ConnectionInfo]) ->
     };
     servers.iter().find_map(differs).map_or(Ok(()), |difference| {
         let reason = format!(
-            "{difference} must be the same in all of them: what the first says holds for all nodes, \
-             and another one says something else"
+            "{difference} must be the same in all URLs: the first URL applies to all nodes, and \
+             another one differs"
         );
         Err(Error::invalid(what, reason))
     })

@@ -1,7 +1,8 @@
-//! Whether a server serves, as far as attempts show: an outage is logged once, and so is its end.
+//! Records whether a server works, as far as attempts show. The start and the end of an outage are
+//! each logged once.
 //!
-//! One failure is not worth a line: proxies and servers cut idle connections, and the next attempt
-//! works. So an outage begins with an attempt that began after another one had failed.
+//! A single failure is not logged, because proxies and servers close idle connections, and the next
+//! attempt works. So an outage starts with a failed attempt that began after an earlier failure.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,12 +14,12 @@ use redis::RedisError;
 use super::LOG_TARGET;
 use crate::error::{ConnectErrorKind, cause_of, is_full, says};
 
-/// A server that grants permits takes writes again, whichever script it rejected.
+/// If a server grants permits, it accepts writes again, regardless of the script that it rejected.
 const ACQUIRE: &str = "acquire";
-/// If nothing was rejected for so long, because nothing was asked, calls of other scripts count.
+/// If the last rejection is older than this, successful calls of other scripts also end the outage.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
-/// What the attempts are about, as the log names it.
+/// The name of the connection in the log.
 #[derive(Clone, Copy)]
 pub(crate) enum Line {
     Commands,
@@ -36,26 +37,26 @@ impl Line {
 
 pub(crate) struct Outages {
     line: Line,
-    /// Spares attempts that succeed the lock.
+    /// Attempts that succeed check this without the lock.
     is_fine: AtomicBool,
     state: Mutex<Option<State>>,
 }
 
-/// Something has failed, and nothing succeeded since.
+/// An attempt has failed, and none has succeeded since.
 struct State {
     first_failure: Instant,
-    /// A call of this script was rejected then, while others may succeed.
+    /// The script whose call was rejected, and the time. Other calls may succeed.
     rejects: Option<(String, Instant)>,
     outage: Option<Outage>,
 }
 
-/// One that is logged.
+/// An outage that is logged.
 #[derive(Clone)]
 #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "the layer asks for it"))]
 pub(crate) struct Outage {
-    /// No other outage has it.
+    /// No other outage has this number.
     pub(crate) number: u64,
-    /// What was found, and what to do.
+    /// The finding, and advice.
     pub(crate) reason: String,
     kind: ConnectErrorKind,
     server: String,
@@ -74,8 +75,8 @@ impl Outages {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// An attempt that began then has failed, for a reason that passes. Returns whether another one
-    /// had failed before it began.
+    /// Records a transient failure of an attempt that began at `began`. Returns whether another
+    /// attempt had failed before that time.
     pub(crate) fn failed(
         &self,
         began: Instant,
@@ -91,13 +92,14 @@ impl Outages {
             *state = Some(State { first_failure: Instant::now(), rejects, outage: None });
             return false;
         };
-        // A server that rejects writes may be left for a new connection, which fails in other ways.
+        // A server that rejects writes may be replaced by a new connection, which fails in other
+        // ways.
         state.rejects = rejects.or(state.rejects.take());
         if began <= state.first_failure {
             return false;
         }
         let cause = cause_of(error);
-        // One that turns into something that does not pass is worth another line.
+        // If a transient cause becomes permanent, it is logged again.
         let is_known = |known: &Outage| known.kind == cause.kind || cause.kind.is_transient();
         if !state.outage.as_ref().is_some_and(is_known) {
             static NUMBERS: AtomicU64 = AtomicU64::new(1);
@@ -117,7 +119,7 @@ impl Outages {
         true
     }
 
-    /// An attempt has succeeded. Returns whether that ends a row of failures.
+    /// Records a successful attempt. Returns whether it ends a series of failures.
     pub(crate) fn succeeded(&self, script: Option<&str>) -> bool {
         if self.is_fine() {
             return false;
@@ -136,9 +138,9 @@ impl Outages {
         true
     }
 
-    /// Nobody needs the server any more.
+    /// Ends the outage, because the server is no longer used.
     pub(crate) fn forget(&self) {
-        self.end(self.state().take(), "the server is not used any more");
+        self.end(self.state().take(), "the server is no longer used");
     }
 
     fn end(&self, state: Option<State>, message: &'static str) {
@@ -168,7 +170,7 @@ impl Drop for Outages {
     }
 }
 
-/// Whether the server may still serve what only reads, or needs no room.
+/// Whether the server may still execute calls that only read or need no memory.
 fn rejects_writes(error: &RedisError) -> bool {
     is_full(error) || says(error, "READONLY") || says(error, "NOREPLICAS")
 }

@@ -1,25 +1,30 @@
-//! How large the replies of a server are, found out while they come in: redis-rs takes any length.
+//! Limits the size of replies while they arrive, because redis-rs accepts any length. Records the
+//! first error.
 
 use std::io;
 
+use super::first_error::FirstError;
 use crate::error::TOO_LARGE;
 
-/// More than the largest page of an inspection, and than the map of the largest cluster.
+/// Larger than the largest page of an inspection, and than the map of the largest cluster.
 const MAX_REPLY: usize = 64 << 20;
 
-/// The reply that is coming in.
+/// The reply that is arriving.
 pub(super) struct Replies {
     length: usize,
     max: usize,
     part: Part,
-    /// How many parts are still to come, for each array that is not complete.
+    /// The number of remaining parts of each incomplete array.
     nested: Vec<u64>,
+    first_error: FirstError,
+    /// The part of an error that has arrived.
+    error: Vec<u8>,
 }
 
 enum Part {
     /// The first byte of a part.
     Start,
-    /// A line that says how many bytes, or how many parts, follow; others have no such number.
+    /// A line with the number of bytes or parts that follow. Other lines have no number.
     Line {
         kind: u8,
         number: Option<u64>,
@@ -31,12 +36,23 @@ enum Part {
 
 impl Default for Replies {
     fn default() -> Self {
-        Self { length: 0, max: MAX_REPLY, part: Part::Start, nested: Vec::new() }
+        Self {
+            length: 0,
+            max: MAX_REPLY,
+            part: Part::Start,
+            nested: Vec::new(),
+            first_error: FirstError::default(),
+            error: Vec::new(),
+        }
     }
 }
 
 impl Replies {
-    /// Fails when a reply is too large, or says that it will be.
+    pub(super) fn first_error(&self) -> FirstError {
+        self.first_error.clone()
+    }
+
+    /// Fails if a reply is too large, or announces that it will be.
     pub(super) fn read(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while let [first, rest @ ..] = bytes {
             match &mut self.part {
@@ -54,6 +70,7 @@ impl Replies {
                 _ => self.grow(1)?,
             }
             bytes = rest;
+            self.record(*first);
             match &mut self.part {
                 Part::Start | Part::Bytes { .. } => {
                     self.part = Part::Line { kind: *first, number: Some(0) }
@@ -73,6 +90,21 @@ impl Replies {
         Ok(())
     }
 
+    /// Records the line of an error.
+    fn record(&mut self, byte: u8) {
+        let is_error = match self.part {
+            Part::Start => byte == b'-' && self.nested.is_empty(),
+            Part::Line { .. } => !self.error.is_empty(),
+            Part::Bytes { .. } => false,
+        };
+        match byte {
+            _ if !is_error => {}
+            b'\n' => self.first_error.set(&std::mem::take(&mut self.error)),
+            b'\r' => {}
+            byte => self.first_error.extend(&mut self.error, byte),
+        }
+    }
+
     fn end_line(&mut self, kind: u8) -> io::Result<()> {
         let Part::Line { number, .. } = self.part else { return Ok(()) };
         match (kind, number) {
@@ -80,12 +112,12 @@ impl Replies {
                 if length > self.max as u64 {
                     return Err(too_large());
                 }
-                // With the end of the line.
+                // The length includes the end of the line.
                 self.part = Part::Bytes { left: length + 2 };
             }
             (b'*' | b'~' | b'>', Some(parts)) => self.begin(parts),
             (b'%', Some(pairs)) => self.begin(pairs.saturating_mul(2)),
-            // Attributes come before what they are about.
+            // Attributes precede the value to which they apply.
             (b'|', Some(pairs)) => self.begin(pairs.saturating_mul(2).saturating_add(1)),
             _ => self.end_part(),
         }
@@ -118,7 +150,7 @@ impl Replies {
     }
 }
 
-/// No server that we can use sends it.
+/// No supported server sends such a reply.
 fn too_large() -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionAborted, TOO_LARGE)
 }
@@ -131,10 +163,9 @@ mod tests {
         Replies { max, ..Replies::default() }
     }
 
-    const REPLIES: &str = "+OK\r\n:17\r\n$5\r\na\r\nbc\r\n*3\r\n:1\r\n$-1\r\n*0\r\n%1\r\n+a\r\n*2\r\n:1\r\n:-2\r\n\
-                           -ERR 5 is wrong\r\n$0\r\n\r\n>2\r\n+a\r\n+b\r\n_\r\n*-1\r\n|1\r\n+a\r\n:1\r\n:5\r\n";
+    const REPLIES: &str = "+OK\r\n:17\r\n$5\r\na\r\nbc\r\n*3\r\n:1\r\n$-1\r\n*0\r\n%1\r\n+a\r\n*2\r\n:1\r\n:-2\r\n-ERR 5 is wrong\r\n$0\r\n\r\n>2\r\n+a\r\n+b\r\n_\r\n*-1\r\n|1\r\n+a\r\n:1\r\n:5\r\n";
 
-    /// However they are cut into pieces, the length counts from the start of each reply.
+    /// The length restarts with each reply, regardless of how the replies are split.
     #[test]
     fn many_small_replies_are_never_too_large() {
         for size in [1, 2, 3, 7, REPLIES.len()] {

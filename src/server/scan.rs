@@ -1,4 +1,4 @@
-//! All keys of a server that match, in many small steps.
+//! Finds all matching keys of a server in many small steps.
 
 use std::sync::Arc;
 
@@ -7,24 +7,24 @@ use redis::RedisError;
 use super::link::Link;
 use crate::error::lacks_right;
 
-/// Keys that the server looks at in one step, which holds up all other calls there: for 0.2 ms. Ten
-/// times as many take ten times as long, and the whole is hardly faster.
+/// The number of keys that the server scans in one step, which blocks other calls for 0.2 ms. With
+/// ten times as many, a step takes ten times as long, and the whole scan is hardly faster.
 const STEP: u32 = 250;
 
-/// A query that failed, or whose answer is of no use.
+/// A query that failed, or whose reply is not usable.
 pub(crate) struct QueryError {
-    /// Who was asked.
+    /// The address of the server.
     pub(crate) address: String,
-    /// What was called, as rules of access name it.
+    /// The command, as ACL rules name it.
     pub(crate) command: &'static str,
     pub(crate) error: RedisError,
 }
 
 impl Link {
-    /// Tells all keys that match and were there from beginning to end, some of them twice.
+    /// Passes all matching keys that existed during the whole scan to `tell`, some of them twice.
     ///
-    /// It goes over one connection, and fails with it: at another server the place in the middle
-    /// means nothing, and a server that was started again may have other keys.
+    /// The scan uses one connection, and fails with it. Its cursor is invalid on another server,
+    /// and a restarted server may have other keys.
     pub(crate) async fn scan(
         self: &Arc<Self>,
         pattern: &str,
@@ -51,14 +51,14 @@ impl Link {
                 break;
             }
         }
-        // A primary that is a replica by now may have dropped keys that the new one has.
+        // A primary that became a replica may have dropped keys that the new primary has.
         match self.source().may_move() {
             true => self.check_over(&connected).await,
             false => Ok(()),
         }
     }
 
-    /// How many keys there are. None where the server does not tell this user.
+    /// Returns the number of keys. `None` if the user lacks the permission.
     pub(crate) async fn count_keys(self: &Arc<Self>) -> Result<Option<u64>, QueryError> {
         match self.query(&redis::cmd("DBSIZE")).await {
             Ok(count) => Ok(Some(count)),

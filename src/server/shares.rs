@@ -1,5 +1,5 @@
-//! What the primaries of a cluster say of their own slots: who looks through all of them learns
-//! whether a slot has moved meanwhile, and its keys with it.
+//! The slots that each primary of a cluster reports. A scan of all primaries uses them to find out
+//! whether a slot has moved, together with its keys.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use super::slots::SLOTS;
 #[derive(Debug, PartialEq)]
 pub(crate) struct Share {
     id: String,
-    /// Ranges: `0-5460`, `7`.
+    /// Ranges, such as `0-5460` or `7`.
     slots: Vec<String>,
-    /// Those on their way, with the node that they come from or go to: `93-<-ID`, `93->-ID`.
+    /// The moving slots, with their source or destination: `93-<-ID`, `93->-ID`.
     moving: Vec<String>,
 }
 
-/// Of all primaries.
+/// The slots of all primaries.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Shares(Vec<Share>);
 
 impl Cluster {
-    /// Reads the map anew, and asks all primaries.
+    /// Reads the map again, and queries all primaries.
     pub(crate) async fn shares(self: &Arc<Self>) -> Result<(Vec<Arc<Link>>, Shares), QueryError> {
         self.refresh().await.map_err(|NoMap(failures)| {
             let (address, error) = match NoMap(failures).into_worst() {
@@ -43,8 +43,7 @@ impl Cluster {
         }
     }
 
-    /// Whether these are the primaries still: one that is none any more has lost its keys
-    /// meanwhile.
+    /// Fails if the primaries have changed. A primary that became a replica has lost its keys.
     pub(crate) async fn same_primaries(
         self: &Arc<Self>,
         before: &Shares,
@@ -68,7 +67,7 @@ async fn share_of(link: &Arc<Link>) -> Result<Share, QueryError> {
 }
 
 impl Share {
-    /// What a primary says of itself, in its answer to CLUSTER NODES.
+    /// Reads a primary's own line in its reply to CLUSTER NODES.
     fn read(nodes: &str) -> Option<Self> {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let is_itself = |words: &Vec<String>| {
@@ -93,7 +92,7 @@ impl Share {
 }
 
 impl Shares {
-    /// Whether keys may be on their way.
+    /// Whether keys may be moving.
     pub(crate) fn are_moving(&self) -> bool {
         self.0.iter().any(|share| !share.moving.is_empty())
     }
@@ -102,7 +101,7 @@ impl Shares {
         self.0.iter().map(|share| &share.id)
     }
 
-    /// Why there may be keys that none of these primaries has.
+    /// The error if keys may exist on none of these primaries.
     fn trouble(&self) -> Option<RedisError> {
         let served: usize = self.0.iter().map(Share::size).sum();
         if served < SLOTS.into() {

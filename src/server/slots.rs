@@ -1,4 +1,4 @@
-//! Which node of a cluster has which slot.
+//! The map of a cluster's slots to its nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,15 +7,15 @@ use std::ops::RangeInclusive;
 use crc16::{State, XMODEM};
 use redis::{ConnectionAddr, Value};
 
-/// As the specification of Redis Cluster has it.
+/// From the specification of Redis Cluster.
 pub(super) const SLOTS: u16 = 16_384;
 
-/// The slot of what stands in braces in a key.
+/// The slot of a hash tag, which is the text in braces in a key.
 pub(crate) fn slot_of(tag: &str) -> u16 {
     State::<XMODEM>::calculate(tag.as_bytes()) % SLOTS
 }
 
-/// Host and port of a node.
+/// The host and port of a node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Address {
     pub(crate) host: String,
@@ -23,13 +23,14 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// As in `MOVED 3999 127.0.0.1:6381`. Without a host it is that of the node that said so.
+    /// Parses an address as in `MOVED 3999 127.0.0.1:6381`. Without a host, the host of the queried
+    /// node is used.
     pub(crate) fn parse(text: &str, asked: &Address) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Some(Self { host: host_or(host, asked), port: port.parse().ok()? })
     }
 
-    /// Reached in the same way as another one: with TLS, say.
+    /// The same kind of address as another one, for example with TLS.
     pub(crate) fn as_reached_by(&self, other: &ConnectionAddr) -> ConnectionAddr {
         let Self { host, port } = self.clone();
         match other {
@@ -44,7 +45,7 @@ impl Address {
     }
 }
 
-/// Nodes that do not know their own name, or may not tell it, leave it empty, or say "?".
+/// If nodes do not know their own name, or may not reveal it, it is empty or "?".
 fn host_or(host: &str, asked: &Address) -> String {
     match host {
         "" | "?" => asked.host.clone(),
@@ -58,17 +59,17 @@ impl fmt::Display for Address {
     }
 }
 
-/// The primaries, by slot.
+/// The primaries by slot.
 #[derive(Debug, Default)]
 pub(crate) struct SlotMap {
     ranges: Vec<(RangeInclusive<u16>, Address)>,
-    /// All nodes, also the replicas, and the names by which they know each other.
+    /// All nodes, including replicas, with the names by which they know each other.
     nodes: BTreeMap<Address, String>,
 }
 
 impl SlotMap {
-    /// Reads the reply to CLUSTER SLOTS: for each range the first slot, the last one, the primary,
-    /// and its replicas.
+    /// Reads the reply to CLUSTER SLOTS. Each range has its first slot, last slot, primary and
+    /// replicas.
     pub(crate) fn read(reply: &Value, asked: &Address) -> Option<Self> {
         let mut slots = Self::default();
         for range in as_array(reply)? {
@@ -85,11 +86,11 @@ impl SlotMap {
     }
 
     pub(crate) fn node(&self, slot: u16) -> Option<&Address> {
-        // The last ID counts: see `moved`.
+        // The last range has precedence: see `moved`.
         self.ranges.iter().rev().find(|(range, _)| range.contains(&slot)).map(|(_, node)| node)
     }
 
-    /// One slot has another node. That is put behind the ranges until these are read anew.
+    /// Records the new node of one slot. It follows the ranges until they are read again.
     pub(crate) fn moved(&mut self, slot: u16, node: Address) {
         self.ranges.retain(|(range, _)| *range != (slot..=slot));
         self.ranges.push((slot..=slot, node));
@@ -106,7 +107,7 @@ impl SlotMap {
         (primaries.into_iter().collect(), replicas)
     }
 
-    /// Whether they have a node in common; any map is, where there was none.
+    /// Whether the maps have a node in common. Any map is accepted if there was none before.
     pub(crate) fn is_of_the_cluster_of(&self, before: &Self) -> bool {
         let is_known = |name: &String| before.nodes.values().any(|known| known == name);
         before.nodes.is_empty() || self.nodes.values().any(is_known)

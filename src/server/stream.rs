@@ -1,9 +1,9 @@
-//! The way to a server. Each step has the response timeout for itself, and a
-//! reply that is larger than any of ours ends the connection.
+//! The connection to a server. Each step has the whole response timeout. A reply that is larger
+//! than any expected reply ends the connection.
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use futures_util::future::select_ok;
@@ -13,13 +13,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, lookup_host};
 
 use super::call_error::within;
+use super::first_error::FirstError;
 use super::replies::Replies;
+
+/// More than the last error of a server that closes the connection.
+const READ_AHEAD: usize = 512;
 
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
 
-/// Nothing for what redis-rs must connect to itself.
+/// Returns `None` if only redis-rs can make the connection.
 pub(super) async fn open(
     address: &ConnectionAddr,
     settings: &TcpSettings,
@@ -37,10 +41,10 @@ pub(super) async fn open(
         }
         _ => return Ok(None),
     };
-    Ok(Some(Bounded { stream, replies: Replies::default(), read_ahead: None }))
+    Ok(Some(Bounded::new(stream)))
 }
 
-/// To all addresses of a name at the same time: one of them may be unreachable.
+/// Connects to all addresses of a name at the same time, because one of them may be unreachable.
 pub(super) async fn tcp(
     host: &str,
     port: u16,
@@ -62,33 +66,41 @@ pub(super) async fn tcp(
     Ok(tcp)
 }
 
-/// Reads no reply without end.
+/// A stream that limits the size of replies.
 pub(crate) struct Bounded {
     stream: Box<dyn Duplex>,
     replies: Replies,
-    read_ahead: Option<u8>,
+    /// Bytes that were read when a write failed.
+    read_ahead: Vec<u8>,
+    has_written: bool,
+    /// Waits for the first write.
+    reader: Option<Waker>,
 }
 
 impl Bounded {
-    /// Why a write has failed. A server that refuses a certificate says so before it closes, and
-    /// the write may find out first. What is read instead of a reason is kept for the reader.
-    fn reason(&mut self, cx: &mut Context<'_>, error: io::Error) -> io::Error {
-        if self.read_ahead.is_some() {
-            return error;
-        }
-        let mut byte = [0];
-        let mut buffer = ReadBuf::new(&mut byte);
-        let read = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
-        self.read_ahead = buffer.filled().first().copied();
-        match read {
-            Poll::Ready(Err(reason)) => reason,
-            _ => error,
-        }
+    pub(super) fn new(stream: Box<dyn Duplex>) -> Self {
+        let (replies, read_ahead) = (Replies::default(), Vec::new());
+        Self { stream, replies, read_ahead, has_written: false, reader: None }
     }
 
-    #[cfg(feature = "tls")]
-    pub(super) fn new(stream: impl Duplex + 'static) -> Self {
-        Self { stream: Box::new(stream), replies: Replies::default(), read_ahead: None }
+    pub(super) fn first_error(&self) -> FirstError {
+        self.replies.first_error()
+    }
+
+    /// Handles a failed write. A server that closes the connection sends the reason before, but the
+    /// write may fail before the reason is read. If there is one, the write counts as done, because
+    /// the reader gets the reason.
+    fn find_reason(&mut self, cx: &mut Context<'_>, error: io::Error) -> io::Result<()> {
+        if self.read_ahead.is_empty() {
+            let mut bytes = [0; READ_AHEAD];
+            let mut buffer = ReadBuf::new(&mut bytes);
+            let read = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
+            self.read_ahead.extend_from_slice(buffer.filled());
+            if let Poll::Ready(Err(reason)) = read {
+                return Err(reason);
+            }
+        }
+        if self.read_ahead.is_empty() { Err(error) } else { Ok(()) }
     }
 }
 
@@ -98,10 +110,19 @@ impl AsyncRead for Bounded {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // A server that rejects the connection does not wait for a command. redis-rs would drop its
+        // error, so it is read as the reply to the first command.
+        if !self.has_written {
+            self.reader = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
         let before = buffer.filled().len();
-        match self.read_ahead.take() {
-            Some(byte) => buffer.put_slice(&[byte]),
-            None => ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?,
+        if self.read_ahead.is_empty() {
+            ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        } else {
+            let length = self.read_ahead.len().min(buffer.remaining());
+            buffer.put_slice(&self.read_ahead[..length]);
+            self.read_ahead.drain(..length);
         }
         Poll::Ready(self.replies.read(&buffer.filled()[before..]))
     }
@@ -114,28 +135,20 @@ impl AsyncWrite for Bounded {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes));
-        Poll::Ready(written.map_err(|error| self.reason(cx, error)))
+        self.has_written = true;
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+        let length = bytes.len();
+        Poll::Ready(written.or_else(|error| self.find_reason(cx, error).map(|()| length)))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = ready!(Pin::new(&mut self.stream).poll_flush(cx));
-        Poll::Ready(flushed.map_err(|error| self.reason(cx, error)))
+        Poll::Ready(flushed.or_else(|error| self.find_reason(cx, error)))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, parts));
-        Poll::Ready(written.map_err(|error| self.reason(cx, error)))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }

@@ -1,7 +1,8 @@
-//! Connections over TLS, made here and not by redis-rs: that has rustls take the one choice of a
-//! crate for cryptography that a process has, which is the program's to make. A client that
-//! somebody else made with certificates goes by redis-rs all the same, as nobody else can read
-//! them.
+//! TLS connections without redis-rs.
+//!
+//! redis-rs makes rustls choose the cryptography provider of the whole process, and that choice
+//! belongs to the program. A `redis::Client` with its own certificates is still connected by
+//! redis-rs, because no other crate can read them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,11 +19,11 @@ use tokio_rustls::client::TlsStream;
 
 use crate::error::Error;
 
-/// What all connections of a client have in common.
+/// The TLS settings of all connections of a client.
 #[derive(Default)]
 pub(crate) struct Tls {
     certificates: Option<TlsCertificates>,
-    /// Read when the first connection needs it.
+    /// Created when the first connection needs it.
     config: OnceLock<Result<Arc<ClientConfig>, String>>,
 }
 
@@ -31,7 +32,7 @@ impl Tls {
         Self { certificates, config: OnceLock::new() }
     }
 
-    /// Refuses what could not work, or would not be heeded.
+    /// Rejects settings that cannot work or would be ignored.
     pub(crate) fn check<'a>(
         &self,
         servers: impl IntoIterator<Item = &'a ConnectionInfo>,
@@ -41,15 +42,15 @@ impl Tls {
             let is_by_redis = match (server.addr(), &self.certificates) {
                 (ConnectionAddr::TcpTls { .. }, _) => place(server).is_none(),
                 (_, Some(_)) => {
-                    let reason = "they are for TLS, and a server is to be reached without: its URL \
-                                  begins with rediss://, or they are left out";
+                    let reason = "certificates require TLS, but a URL does not use it: use \
+                                  rediss://, or remove the certificates";
                     return Err(wrong(reason.to_owned()));
                 }
                 (_, None) => continue,
             };
             match is_by_redis {
                 true if self.certificates.is_some() => {
-                    let reason = "the client has some of its own: leave out one of the two";
+                    let reason = "the client already has certificates: remove one of the two";
                     return Err(wrong(reason.to_owned()));
                 }
                 true => check_choice()?,
@@ -73,14 +74,14 @@ impl Tls {
             RedisError::from((ErrorKind::InvalidClientConfig, what, reason))
         })?;
         let name = ServerName::try_from(host.to_owned()).map_err(|_| {
-            let what = "the host is nothing that a certificate could be for";
+            let what = "the host cannot be the subject of a certificate";
             RedisError::from((ErrorKind::InvalidClientConfig, what))
         })?;
         Ok(TlsConnector::from(config).connect(name, tcp).await?)
     }
 }
 
-/// Where it is, unless only redis-rs knows how to get there.
+/// Returns the host and port. `None` if only redis-rs can make the connection.
 pub(super) fn place(server: &ConnectionInfo) -> Option<(&str, u16)> {
     match server.addr() {
         ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None } => {
@@ -90,15 +91,15 @@ pub(super) fn place(server: &ConnectionInfo) -> Option<(&str, u16)> {
     }
 }
 
-/// redis-rs would panic where rustls finds several crates for cryptography.
+/// redis-rs would panic if rustls finds several crates for cryptography.
 fn check_choice() -> Result<(), Error> {
     if CryptoProvider::get_default().is_some() {
         return Ok(());
     }
     std::panic::catch_unwind(|| drop(ClientConfig::builder())).map_err(|_| {
-        let reason = "the program has several crates for cryptography, and a redis::Client with \
-                      certificates takes the one that it has chosen: call install_default() of one \
-                      before, or give the certificates to the builder (SemaphoreClientBuilder::certificates)";
+        let reason = "the program has several cryptography crates, and a redis::Client with \
+                      certificates needs a default: call install_default() of one of them first, \
+                      or pass the certificates to SemaphoreClientBuilder::certificates";
         Error::invalid("certificates", reason)
     })
 }
@@ -120,14 +121,14 @@ fn configure(certificates: Option<&TlsCertificates>) -> Result<ClientConfig, Str
     let ClientTlsConfig { client_cert, client_key } = own;
     let chain = read_certificates("the certificate of the client", client_cert)?;
     let key = PrivateKeyDer::from_pem_slice(client_key)
-        .map_err(|_| "the key of the client is no key in PEM (BEGIN PRIVATE KEY)".to_owned())?;
+        .map_err(|_| "the client key is not a PEM key (BEGIN PRIVATE KEY)".to_owned())?;
     builder
         .with_client_auth_cert(chain, key)
-        .map_err(|error| format!("certificate and key of the client do not fit: {error}"))
+        .map_err(|error| format!("the client certificate does not match its key: {error}"))
 }
 
 fn read_certificates(what: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-    let wrong = || format!("{what} is none in PEM (BEGIN CERTIFICATE)");
+    let wrong = || format!("{what} is not a PEM certificate (BEGIN CERTIFICATE)");
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     found.ok().filter(|found| !found.is_empty()).ok_or_else(wrong)
 }

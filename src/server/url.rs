@@ -1,5 +1,5 @@
-//! How a server is named: the one reader of URLs, for the library and for the tool. What it does
-//! not take is refused, and not repeated: anything in a URL may be a password that went astray.
+//! Parses URLs of servers, for the library and the CLI. An error does not repeat the rejected part,
+//! because any part of a URL may be a misplaced password.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -14,14 +14,15 @@ const LOOK: &str = "a URL looks like redis://host:6379/0 (rediss:// for TLS), or
                     redis+unix:///path/of/socket";
 const UNREADABLE: &str = "host, port or password cannot be read (in a password @ is %40, / is %2F, \
                           : is %3A, # is %23, ? is %3F, % is %25, and a comma is %2C)";
-const NO_LOGIN_IN_PATH: &str = "user and password of a socket stand behind \"?\", as in \
-                                redis+unix:///path/of/socket?user=USER&pass=PASSWORD (a @ of the path is \
-                                written %40)";
+const NO_LOGIN_IN_PATH: &str = "write user and password of a socket after \"?\", as in \
+                                redis+unix:///path/of/socket?user=USER&pass=PASSWORD (write @ in \
+                                the path as %40)";
 const THREE_SLASHES: &str =
     "the path of a socket begins with a slash, as in redis+unix:///path/of/socket";
-const INSECURE: &str = "#insecure, which takes any certificate, is not supported: name the authority \
-                        to the client that has signed it (one that was signed by itself is its own)";
-/// What other programs take in a URL, which so is no secret and may be repeated.
+const INSECURE: &str = "#insecure, which accepts any certificate, is not supported: pass the \
+                        signing authority to the client (a self-signed certificate is its own \
+                        authority)";
+/// Parameters that other programs accept in a URL. They are not secret and may be repeated.
 const FAMILIAR: [&str; 16] = [
     "client_name",
     "database",
@@ -45,25 +46,25 @@ const SCHEMES: [&str; 7] =
 const FOREIGN_SCHEMES: [&str; 7] =
     ["http", "https", "postgres", "redis-sentinel", "redis-socket", "tcp", "tls"];
 
-/// What is wrong, and what to do.
+/// The problem, and advice.
 pub(super) struct Wrong(pub(super) String);
 
 impl Wrong {
-    /// With how a URL looks.
+    /// Adds the form of a URL.
     fn shown(reason: impl fmt::Display) -> Self {
         Self(format!("{reason}: {LOOK}"))
     }
 }
 
 pub(super) fn read(url: &str) -> Result<ConnectionInfo, Wrong> {
-    // What files and variables end with, also those of Windows.
+    // Files and variables may end with such characters, also on Windows.
     let url = url.trim_matches(|c: char| c.is_whitespace() || c.is_control());
     if url.is_empty() {
         return Err(Wrong::shown("it is empty"));
     }
     if url.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return Err(Wrong::shown(
-            "there is white space in it, or a control character (in a password a space is %20)",
+            "it contains white space or a control character (in a password, write a space as %20)",
         ));
     }
     let (scheme, rest) = url.split_once(':').ok_or_else(|| without_scheme(url))?;
@@ -73,7 +74,7 @@ pub(super) fn read(url: &str) -> Result<ConnectionInfo, Wrong> {
     match &*scheme {
         "rediss" | "valkeys" if fragment == "insecure" => Err(Wrong(INSECURE.to_owned())),
         _ if !fragment.is_empty() && SCHEMES.contains(&&*scheme) => {
-            Err(Wrong::shown(format!("nothing may stand behind \"#\", or {UNREADABLE}")))
+            Err(Wrong::shown(format!("nothing may follow \"#\", or {UNREADABLE}")))
         }
         "redis" | "valkey" => of_tcp(rest, query, false),
         "rediss" | "valkeys" => of_tcp(rest, query, true),
@@ -86,26 +87,22 @@ fn without_scheme(url: &str) -> Wrong {
     let (scheme, _) = url.split_once("://").unwrap_or_default();
     match FOREIGN_SCHEMES.iter().find(|foreign| scheme.eq_ignore_ascii_case(foreign)) {
         Some(foreign) => {
-            Wrong::shown(format!("it begins with {foreign}://, which is not for Redis"))
+            Wrong::shown(format!("it begins with {foreign}://, which is not a Redis scheme"))
         }
-        None if scheme.is_empty() => {
-            Wrong::shown("it does not begin with redis://: put that before")
-        }
-        None => Wrong::shown(
-            "it does not begin with redis://, and what it begins with is not for Redis",
-        ),
+        None if scheme.is_empty() => Wrong::shown("it does not begin with redis://: add that"),
+        None => Wrong::shown("it begins with a scheme that is not for Redis, instead of redis://"),
     }
 }
 
 fn of_tcp(rest: &str, query: &str, is_tls: bool) -> Result<ConnectionInfo, Wrong> {
     let Some(rest) = rest.strip_prefix("//") else {
-        return Err(Wrong::shown("two slashes follow the colon"));
+        return Err(Wrong::shown("two slashes must follow the colon"));
     };
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (login, place) = authority.rsplit_once('@').unwrap_or(("", authority));
     let (user, password) = login.split_once(':').unwrap_or((login, ""));
     let (user, password) = (decoded(user)?, decoded(password)?);
-    // Where a password is cut by its own slash, the number of the port looks wrong, or the path.
+    // If a slash in a password cuts it off, the port or the path is invalid.
     let (host, port) = host_and_port(place)?;
     if path.contains(['@', ':']) || query.contains('@') {
         return Err(Wrong::shown(UNREADABLE));
@@ -116,10 +113,10 @@ fn of_tcp(rest: &str, query: &str, is_tls: bool) -> Result<ConnectionInfo, Wrong
         match &*name {
             "protocol" => settings = settings.set_protocol(protocol(&value)?),
             "db" | "database" => {
-                return Err(unknown(&name, "a database is told as in redis://host:6379/3"));
+                return Err(unknown(&name, "write a database as in redis://host:6379/3"));
             }
             "user" | "username" | "pass" | "password" => {
-                let place = "user and password stand before the host, as in \
+                let place = "write user and password before the host, as in \
                              redis://user:password@host:6379/";
                 return Err(unknown(&name, place));
             }
@@ -131,7 +128,7 @@ fn of_tcp(rest: &str, query: &str, is_tls: bool) -> Result<ConnectionInfo, Wrong
         false => ConnectionAddr::Tcp(host, port),
     };
     if !address.is_supported() {
-        let reason = "it asks for TLS: build with the feature \"tls\" of redis-semaphore";
+        let reason = "it requires TLS: build with the feature \"tls\" of redis-semaphore";
         return Err(Wrong(reason.to_owned()));
     }
     info(address, settings, &user, &password)
@@ -140,12 +137,12 @@ fn of_tcp(rest: &str, query: &str, is_tls: bool) -> Result<ConnectionInfo, Wrong
 fn host_and_port(place: &str) -> Result<(String, u16), Wrong> {
     let unreadable = || Wrong::shown(UNREADABLE);
     if place.parse::<Ipv6Addr>().is_ok() {
-        return Err(Wrong::shown("an IPv6 address stands in brackets, as in redis://[::1]:6379/"));
+        return Err(Wrong::shown("write an IPv6 address in brackets, as in redis://[::1]:6379/"));
     }
     let (host, port) = match place.strip_prefix('[') {
         Some(place) => {
             let (host, port) = place.split_once(']').ok_or_else(unreadable)?;
-            // The interface that a local address is about.
+            // The interface of a link-local address.
             let (address, zone) = host.split_once('%').unwrap_or((host, ""));
             address.parse::<Ipv6Addr>().map_err(|_| unreadable())?;
             let zone = zone.strip_prefix("25").filter(|zone| !zone.is_empty()).unwrap_or(zone);
@@ -161,14 +158,14 @@ fn host_and_port(place: &str) -> Result<(String, u16), Wrong> {
         return Err(Wrong::shown(format!("the host is missing, or {UNREADABLE}")));
     }
     if place.contains(',') {
-        return Err(Wrong::shown(format!("one server is wanted here, or {UNREADABLE}")));
+        return Err(Wrong::shown(format!("only one server is allowed here, or {UNREADABLE}")));
     }
     let is_of_host = |c: char| c.is_ascii_alphanumeric() || ".-_:%".contains(c);
     if !host.chars().all(is_of_host) || (!place.starts_with('[') && host.contains('%')) {
         return Err(unreadable());
     }
     if matches!(&*host, "0.0.0.0" | "::") {
-        let reason = "0.0.0.0 and [::] are where a server listens, and nothing to connect to: write the \
+        let reason = "0.0.0.0 and [::] are addresses to listen on, not to connect to: use the \
                       host's name or address, such as 127.0.0.1";
         return Err(Wrong(reason.to_owned()));
     }
@@ -214,7 +211,7 @@ fn of_socket(rest: &str, query: &str) -> Result<ConnectionInfo, Wrong> {
     }
     let address = ConnectionAddr::Unix(PathBuf::from(path));
     if !address.is_supported() {
-        return Err(Wrong("this system has no sockets with a path: name host and port".to_owned()));
+        return Err(Wrong("this system has no Unix sockets: use host and port".to_owned()));
     }
     info(address, settings, &user, &password)
 }
@@ -228,7 +225,7 @@ fn info(
     if !user.is_empty() {
         settings = settings.set_username(user);
     }
-    // Without a password redis-rs would not log in at all, and act as the default user.
+    // Without a password, redis-rs would not log in, and would use the default user.
     if !user.is_empty() || !password.is_empty() {
         settings = settings.set_password(password);
     }
@@ -236,22 +233,22 @@ fn info(
     info.map(|info| info.set_redis_settings(settings)).map_err(|_| Wrong::shown(UNREADABLE))
 }
 
-/// What stands behind "?", in its order.
+/// The parameters after "?", in order.
 fn parameters(query: &str) -> Result<Vec<(String, String)>, Wrong> {
     let mut found: Vec<(String, String)> = Vec::new();
     for part in query.split('&').filter(|part| !part.is_empty()) {
         let Some((name, value)) = part.split_once('=').filter(|(_, value)| !value.is_empty())
         else {
-            return Err(Wrong::shown("what stands behind \"?\" has no value"));
+            return Err(Wrong::shown("a parameter after \"?\" has no value"));
         };
-        // Some read it as a space.
+        // Some programs read it as a space.
         if part.contains('+') {
-            let reason = "behind \"?\" a plus is written %2B, and a space %20";
+            let reason = "after \"?\", write a plus as %2B and a space as %20";
             return Err(Wrong(reason.to_owned()));
         }
         let (name, value) = (decoded(name)?, decoded(value)?);
         if found.iter().any(|(other, _)| *other == name) {
-            return Err(Wrong::shown("the same is said twice behind \"?\""));
+            return Err(Wrong::shown("a parameter after \"?\" occurs twice"));
         }
         found.push((name, value));
     }
@@ -260,8 +257,8 @@ fn parameters(query: &str) -> Result<Vec<(String, String)>, Wrong> {
 
 fn unknown(name: &str, advice: &str) -> Wrong {
     match FAMILIAR.contains(&name) {
-        true => Wrong(format!("{name:?} behind \"?\" is not taken: {advice}")),
-        false => Wrong(format!("what stands behind \"?\" is not taken: {advice}")),
+        true => Wrong(format!("{name:?} after \"?\" is not supported: {advice}")),
+        false => Wrong(format!("a parameter after \"?\" is not supported: {advice}")),
     }
 }
 
@@ -269,11 +266,11 @@ fn protocol(value: &str) -> Result<ProtocolVersion, Wrong> {
     match value {
         "2" | "resp2" => Ok(ProtocolVersion::RESP2),
         "3" | "resp3" => Ok(ProtocolVersion::RESP3),
-        _ => Err(Wrong("the protocol is told as protocol=2 or protocol=3".to_owned())),
+        _ => Err(Wrong("write the protocol as protocol=2 or protocol=3".to_owned())),
     }
 }
 
-/// Of a database; 0 where none is told.
+/// The number of a database. 0 if it is missing.
 fn number_of(text: &str) -> Result<i64, Wrong> {
     match text {
         "" => Ok(0),
@@ -288,7 +285,7 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// With what is written as %40, say, turned back.
+/// Decodes percent-encoded characters such as %40.
 fn decoded(text: &str) -> Result<String, Wrong> {
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
     while let [byte, after @ ..] = rest {
@@ -303,13 +300,13 @@ fn decoded(text: &str) -> Result<String, Wrong> {
         };
     }
     let text =
-        String::from_utf8(bytes).map_err(|_| Wrong("what is behind a % is not UTF-8".into()))?;
+        String::from_utf8(bytes).map_err(|_| Wrong("the %-encoded text is not UTF-8".into()))?;
     match text.contains('\0') {
-        true => Err(Wrong::shown("there is a %00 in it")),
+        true => Err(Wrong::shown("it contains %00")),
         false => Ok(text),
     }
 }
 
 fn bad_percent() -> Wrong {
-    Wrong::shown("a % is followed by two hexadecimal digits (% itself is written %25)")
+    Wrong::shown("two hexadecimal digits must follow a % (write % itself as %25)")
 }

@@ -10,14 +10,10 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::semaphore::Permit;
 
-/// A body that gives its permit back at its end, or when it is dropped. When the permit is lost it
-/// ends with [`Error::Lost`](crate::Error::Lost).
-///
-/// # Examples
-///
-/// See the [module](super).
+/// A body that releases its permit when it ends or is dropped. If the permit is lost, the body ends
+/// with [`Error::Lost`](crate::Error::Lost).
 pub struct LimitedBody<B> {
-    /// None at the end, and for whoever was shed.
+    /// `None` after the end, and for a request that was shed.
     held: Option<Held<B>>,
 }
 

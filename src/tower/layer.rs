@@ -1,4 +1,4 @@
-//! What is asked of the layer.
+//! The layer and its settings.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,52 +9,40 @@ use tokio::sync::{Semaphore as Places, SemaphorePermit as Place};
 
 use crate::semaphore::Semaphore;
 
-/// Limits how many requests are inside of a service at once: see the [module](super).
-///
-/// # Examples
-///
-/// See the [module](super).
+/// A layer that limits how many requests a service handles at once: see the [module](super).
 #[derive(Clone)]
 pub struct SemaphoreLayer {
     semaphore: Semaphore,
-    /// For those who wait.
+    /// Limits how many requests wait.
     places: Arc<Places>,
     retry_after: Duration,
     /// The number of the last outage that was logged.
     last_outage: Arc<AtomicU64>,
 }
 
-/// How many requests of a process wait at most by default.
+/// How many requests of a process wait by default.
 const MAX_WAITING: usize = 1000;
 
 impl SemaphoreLayer {
-    /// Requests wait for a permit, for as long as the semaphore's acquire timeout says (without
-    /// one: for as long as their clients do, but no longer than the outage tolerance while Redis is
-    /// away); 1,000 at once.
-    ///
-    /// # Examples
-    ///
-    /// See the [module](super).
+    /// Creates a layer with these defaults: up to 1,000 requests wait, each for up to the
+    /// semaphore's acquire timeout. Without an acquire timeout, a request waits until its client
+    /// disconnects. While Redis is unavailable, it waits for up to the outage tolerance.
     pub fn new(semaphore: Semaphore) -> Self {
         let places = Arc::new(Places::new(MAX_WAITING));
         let last_outage = Arc::default();
         Self { semaphore, places, retry_after: Duration::from_secs(1), last_outage }
     }
 
-    /// How many requests may wait at once, at all services that this layer or a clone of it is put
-    /// around, in this process. Beyond that a request that finds no permit free, or a queue, is
-    /// shed. Default: 1,000. With 0 nobody waits.
-    ///
-    /// # Examples
-    ///
-    /// See the [module](super).
+    /// Sets how many requests of this process may wait at once, in all services that use this layer
+    /// or a clone of it. Default: 1,000. If the number is reached, or is 0, a request that cannot
+    /// get a permit immediately is shed.
     #[must_use]
     pub fn max_waiting(self, requests: usize) -> Self {
         Self { places: Arc::new(Places::new(requests.min(Places::MAX_PERMITS))), ..self }
     }
 
-    /// When a client that was shed may come again: `Retry-After`, in whole seconds, rounded up.
-    /// Default: 1 second.
+    /// Sets the `Retry-After` of responses to shed requests, in whole seconds, rounded up. Default:
+    /// 1 s.
     ///
     /// # Examples
     ///
@@ -83,7 +71,7 @@ impl SemaphoreLayer {
         self.places.try_acquire().ok()
     }
 
-    /// Whether a request is shed because of an outage, which is logged for its first request.
+    /// Returns whether an outage is the reason to shed a request. Logs each outage once.
     pub(super) fn is_outage(&self) -> bool {
         let Some(outage) = self.semaphore.outage() else { return false };
         if self.last_outage.swap(outage.number, Ordering::Relaxed) != outage.number {

@@ -1,43 +1,48 @@
-//! A layer for HTTP services of tower (axum, hyper, tonic): so many requests at once, over all
-//! processes. Feature `tower`.
+//! A layer for HTTP services of tower (axum, hyper, tonic) that limits concurrent requests over all
+//! processes. Requires the feature `tower`.
 //!
-//! A request acquires a permit when it is called, and holds it until the body of its response has
-//! ended or is dropped: as long as it takes anything of what the limit protects. Whoever gets none
-//! is answered with 503 and `Retry-After`: when too many wait already, when the wait takes too
-//! long, and when Redis is away, since without it nobody knows how many are inside. That answer
-//! comes when the semaphore's acquire timeout ends, or twice the response timeout where nobody may
-//! wait and that is shorter.
+//! Each request acquires a permit when the service is called. The request holds the permit until
+//! the body of its response ends or is dropped. If a request gets no permit, it is shed: the
+//! response has status 503 and a `Retry-After` header. This happens if:
+//!
+//! - too many requests wait already
+//! - the wait takes too long
+//! - Redis is unavailable, because the number of running requests is then unknown
+//!
+//! If Redis is unavailable, the response is sent after the semaphore's acquire timeout. For a
+//! request that may not wait, it is sent after twice the response timeout if that is shorter.
 //!
 //! # When a permit is lost
 //!
-//! Before the response, the answer is 503 as well, and what the handler was doing is dropped. After
-//! that the body ends with [`Error::Lost`](crate::Error::Lost) when it is asked for its next part,
-//! and the connection is cut. The server asks when the client has read what was sent: a body whose
-//! client does not read stays, and what it keeps with it, though its permit may be another's by
-//! then. What the handler has spawned goes on, too; it finds a [`PermitWatch`](crate::PermitWatch)
-//! among the extensions of the request.
+//! If the permit is lost before the response, the client gets status 503, too, and the handler's
+//! future is dropped. After that, the body ends with [`Error::Lost`](crate::Error::Lost) when its
+//! next part is polled, and the server closes the connection. The server polls the body only after
+//! the client has read the previous parts. If a client does not read, the body and its resources
+//! stay, although another request may have the permit by then. Tasks that the handler has spawned
+//! continue. They find a [`PermitWatch`](crate::PermitWatch) in the request's extensions.
 //!
-//! # Clients that read slowly
+//! # Slow clients
 //!
-//! Their permits are in use for as long as they read.
-//! [`max_hold`](crate::SemaphoreBuilder::max_hold) bounds that, as does a limit of time in the
-//! server in front.
+//! A permit is in use while its client reads. Set [`max_hold`](crate::SemaphoreBuilder::max_hold)
+//! to bound this, or a time limit in the proxy in front of the server.
 //!
-//! # Connections that are upgraded
+//! # Upgraded connections
 //!
-//! The answer 101 has no body: the permit of a WebSocket's request is given back at once, while the
-//! connection goes on. Do not put such a route under the layer. Let its handler acquire a permit
-//! of its own, move it into the task that has the connection, and end that task when the permit is
-//! [lost](crate::Permit::lost).
+//! A response with status 101 has no body. The permit of a WebSocket request is therefore released
+//! immediately, while the connection continues. Do not put such a route under the layer. Instead,
+//! acquire a permit in the handler, move it into the task of the connection, and end the task when
+//! the permit is [lost](crate::Permit::lost).
 //!
-//! # When the service ends
+//! # Shutdown
 //!
-//! [Close](crate::Semaphore::close) the semaphore first: whoever waits is shed, and nobody else
-//! comes in. Then let the server finish what is inside, which goes on to be renewed, and [shut
-//! down](crate::SemaphoreClient::shutdown) at last, as `examples/axum` does. Shut down first,
-//! responses that take longer than the lease are cut. Before all that, take the process out of the
-//! load balancer: a connection that the system has taken when the server stops is cut without an
-//! answer.
+//! 1. Take the process out of the load balancer. Otherwise connections that the system has accepted
+//!    are cut without a response when the server stops.
+//! 2. [Close](crate::Semaphore::close) the semaphore. Waiting and new requests are shed.
+//! 3. Let the server finish its requests. Their permits are still refreshed.
+//! 4. [Shut down](crate::SemaphoreClient::shutdown) the client. If you do this earlier, responses
+//!    that take longer than the lease are cut.
+//!
+//! `examples/axum` shows this order.
 //!
 //! # Examples
 //!
@@ -57,7 +62,7 @@
 //!     .build()?;
 //! let layer = SemaphoreLayer::new(reports).max_waiting(100);
 //! // axum: Router::new().route("/report", get(report)).route_layer(layer)
-//! // With `layer` in its place paths that there are not would take permits, too.
+//! // With `layer`, requests for unknown paths would take permits, too.
 //! # Ok(())
 //! # }
 //! ```

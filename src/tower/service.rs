@@ -1,4 +1,4 @@
-//! A service, of whose requests each needs a permit.
+//! A service whose requests each need a permit.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -13,15 +13,10 @@ use super::{LimitedBody, SemaphoreLayer};
 use crate::error::Error;
 use crate::semaphore::Permit;
 
-/// What a [`SemaphoreLayer`] makes of a service.
+/// A service in a [`SemaphoreLayer`].
 ///
-/// It is always ready: the permit is acquired by the future of a call. A service that acquired
-/// before that, when it is asked whether it is ready, would hold permits for requests that do not
-/// come.
-///
-/// # Examples
-///
-/// See the [module](super).
+/// It is always ready, because each call acquires its own permit. If `poll_ready` acquired the
+/// permit, the service would hold permits for requests that never come.
 #[derive(Debug, Clone)]
 pub struct Limited<S> {
     inner: S,
@@ -66,7 +61,7 @@ where
             };
             tokio::select! {
                 biased;
-                // What goes on without a permit is dropped.
+                // The handler's future is dropped, because it has no permit any more.
                 () = watch.ended() => Ok(layer.refusal()),
                 response = respond => Ok(response?.map(|body| LimitedBody::new(body, permit))),
             }
@@ -75,7 +70,7 @@ where
 }
 
 impl SemaphoreLayer {
-    /// A permit, or none for whoever is to be shed.
+    /// Returns a permit, or `None` if the request is to be shed.
     async fn enter(&self) -> Option<Permit> {
         let semaphore = self.semaphore();
         let permit = match self.place_to_wait() {
@@ -97,7 +92,7 @@ impl SemaphoreLayer {
         }
     }
 
-    /// Without an answer it takes no longer than a wait would.
+    /// Waits for a reply no longer than a waiting request would.
     async fn try_enter(&self) -> Result<Option<Permit>, Error> {
         let request = self.semaphore().request();
         match request.timeout {

@@ -1,4 +1,4 @@
-//! Channels: the addresses at which wake-ups arrive.
+//! Channels: the addresses at which grant messages arrive.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,25 +6,25 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tokio::sync::{Notify, watch};
 
-/// One channel. Nobody need listen to it any more when the last handle is gone.
+/// One channel. No subscription is needed any more when its last handle is dropped.
 pub(crate) struct Channel {
     pub(crate) name: String,
     pub(crate) slot: u16,
-    /// How many connections listen to it: two for a moment when its slot moves.
+    /// The number of subscribed connections: two for a moment when the slot moves.
     listeners: AtomicUsize,
-    /// Somebody listens now.
+    /// Notified when a connection subscribes.
     heard: Notify,
-    /// Somebody has listened, so messages may have been lost since.
+    /// Whether a connection has ever subscribed, so that messages may have been lost since.
     was_heard: AtomicBool,
-    /// Somebody waits, or has waited. Who only tries needs no channel.
+    /// Whether a request waits or has waited. `try_acquire` needs no channel.
     is_wanted: AtomicBool,
-    /// Told of a change of that, and when this is dropped.
+    /// Notified when that changes, and when the channel is dropped.
     changes: watch::Sender<()>,
 }
 
 impl Channel {
-    /// The one of a process, which is subscribed to before there are semaphores. In an outage
-    /// requests are queued all the same, and asked for again after it.
+    /// The channel of a process, which is subscribed before any semaphore is built. During an
+    /// outage, requests are still queued. They are repeated after it.
     pub(crate) fn of_process(prefix: &str, client: &str) -> Self {
         let channel = Self::new(process_name(prefix, client), 0, watch::Sender::new(()));
         channel.listeners.store(1, Ordering::SeqCst);
@@ -44,7 +44,7 @@ impl Channel {
         }
     }
 
-    /// From now on somebody listens.
+    /// Records a subscription.
     pub(super) fn hear(self: &Arc<Self>) -> Heard {
         self.listeners.fetch_add(1, Ordering::SeqCst);
         self.was_heard.store(true, Ordering::SeqCst);
@@ -60,19 +60,19 @@ impl Channel {
         self.listeners.load(Ordering::SeqCst) > 0
     }
 
-    /// Has somebody listen.
+    /// Requests a subscription.
     pub(crate) fn want(&self) {
         if !self.is_wanted.swap(true, Ordering::AcqRel) {
             self.changes.send_replace(());
         }
     }
 
-    /// Waits until somebody listens. A request that is queued before that would be taken for one of
-    /// a client that has gone.
+    /// Waits for a subscription. If a request is queued before that, the server counts its client
+    /// as dead.
     pub(crate) async fn heard(&self) {
         self.want();
         loop {
-            // From here on nothing goes unnoticed.
+            // From here on, no notification is missed.
             let heard = self.heard.notified();
             if self.is_heard() {
                 return;
@@ -82,11 +82,11 @@ impl Channel {
     }
 }
 
-/// As long as this is there somebody listens.
+/// A subscription, until it is dropped.
 pub(super) struct Heard(Weak<Channel>);
 
 impl Heard {
-    /// Whether it is this one, and not one of the same name before.
+    /// Whether it belongs to this channel, and not to an earlier one of the same name.
     pub(super) fn is_of(&self, channel: &Arc<Channel>) -> bool {
         std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(channel))
     }
@@ -106,7 +106,7 @@ impl Drop for Channel {
     }
 }
 
-/// The sharded channels of a process, by name: semaphores of one name share one.
+/// The sharded channels of a process, by name. Semaphores of one name share a channel.
 #[derive(Default)]
 pub(crate) struct Channels {
     open: Mutex<HashMap<String, Weak<Channel>>>,
@@ -128,7 +128,7 @@ impl Channels {
         self.open.lock().expect("nothing panics while it is locked")
     }
 
-    /// Those that are wanted.
+    /// The channels that need a subscription.
     pub(super) fn all(&self) -> Vec<Arc<Channel>> {
         let mut open = self.list();
         open.retain(|_, channel| channel.strong_count() > 0);
@@ -136,7 +136,7 @@ impl Channels {
         open.values().filter_map(Weak::upgrade).filter(wanted).collect()
     }
 
-    /// Changes when a channel is wanted for the first time, or dropped.
+    /// Changes when a channel first needs a subscription, or is dropped.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
@@ -152,7 +152,8 @@ pub(crate) fn process_name(prefix: &str, client: &str) -> String {
     format!("{prefix}:wake:{client}")
 }
 
-/// With the hash tag of the semaphore's keys: a script may only publish to channels of its slot.
+/// Contains the hash tag of the semaphore's keys: a script may publish only to channels of its
+/// slot.
 pub(crate) fn sharded_name(prefix: &str, name: &str, client: &str) -> String {
     format!("{prefix}:{{{name}}}:wake:{client}")
 }

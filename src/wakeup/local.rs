@@ -1,4 +1,4 @@
-//! A server in memory: it neither loses messages nor goes away.
+//! A server in memory, which never loses messages or becomes unavailable.
 
 use super::{Channel, Router};
 use crate::server::Messages;

@@ -1,9 +1,9 @@
-//! Messages of hand-offs: one subscription for a whole process (in a cluster one for each
-//! semaphore), kept alive across cuts, and a router to the semaphores that they are about.
+//! Grant messages: a subscription and a router to the semaphores. A process has one subscription,
+//! or in a cluster one for each semaphore. It is restored after a lost connection.
 //!
-//! A message only saves time. What counts is in the keys, so after each new subscription all that
-//! waits is asked for again. When the server knows that the subscription is cut, the scripts see
-//! nobody listen, and hand nothing over to this process.
+//! A message only saves time, because the keys have the state. So after each new subscription, all
+//! waiting requests are repeated. If the server knows that the subscription is lost, its scripts
+//! grant no queued request of this process.
 
 mod channel;
 #[cfg(feature = "local")]
@@ -24,11 +24,11 @@ pub(crate) use single::{Subscription, subscribe, subscribe_first};
 use crate::server::Messages;
 use crate::server::{Cluster, Link};
 
-/// Where this process hears of hand-offs.
+/// The channels on which this process gets grant messages.
 pub(crate) enum Wakeups {
-    /// On one channel, for all semaphores.
+    /// One channel for all semaphores.
     Process(Arc<Channel>),
-    /// On a sharded channel for each semaphore, at the node that has its slot.
+    /// A sharded channel for each semaphore, at the node that has its slot.
     Sharded(Channels),
 }
 
@@ -36,7 +36,7 @@ impl Wakeups {
     pub(crate) const PUBLISH: char = 'P';
     pub(crate) const SHARDED_PUBLISH: char = 'S';
 
-    /// How the scripts are to send them, as IDs say it.
+    /// The notify mode in the IDs.
     fn how(&self) -> char {
         match self {
             Self::Process(_) => Self::PUBLISH,
@@ -45,7 +45,7 @@ impl Wakeups {
     }
 }
 
-/// What there is to listen to.
+/// The sources of grant messages.
 pub(crate) enum Listener {
     Single(Arc<Link>, Subscription),
     Sharded(Arc<Cluster>),
@@ -53,7 +53,7 @@ pub(crate) enum Listener {
     Local(Messages),
 }
 
-/// Listens without end.
+/// Receives grant messages until it is dropped.
 pub(crate) async fn listen(router: Arc<Router>, listener: Listener) {
     match (listener, &router.wakeups) {
         (Listener::Single(link, subscription), Wakeups::Process(channel)) => {

@@ -1,17 +1,17 @@
-//! What this process has parted with, and may be in use without it.
+//! Permits that were detached or let expire, and may be in use without this process.
 
 use std::collections::HashMap;
 
 use tokio::time::Instant;
 
-/// So few are not worth a look at all.
+/// Fewer entries than this are not worth pruning.
 const FEW: usize = 64;
 
-/// By the number of the acquisition: until when.
+/// The end of each lease, by the number of the acquisition.
 #[derive(Default)]
 pub(super) struct Parted {
     until: HashMap<u128, Instant>,
-    /// How many there were when those that had ended were forgotten last.
+    /// The number of entries after the last pruning.
     pruned: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Messages of hand-offs, for the semaphores that they are about.
+//! Routes grant messages to their semaphores.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,19 +13,18 @@ use super::{Channel, Wakeups, sharded_name};
 use crate::protocol::id;
 use crate::protocol::message::{self, HandOff};
 
-/// A semaphore, as messages know it.
+/// A semaphore, as the router sees it.
 pub(crate) trait Handler: Send + Sync {
-    /// Answers whether the ID is known: it is waited for, or holds.
+    /// Handles a handoff. Returns whether the ID is known, because it waits or holds a permit.
     fn handed_off(self: Arc<Self>, hand_off: &HandOff<'_>) -> bool;
 
-    /// Nobody waits for these IDs, and none holds a permit that is in use: they are to be given
-    /// back.
+    /// Releases these IDs: no request waits for them, and none holds a permit in use.
     fn unwanted(self: Arc<Self>, ids: Vec<String>);
 
     /// Messages may have been lost.
     fn may_have_missed(self: Arc<Self>);
 
-    /// The client was shut down, or its runtime has ended.
+    /// The client was shut down, or the I/O runtime has ended.
     fn ended(self: Arc<Self>);
 }
 
@@ -34,22 +33,21 @@ type SameName = Vec<Weak<dyn Handler>>;
 
 pub(crate) struct Router {
     pub(super) wakeups: Wakeups,
-    /// What all IDs of this process begin with: `NOTIFY:CLIENT:`.
+    /// The start of all IDs of this process: `NOTIFY:CLIENT:`.
     ours: String,
-    /// A connection from which nothing comes for so long is asked whether it is there.
+    /// A connection that is silent for this long is checked with a ping.
     pub(super) ping_interval: Duration,
-    /// How often the map of a cluster is read.
+    /// The interval between reads of a cluster's slot map.
     pub(super) map_interval: Duration,
     /// All semaphores, by name.
     handlers: Mutex<HashMap<String, SameName>>,
     parted: Mutex<Parted>,
-    /// How many messages came that no script has sent.
+    /// The number of messages that no script can have sent.
     foreign: AtomicU64,
 }
 
 impl Router {
-    /// Of the process that is `client` on the server, which must hear of it within
-    /// `heartbeat_timeout`.
+    /// Creates the router of the process whose client ID is `client`, with this heartbeat timeout.
     pub(crate) fn new(wakeups: Wakeups, client: &str, heartbeat_timeout: Duration) -> Self {
         let ours = format!("{}:{client}:", wakeups.how());
         Self {
@@ -63,12 +61,12 @@ impl Router {
         }
     }
 
-    /// What all IDs of this process begin with.
+    /// The start of all IDs of this process.
     pub(crate) fn ours(&self) -> &str {
         &self.ours
     }
 
-    /// Where the messages for a semaphore arrive.
+    /// The channel for the messages of a semaphore.
     pub(crate) fn channel_for(
         &self,
         prefix: &str,
@@ -86,7 +84,7 @@ impl Router {
         self.handlers.lock().expect("nothing panics while it is locked")
     }
 
-    /// A semaphore is new.
+    /// Adds a semaphore.
     pub(crate) fn register(&self, name: &str, handler: Weak<dyn Handler>) {
         self.handlers()
             .entry(name.to_owned())
@@ -94,7 +92,7 @@ impl Router {
             .push(handler);
     }
 
-    /// A semaphore of that name is gone.
+    /// Removes a semaphore.
     pub(crate) fn unregister<H: Handler>(&self, name: &str, handler: &H) {
         let mut handlers = self.handlers();
         if let Some(same) = handlers.get_mut(name) {
@@ -110,18 +108,19 @@ impl Router {
         self.parted.lock().expect("nothing panics while it is locked")
     }
 
-    /// What that acquisition has is left alone until then, also when its semaphore is gone.
+    /// Does not release the permit of that acquisition until then, even if its semaphore is
+    /// dropped.
     pub(crate) fn part_with(&self, number: u128, until: Instant) {
         self.parted().add(number, until);
     }
 
-    /// Whether an ID of ours holds what nobody here wants: it is not in use without us.
+    /// Whether an ID of this process may hold a permit that is not in use.
     fn is_left_over(&self, id: &str) -> bool {
         id::number_of_ours(id, &self.ours).is_some_and(|number| !self.parted().has(number))
     }
 
-    /// A message came. What no script can have sent is somebody else's: it is left alone, and told
-    /// of once for each power of two, for there may be a flood of it.
+    /// Handles a message. A message that no script can have sent is ignored. It is logged if its
+    /// number is a power of two, because there may be many.
     pub(super) fn hear(&self, channel: &str, payload: &[u8]) {
         let (name, hand_offs) = match message::read(payload) {
             Ok(read) => read,
@@ -132,7 +131,8 @@ impl Router {
                         channel,
                         count,
                         reason,
-                        "not a wake-up message: who may publish?"
+                        "ignoring an invalid message on a wake channel; check which users may \
+                         publish there"
                     );
                 }
                 return;
@@ -142,7 +142,7 @@ impl Router {
             .handlers()
             .get(name)
             .map_or(vec![], |same| same.iter().filter_map(Weak::upgrade).collect());
-        // Where there is none what was granted is left to its lease.
+        // If none exists, granted permits are freed when their leases expire.
         let Some(first) = same.first() else {
             return;
         };
@@ -168,7 +168,7 @@ impl Router {
         tell_of_loss(self.all());
     }
 
-    /// The client was shut down, or its runtime has ended.
+    /// The client was shut down, or the I/O runtime has ended.
     pub(crate) fn end_all(&self) {
         self.all().into_iter().for_each(Handler::ended);
     }

@@ -1,8 +1,8 @@
-//! A cluster: sharded channels, at the nodes that have their slots.
+//! Grant messages of a cluster: sharded channels, at the nodes that have their slots.
 //!
-//! Each node has a connection for messages of its own. On that of the commands they would not be
-//! safe: when a slot moves away, the server says so with a message that redis-rs takes for the
-//! answer to whatever was asked last, and all later answers then go to the wrong questions.
+//! Each node has a separate connection for messages. The connection for commands would not be safe.
+//! When a slot leaves the node, the server sends a message that redis-rs takes for the reply to the
+//! last command. All later replies are then assigned to the wrong commands.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::pin::pin;
@@ -24,15 +24,15 @@ use crate::metrics::{SUBSCRIPTION, reconnected};
 use crate::runtime::clock;
 use crate::server::{Address, Backoff, Cluster, Dialed, LOG_TARGET, Line, Outages};
 
-/// Subscriptions that are made at the same time. In between messages are handled.
+/// Subscriptions that are made at the same time. Messages are handled in between.
 const MAX_AT_ONCE: usize = 200;
-/// How often the map is read while a channel has no node.
+/// The interval between reads of the slot map while a channel has no node.
 const SEARCH_PAUSE: Duration = Duration::from_secs(1);
 
-/// The channels to listen to at one node, by name.
+/// The channels to subscribe to at one node, by name.
 type Wanted = BTreeMap<String, Weak<Channel>>;
 
-/// Has a task listen at each node that has a channel.
+/// Runs a task for each node that has a channel.
 pub(super) async fn listen(router: &Arc<Router>, cluster: &Arc<Cluster>, channels: &Channels) {
     let (mut opened, mut moved) = (channels.changes(), cluster.changes());
     let mut reads = tokio::time::interval(router.map_interval);
@@ -68,19 +68,19 @@ pub(super) async fn listen(router: &Arc<Router>, cluster: &Arc<Cluster>, channel
             _ = opened.changed() => {}
             _ = moved.changed() => {}
             () = sleep(SEARCH_PAUSE), if !all_have_nodes => {}
-            // Nodes come and go without our hearing of it.
+            // Nodes may change without a notification.
             _ = reads.tick() => cluster.refresh_soon(),
         }
         clock::rest_if_paused().await;
     }
 }
 
-/// A channel may have gone, and one of the same name have come.
+/// Includes the address, because a channel may be replaced by one of the same name.
 fn names(channels: &Wanted) -> impl Iterator<Item = (&str, *const Channel)> {
     channels.iter().map(|(name, channel)| (&**name, channel.as_ptr()))
 }
 
-/// And whether all channels have a node.
+/// The channels of each node, and whether all channels have a node.
 fn by_node(cluster: &Cluster, channels: &Channels) -> (HashMap<Address, Wanted>, bool) {
     let mut wanted: HashMap<Address, Wanted> = HashMap::new();
     let mut all_have_nodes = true;
@@ -95,7 +95,7 @@ fn by_node(cluster: &Cluster, channels: &Channels) -> (HashMap<Address, Wanted>,
     (wanted, all_have_nodes)
 }
 
-/// Listens at one node.
+/// Receives the messages of one node.
 struct Listener {
     router: Arc<Router>,
     cluster: Arc<Cluster>,
@@ -103,21 +103,21 @@ struct Listener {
     wanted: watch::Receiver<Wanted>,
 }
 
-/// What is subscribed to, over one connection.
+/// The subscriptions over one connection.
 struct Subscriptions {
     connection: MultiplexedConnection,
     _dialed: Dialed,
     pushes: UnboundedReceiver<PushInfo>,
     heard: HashMap<String, Heard>,
-    /// What may not be listened to. It is asked for again with the next ping.
+    /// The channels to which the user may not subscribe. They are tried again with the next ping.
     refused: HashSet<String>,
 }
 
-/// The connection cannot be used any more.
+/// The connection is not usable any more.
 struct Lost;
 
 impl Listener {
-    /// Until it is aborted.
+    /// Runs until it is aborted.
     async fn run(mut self) {
         let mut backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
         let (mut was_connected, outages) = (false, Outages::new(Line::Messages));
@@ -130,29 +130,30 @@ impl Listener {
                         tracing::debug!(
                             target: LOG_TARGET,
                             node = %self.node,
-                            "listening for wake-ups again"
+                            "subscribed to grant messages again"
                         );
                     }
                     outages.succeeded(None);
                     let Lost = self.listen(&mut subscriptions).await;
-                    let lost = (ErrorKind::Io, "the subscription is lost").into();
+                    let lost = (ErrorKind::Io, "the subscription was lost").into();
                     outages.failed(Instant::now(), None, &self.node, &lost);
-                    // Or the node refuses to be listened to.
+                    // Otherwise, the node rejects subscriptions.
                     if !subscriptions.heard.is_empty() {
                         backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
                     }
                     tracing::debug!(
                         target: LOG_TARGET,
                         node = %self.node,
-                        "lost the wake-up connection to Redis"
+                        "the connection for grant messages was lost"
                     );
                 }
                 Err(error) => {
                     outages.failed(began, None, &self.node, &error);
-                    tracing::debug!(node = %self.node, %error, "cannot listen for wake-ups");
+                    tracing::debug!(node = %self.node, %error, "cannot subscribe to grant \
+                                                                messages");
                 }
             }
-            // Its slots may have another node by now.
+            // Another node may have the slots now.
             self.cluster.refresh_soon();
             sleep(backoff.next()).await;
             clock::rest_if_paused().await;
@@ -201,8 +202,8 @@ impl Listener {
                 let channel = String::from_utf8_lossy(text(0));
                 self.router.hear(&channel, text(1));
             }
-            // Not asked for: the slot has left the node. What came after it may be answers to other
-            // questions than it seems.
+            // If it was not requested, the slot has left the node. Later replies may be assigned to
+            // the wrong commands.
             PushKind::SUnsubscribe => {
                 let name = String::from_utf8_lossy(text(0));
                 if subscriptions.heard.contains_key(&*name) {
@@ -215,14 +216,14 @@ impl Listener {
         Ok(())
     }
 
-    /// Gives up what is wanted no more, and subscribes to some of what is wanted and not heard yet.
-    /// Answers whether that is all.
+    /// Unsubscribes from unneeded channels, and subscribes to some of the needed ones. Returns
+    /// whether all are subscribed.
     async fn subscribe(
         &mut self,
         subscriptions: &mut Subscriptions,
         asks_again: bool,
     ) -> Result<bool, Lost> {
-        // What was told until now is about what was subscribed to until now.
+        // Earlier messages are about the earlier subscriptions.
         for _ in 0..subscriptions.pushes.len() {
             let push = subscriptions.pushes.recv().await;
             self.handle(subscriptions, push)?;
@@ -242,18 +243,19 @@ impl Listener {
         for (channel, answer) in new.iter().zip(join_all(subscribed).await) {
             match answer {
                 Ok(()) => {
-                    // Nobody queues at one that was never heard.
+                    // No request is queued before the first subscription.
                     alive_for_longer.extend(channel.was_heard().then_some(&*channel.name));
                     refused.remove(&channel.name);
                     heard.insert(channel.name.clone(), channel.hear());
                 }
-                // The map changes, and another node's task has the channel then.
+                // The map changes, and the task of another node gets the channel.
                 Err(error) if self.cluster.note_redirect(&error, channel.slot, &self.node) => {}
-                // The others are heard all the same.
+                // The other channels are still subscribed.
                 Err(error) if !is_transient(&error) => {
                     let channel = &channel.name;
                     if refused.insert(channel.clone()) {
-                        tracing::warn!(channel, %error, "may not listen for wake-ups: waits fail");
+                        tracing::warn!(channel, %error, "the user may not subscribe to grant \
+                                                         messages: waits fail");
                     }
                 }
                 Err(error) => {
@@ -267,7 +269,7 @@ impl Listener {
     }
 }
 
-/// From all that is wanted no more.
+/// Unsubscribes from all channels that are not needed any more.
 async fn unsubscribe(subscriptions: &mut Subscriptions, wanted: &Wanted) -> Result<(), Lost> {
     let Subscriptions { connection, heard, refused, .. } = subscriptions;
     refused.retain(|name| wanted.contains_key(name));
@@ -292,7 +294,7 @@ async fn connect(cluster: &Cluster, node: &Address) -> Result<Subscriptions, Red
     })
 }
 
-/// Whether this user may listen at this node.
+/// Checks whether the user may subscribe at this node.
 pub(crate) async fn try_sharded(
     cluster: &Cluster,
     node: &Address,
@@ -319,7 +321,7 @@ async fn next_pong(interval: Duration, connection: &MultiplexedConnection) -> Re
     let ping = redis::cmd("PING");
     match ping.query_async::<Value>(&mut connection.clone()).await {
         Ok(_) => Ok(()),
-        // As by one that cannot save, which goes on to send messages.
+        // A server that cannot save rejects a ping, but still sends messages.
         Err(error) if is_refusal(&error) => Ok(()),
         Err(_) => Err(Lost),
     }

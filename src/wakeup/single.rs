@@ -1,5 +1,5 @@
-//! One server: one subscription, at the server that the commands go to. When their connection is
-//! replaced, so is this one.
+//! Grant messages of one server: one subscription, at the server that executes the commands. When
+//! the connection for commands is replaced, the subscription is replaced, too.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,11 +20,12 @@ use crate::server::{Backoff, LOG_TARGET, Line, Link, Outages};
 pub(crate) struct Subscription {
     sink: PubSubSink,
     messages: PubSubStream,
-    /// The connection for commands at the same server.
+    /// The number of the connection for commands to the same server.
     beside: u64,
 }
 
-/// For the first time. A server that is always the same one need not be found before.
+/// Subscribes for the first time. If the server is always the same, it need not be looked up
+/// before.
 pub(crate) async fn subscribe_first(
     link: &Arc<Link>,
     channel: &str,
@@ -38,13 +39,13 @@ pub(crate) async fn subscribe_first(
 }
 
 pub(crate) async fn subscribe(link: &Arc<Link>, channel: &str) -> Result<Subscription, RedisError> {
-    // Where the commands go: another server would not hear of the hand-offs there.
+    // Uses the server of the commands, because no other server sends their grant messages.
     let connected = link.connection().await?;
     let (sink, messages) = open(link, &connected.client, channel).await?;
     Ok(Subscription { sink, messages, beside: connected.number })
 }
 
-/// redis-rs has no timeouts of its own for subscriptions.
+/// Adds a timeout, because redis-rs has none for subscriptions.
 async fn open(
     link: &Link,
     client: &Client,
@@ -68,11 +69,11 @@ pub(super) async fn listen(
     loop {
         let end = receive(router, link, &mut subscription, &mut connections).await;
         if end == End::Lost {
-            let lost = (ErrorKind::Io, "the subscription is lost").into();
+            let lost = (ErrorKind::Io, "the subscription was lost").into();
             outages.failed(Instant::now(), None, link.server(), &lost);
-            tracing::debug!(target: LOG_TARGET, "the wake-up connection to Redis is lost");
+            tracing::debug!(target: LOG_TARGET, "the connection for grant messages was lost");
         }
-        // The old one may go on, or come back: there is no moment without.
+        // The old subscription may still receive messages until the new one exists.
         let Subscription { messages, beside, .. } = &mut subscription;
         let mut next = pin!(subscribe_again(link, channel, end, *beside, &outages));
         let next = loop {
@@ -87,16 +88,16 @@ pub(super) async fn listen(
         subscription = next;
         reconnected(SUBSCRIPTION);
         outages.succeeded(None);
-        tracing::debug!(target: LOG_TARGET, "listening for wake-ups again");
+        tracing::debug!(target: LOG_TARGET, "subscribed to grant messages again");
         router.may_have_missed();
     }
 }
 
 #[derive(Debug, PartialEq)]
 enum End {
-    /// The connection ended, or went silent.
+    /// The connection ended, or was silent.
     Lost,
-    /// Commands have a new connection, maybe to another server: that is where messages come from.
+    /// The commands have a new connection, maybe to another server, which sends the messages.
     Moved,
 }
 
@@ -122,7 +123,7 @@ async fn receive(
     }
 }
 
-/// Once a ping is not answered in time.
+/// Completes when a ping gets no reply in time.
 async fn silent(router: &Router, link: &Arc<Link>, sink: &mut PubSubSink) {
     let mut pings = tokio::time::interval(router.ping_interval);
     pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -132,7 +133,7 @@ async fn silent(router: &Router, link: &Arc<Link>, sink: &mut PubSubSink) {
         let ping = sink.ping::<redis::Value>();
         match timeout(link.response_timeout(), ping).await {
             Ok(Ok(_)) => {}
-            // A server that cannot save refuses even that, and goes on to send messages.
+            // A server that cannot save rejects even a ping, but still sends messages.
             Ok(Err(error)) if is_refusal(&error) => {}
             Ok(Err(_)) | Err(_) => return,
         }
@@ -142,7 +143,7 @@ async fn silent(router: &Router, link: &Arc<Link>, sink: &mut PubSubSink) {
     }
 }
 
-/// Whether another connection has taken that one's place, as soon as it has.
+/// Waits until another connection has replaced this one. Returns `false` if that cannot happen.
 async fn other_than(connections: &mut watch::Receiver<u64>, number: u64) -> bool {
     connections.wait_for(|newest| *newest != number).await.is_ok()
 }
@@ -162,7 +163,7 @@ async fn subscribe_again(
     let mut is_late = *connections.borrow() != beside;
     loop {
         clock::rest_if_paused().await;
-        // Once commands get through again, whoever queues and is not listening loses its turn.
+        // When commands work again, a request that queues without a subscription loses its turn.
         if !std::mem::take(&mut is_late) {
             tokio::select! {
                 () = tokio::time::sleep(backoff.next()) => {}
@@ -174,8 +175,8 @@ async fn subscribe_again(
             Ok(subscription) => return subscription,
             Err(error) => {
                 outages.failed(began, None, link.server(), &error);
-                tracing::debug!(%error, "subscribing failed, trying again");
-                // Is that server gone, the next attempt must look for another.
+                tracing::debug!(%error, "subscribing failed; it is retried");
+                // If that server is down, the next attempt must look for another.
                 link.check().await;
             }
         }

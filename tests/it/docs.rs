@@ -1,4 +1,4 @@
-//! What the documentation says, where a test can tell.
+//! Statements of the documentation that a test can check.
 
 use std::fs;
 use std::path::Path;
@@ -9,24 +9,25 @@ use redis_semaphore::SemaphoreClient;
 use test_support::observer::{eventually, in_time};
 use test_support::server::Server;
 
-/// Of the table of what the crate logs: whether it does is not looked at.
+/// Checks that the beginning of each message quoted on the page is in the source. It does not check
+/// that the crate logs the message.
 #[test]
-fn each_line_of_operations_stands_in_the_source() {
-    let page = include_str!("../../docs/operations.md");
-    let (_, section) = page.split_once("## What the log says").unwrap();
+fn each_log_message_of_the_page_is_in_the_source() {
+    let page = include_str!("../../docs/troubleshooting.md");
+    let (_, section) = page.split_once("## Log messages").unwrap();
     let texts: Vec<&str> = section
         .lines()
         .filter(|line| line.starts_with("| warn |") || line.starts_with("| info |"))
-        .map(|line| line.split('|').nth(2).unwrap().trim())
+        .map(|line| line.split('|').nth(2).unwrap().trim().trim_matches('`'))
         .collect();
     assert!(texts.len() > 5, "{texts:?}");
     let source = read_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../src"));
     for text in texts {
-        assert!(source.contains(&format!("\"{text}\"")), "nothing logs {text:?}");
+        assert!(source.contains(&format!("\"{text}")), "nothing logs {text:?}");
     }
 }
 
-/// A case that is said to be held has a test that can be found.
+/// Checks that the test named for each case exists.
 #[test]
 fn each_case_from_elsewhere_names_its_test() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -58,15 +59,15 @@ fn read_all(folder: &Path) -> String {
     entries.map(read).collect()
 }
 
-/// The line of `docs/operations.md` for whoever asks at night who holds.
+/// Runs the command of `docs/troubleshooting.md` that lists the holders.
 #[tokio::test]
 async fn who_is_listed_at_night_holds() {
-    let page = include_str!("../../docs/operations.md");
+    let page = include_str!("../../docs/troubleshooting.md");
     let line = page.lines().find(|line| line.contains("permits' $(date")).expect("the line");
     let server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let builder = || client.semaphore("jobs").limit(2);
-    // Whoever acquires takes away what has ended, so the one that is to be left over comes last.
+    // Each acquire removes expired leases, so the permit that expires here is acquired last.
     let held = builder().build().unwrap().acquire().await.unwrap();
     let ended = builder().auto_refresh(false).lease(Duration::from_millis(500)).build().unwrap();
     let ended = ended.acquire().await.unwrap();
@@ -78,7 +79,7 @@ async fn who_is_listed_at_night_holds() {
         redis::cmd(words[1]).arg(&words[2..]).query(&mut redis).unwrap()
     };
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis().to_string();
-    // The lease ends on the server's clock a moment later than its holder takes it for lost.
+    // The lease expires on the server's clock a moment after its holder's deadline.
     let listed = eventually("one ID and its end", async || list(&now()), |l| l.len() == 2).await;
     assert_eq!(listed[0], held.id());
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What is logged.
+//! Tests of the log.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use test_support::observer::{eventually, in_time, renewed};
 use test_support::proxy::Proxy;
 use test_support::server::{Server, shared_url, unique_name};
 
-/// A lease that is renewed often.
+/// This lease is refreshed often.
 const SHORT: Duration = Duration::from_secs(6);
 
 #[derive(Clone, Default)]
@@ -35,14 +35,14 @@ impl fmt::Debug for Log {
 }
 
 impl Log {
-    /// What this thread logs, for as long as there are the guards.
+    /// Collects what this thread logs while the guards exist.
     fn here() -> (Self, [impl Sized; 2]) {
         let log = Self::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
-        // While there is only one subscriber, tracing asks the thread that comes to a line first
-        // whether anybody wants it. In the thread of another test nobody does, and then nobody gets
-        // it.
+        // With only one subscriber, `tracing` asks only the thread that first reaches a log line
+        // whether the line is enabled. In another test's thread it is not, and the line would stay
+        // disabled for all threads.
         let not_the_only_one = tracing_subscriber::fmt().with_writer(io::sink).finish();
         let not_the_only_one = not_the_only_one.set_default();
         let logged_here = subscriber.with_ansi(false).finish().set_default();
@@ -59,7 +59,7 @@ impl Log {
     }
 }
 
-/// However it is found out, and also where its holder drops it at that moment.
+/// This applies to every way of finding out, and to a permit that is dropped at that moment.
 #[tokio::test]
 async fn each_loss_is_told_once() {
     let (log, _logged) = Log::here();
@@ -98,7 +98,7 @@ async fn each_loss_is_told_once() {
     assert_eq!(log.losses_of(&held), 0);
 }
 
-/// Once, by the one that changes what the server was told.
+/// Only the client that changes the declared limit logs a warning.
 #[tokio::test]
 async fn limits_that_differ_are_told() {
     let (log, _logged) = Log::here();
@@ -109,13 +109,14 @@ async fn limits_that_differ_are_told() {
         for _ in 0..2 {
             semaphore.acquire().await.unwrap().release().await.unwrap();
         }
-        let differs = ["WARN", "another client declared another limit", &name];
+        let differs = ["WARN", "another client declared a different limit", &name];
         assert_eq!(log.count(&differs), warnings, "limit {limit}");
     }
     assert_eq!(log.count(&["declared=5 before=3", &name]), 1);
 }
 
-/// As proxies do, and servers with a `timeout`: what works again at once is not worth a line.
+/// Proxies, and servers with a `timeout`, cut connections. A cut that the next attempt repairs is
+/// not logged.
 #[tokio::test]
 async fn a_cut_that_is_over_at_the_next_attempt_is_not_told() {
     let (log, _logged) = Log::here();
@@ -125,7 +126,7 @@ async fn a_cut_that_is_over_at_the_next_attempt_is_not_told() {
     let semaphore = client.semaphore(unique_name()).limit(1).lease(SHORT).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     for cut in [Proxy::cut_commands, Proxy::cut_wakeups, Proxy::cut_all] {
-        // When the connection for commands is replaced, the client subscribes again, too.
+        // When the client replaces the connection for commands, it also subscribes again.
         eventually("both connections", async || proxy.open(), |open| *open == [1, 1]).await;
         let before = proxy.accepted();
         cut(&proxy);
@@ -136,7 +137,7 @@ async fn a_cut_that_is_over_at_the_next_attempt_is_not_told() {
     permit.release().await.unwrap();
 }
 
-/// However many attempts it takes, and also where connections can be made.
+/// The number of attempts does not matter, nor whether connections can be made.
 #[tokio::test]
 async fn an_outage_is_told_once_with_its_reason_and_its_end() {
     let (log, _logged) = Log::here();
@@ -153,7 +154,7 @@ async fn an_outage_is_told_once_with_its_reason_and_its_end() {
     let tried = async {
         let many = |accepted: &usize| *accepted > connections + 6;
         let looked = async || {
-            // It may be cut in the middle, and what succeeds says nothing about writes.
+            // The call may be cut, and its success says nothing about writes.
             let _ = semaphore.inspect().await;
             proxy.accepted()
         };
@@ -170,7 +171,7 @@ async fn an_outage_is_told_once_with_its_reason_and_its_end() {
     assert_eq!(log.count(&["INFO", "Redis is available again", &address, commands]), 1, "{log:?}");
 }
 
-/// Whichever script was rejected: a server that grants permits takes writes again.
+/// Any script may have been rejected: a server that grants permits accepts writes again.
 #[tokio::test]
 async fn an_outage_in_which_one_script_was_rejected_ends_with_a_permit() {
     let (log, _logged) = Log::here();

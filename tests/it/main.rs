@@ -1,6 +1,7 @@
-//! Everything runs against real servers: `scripts/with-redis cargo test`. Folders are named as
-//! those of `src/` that they test. Besides: the protocol by itself (`scripts`, `published`,
-//! `model`, `fuzz`), all of it under faults (`soak`), and what surrounds it.
+//! All tests run against real servers: `scripts/with-redis cargo test`. The folders have the names
+//! of the folders of `src/` that they test. Other folders test the protocol (`scripts`,
+//! `published`, `model`, `fuzz`), everything under faults (`soak`), and the files around the
+//! library.
 
 mod batching;
 mod blocking;

@@ -1,4 +1,4 @@
-//! A server whose memory is full of other things, and whose policy is `noeviction`.
+//! A server whose memory is full of other data, with the policy `noeviction`.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,13 @@ use test_support::server::Server;
 const MEGABYTE: usize = 1 << 20;
 const NAME: &str = "crowded";
 
-/// A server, a semaphore with one permit that is held, and room for more.
+/// A server, and a semaphore with one permit that is held and one that is free.
 struct Scene {
     server: Server,
     admin: Connection,
     semaphore: Semaphore,
     observer: Observer,
-    /// The semaphore's keys, as a client in any language sees them.
+    /// The semaphore's keys, as any client sees them.
     keys: Scripts,
 }
 
@@ -85,7 +85,7 @@ fn assert_names_the_cause<T: std::fmt::Debug>(outcome: Result<T, Error>, operati
 
 #[tokio::test]
 async fn whoever_asks_for_a_permit_is_told_why_not_and_leaves_nothing() {
-    // There is room for the first of these, and none for the second, which would queue.
+    // With the first limit a permit is free. With the second limit the request would be queued.
     for limit in [2, 1] {
         let mut scene = Scene::usual(limit).await;
         let permit = scene.semaphore.acquire().await.unwrap();
@@ -101,7 +101,7 @@ async fn whoever_asks_for_a_permit_is_told_why_not_and_leaves_nothing() {
             );
         }
         assert_names_the_cause(scene.semaphore.set_limit(7).await, "set_limit");
-        // What was asked for is given back in the background, though there is nothing.
+        // The rejected request is released in the background, although it does not exist.
         let now = scene.observer.sees(1, 0).await;
         assert_eq!((now.holders[0].id.as_str(), now.limit), (permit.id(), limit));
         assert_eq!(scene.keys.dump(), before);
@@ -135,14 +135,14 @@ async fn what_is_given_back_is_handed_on() {
     }
     scene.observer.sees(1, 2).await;
     scene.fill_memory();
-    // Also by a server that has to be told the script again.
+    // The release also works if the server has lost the script.
     redis::cmd("SCRIPT").arg("FLUSH").exec(&mut scene.admin).unwrap();
     first.release().await.unwrap();
     let next = in_time("the next turn", waiting.join_next()).await;
     let permit = next.unwrap().unwrap().unwrap();
     let now = scene.observer.sees(1, 1).await;
     assert_eq!(now.holders[0].id, permit.id());
-    // A wait that is given up leaves the queue, and a permit that is dropped is given back.
+    // An abandoned wait leaves the queue, and a dropped permit is released.
     waiting.abort_all();
     scene.observer.sees(1, 0).await;
     drop(permit);
@@ -156,7 +156,7 @@ async fn permits_are_renewed() {
     let (idle, by_hand) =
         (scene.semaphore.acquire().await.unwrap(), scene.semaphore.acquire().await.unwrap());
     scene.fill_memory();
-    // Also by a server that has to be told the script again.
+    // The refresh also works if the server has lost the script.
     redis::cmd("SCRIPT").arg("FLUSH").exec(&mut scene.admin).unwrap();
     by_hand.refresh().await.unwrap();
     renewed(&idle).await;
@@ -175,8 +175,8 @@ async fn those_who_wait_outlast_it_and_keep_their_places() {
     let second = scene.start_waiting();
     scene.observer.sees(1, 2).await;
     scene.fill_memory();
-    // No sign of life is taken for longer than the heartbeat timeout: they look dead, and are
-    // passed over when the permit comes back.
+    // The server accepts no heartbeat for longer than the heartbeat timeout. The waiters count as
+    // dead, and a released permit skips them.
     passed(Instant::now() + 2 * heartbeat_timeout).await;
     assert!(!first.is_finished() && !second.is_finished(), "refused while they waited");
     holder.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! In a process of its own: the crate for cryptography is the program's to choose, also after it
+//! This test runs in its own process: the program chooses the crate for cryptography, even after it
 //! has connected.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The user with no more rights than needed, as `docs/protocol.md` tells how to make it. All
+//! The user with no more rights than needed, as `docs/production.md` tells how to make it. All
 //! `SemaphoreClient` under test connect as that user.
 
 use std::sync::LazyLock;
@@ -18,7 +18,7 @@ static DOCUMENTED: LazyLock<Rules> = LazyLock::new(|| lines_for(USER));
 static OF_LOOKERS: LazyLock<Rules> = LazyLock::new(|| lines_for(LOOKER));
 
 fn lines_for(user: &str) -> Rules {
-    let page = include_str!("../../docs/protocol.md");
+    let page = include_str!("../../docs/production.md");
     let beginning = format!("ACL SETUSER {user} ");
     let lines = page.split(&beginning).skip(1).map(rules_of);
     lines.collect::<Vec<_>>().try_into().expect("the page has two such lines")

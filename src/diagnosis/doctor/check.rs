@@ -1,45 +1,36 @@
-//! One finding, and how bad it is.
+//! One check, and its verdict.
 
 use std::fmt::{self, Display, Formatter};
 
-/// One thing that was looked at, what was found, and what mends it. Of an [`ServerReport`].
+/// The result of one check: finding, verdict and fix. Part of a [`ServerReport`].
 ///
 /// [`ServerReport`]: crate::ServerReport
-///
-/// # Examples
-///
-/// See [`Diagnosis`](crate::Diagnosis).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Check {
-    /// What was looked at: `role`, `commands`, `wake-ups`, `eviction`, `memory`, `persistence`,
-    /// `saves`, `replicas`, `clients` or `clock`, and `local` for a server in memory. There may be
-    /// several about the same.
+    /// The subject: `role`, `commands`, `wake-ups`, `eviction`, `memory`, `persistence`, `saves`,
+    /// `replicas`, `clients` or `clock`, and `local` for a server in memory. A report may contain
+    /// several checks with the same name.
     pub name: &'static str,
-    /// How bad it is.
+    /// The severity.
     pub verdict: Verdict,
-    /// What was found, and what comes of it.
+    /// The finding, and its consequence.
     pub finding: String,
-    /// What mends it: a command for `redis-cli` where there is one. None where nothing has to be
-    /// mended.
+    /// The fix: a command for `redis-cli` if one exists. `None` if nothing needs to be fixed.
     pub fix: Option<String>,
 }
 
-/// How bad it is what a [`Check`] found. The worst comes first.
-///
-/// # Examples
-///
-/// See [`Diagnosis`](crate::Diagnosis).
+/// The severity of a [`Check`]. The worst comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Permits can be forgotten, or calls will be refused: mend it before relying on a semaphore.
+    /// Permits can be lost, or calls will be rejected. Fix it before you rely on a semaphore.
     Critical,
-    /// Worth knowing. It may be meant to be so.
+    /// Worth knowing. It may be intended.
     Notice,
-    /// The server refused to tell, so there may be a danger or none.
+    /// The server does not allow the check, so the risk is unknown.
     Unchecked,
-    /// There is nothing to mend.
+    /// Nothing needs to be fixed.
     Ok,
 }
 
@@ -76,7 +67,7 @@ impl Verdict {
     }
 }
 
-/// Verdict and name in columns; what mends it in a line of its own.
+/// Prints verdict and name in columns, and the fix on a separate line.
 impl Display for Check {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{:<9}  {:<11}  {}", self.verdict.id(), self.name, self.finding)?;

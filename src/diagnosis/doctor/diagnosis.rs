@@ -1,13 +1,13 @@
-//! What was found, server by server.
+//! The results, server by server.
 
 use std::fmt::{self, Display, Formatter};
 
 use super::{Check, Verdict};
 
-/// What was looked at, and what was found: each check of each server. From
+/// The results of all checks of each server. Returned by
 /// [`SemaphoreClient::doctor`](crate::SemaphoreClient::doctor).
 ///
-/// Displayed it is a report for people, one line for a check and one for what mends it.
+/// `Display` prints a report for people, with one line for each check and one for its fix.
 ///
 /// # Examples
 ///
@@ -21,7 +21,7 @@ use super::{Check, Verdict};
 /// println!("{diagnosis}");
 /// for server in &diagnosis.servers {
 ///     for check in server.checks.iter().filter(|check| check.verdict == Verdict::Critical) {
-///         eprintln!("{}: {}, {:?} mends it", server.address, check.finding, check.fix);
+///         eprintln!("{}: {} (fix: {:?})", server.address, check.finding, check.fix);
 ///     }
 /// }
 /// # Ok(())
@@ -34,24 +34,21 @@ pub struct Diagnosis {
     pub servers: Vec<ServerReport>,
 }
 
-/// What was found about one server. Of a [`Diagnosis`].
-///
-/// # Examples
-///
-/// See [`Diagnosis`].
+/// The results for one server. Part of a [`Diagnosis`].
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerReport {
-    /// Host and port, or the path of the socket.
+    /// The host and port, or the path of the socket.
     pub address: String,
-    /// What the server calls itself, `redis 8.0.6`; empty if it does not tell.
+    /// The name and version of the server, such as `redis 8.0.6`. Empty if the server does not
+    /// return them.
     pub version: String,
-    /// All that was looked at, the worst first.
+    /// All checks, the worst first.
     pub checks: Vec<Check>,
 }
 
 impl Diagnosis {
-    /// The worst verdict of all checks.
+    /// Returns the worst verdict of all checks.
     ///
     /// # Examples
     ///
@@ -71,7 +68,7 @@ impl Diagnosis {
     }
 }
 
-/// What was found is displayed.
+/// Prints a summary; `Display` prints the checks.
 impl fmt::Debug for Diagnosis {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.debug_struct("Diagnosis")

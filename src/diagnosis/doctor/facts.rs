@@ -1,21 +1,21 @@
-//! What a server says of itself, read and not yet judged.
+//! The facts that a server reports about itself, before they are judged.
 
 use std::str::FromStr;
 
 use redis::InfoDict;
 
-/// What `INFO` tells about a server.
+/// The facts from `INFO`.
 #[derive(Debug)]
 pub(super) struct Facts {
-    /// Where the primary is; none where this is one.
+    /// The address of the primary. `None` if the server is the primary.
     pub(super) primary: Option<String>,
     pub(super) replicas: u64,
-    /// Whether writes are refused when too few replicas follow.
+    /// Whether writes are rejected if too few replicas follow.
     pub(super) waits_for_replicas: bool,
     pub(super) policy: String,
-    /// In bytes, 0 for no limit.
+    /// In bytes; 0 means no limit.
     pub(super) maxmemory: u64,
-    /// In bytes, of what counts for the limit.
+    /// In bytes, of the memory that counts for the limit.
     pub(super) used_memory: u64,
     pub(super) evicted_keys: u64,
     pub(super) has_append_only_file: bool,
@@ -24,16 +24,16 @@ pub(super) struct Facts {
     pub(super) maxclients: u64,
 }
 
-/// The settings that only `CONFIG GET` tells.
+/// The settings that only `CONFIG GET` returns.
 #[derive(Debug, Default)]
 pub(super) struct Disk {
-    /// Save points: after how many seconds with how many changes. Empty for none.
+    /// The save points: the number of seconds and of changes. Empty if none is set.
     pub(super) save: String,
     pub(super) appendfsync: String,
 }
 
 impl Facts {
-    /// Or the name of a field that is not there.
+    /// Returns the name of a missing field as the error.
     pub(super) fn read(info: &InfoDict) -> Result<Self, &'static str> {
         let text = |name| info.get::<String>(name).ok_or(name);
         let primary = match text("role")?.as_str() {
@@ -44,7 +44,7 @@ impl Facts {
         Ok(Self {
             primary,
             replicas: number(info, "connected_slaves")?,
-            // It is only told where min-replicas-to-write is set.
+            // The field exists only if min-replicas-to-write is set.
             waits_for_replicas: info.contains_key(&"min_slaves_good_slaves"),
             policy: text("maxmemory_policy")?,
             maxmemory: number(info, "maxmemory")?,

@@ -1,18 +1,18 @@
-//! What the facts about a server mean for a semaphore on it.
+//! Judges what the facts about a server mean for its semaphores.
 
 use std::time::Duration;
 
 use super::Check;
 use super::facts::{Disk, Facts};
 
-/// Of memory and of connections: more is nearly all.
+/// From this percentage on, memory or connections count as nearly used up.
 const NEARLY_ALL: u64 = 90;
-/// Hosts whose clocks are kept by the network differ by far less.
+/// Clocks that are synchronized over the network differ by far less.
 const FAR_APART: Duration = Duration::from_secs(5);
 
-/// The checks for which `INFO` is asked, and no more than that.
+/// The checks that use only `INFO`.
 pub(super) const BY_INFO: [&str; 5] = ["role", "eviction", "memory", "replicas", "clients"];
-/// Those for which `CONFIG GET` is asked besides.
+/// The checks that also use `CONFIG GET`.
 pub(super) const BY_CONFIG: [&str; 2] = ["persistence", "saves"];
 
 pub(super) fn by_info(facts: &Facts) -> [Check; 5] {
@@ -26,35 +26,36 @@ pub(super) fn by_config(facts: &Facts, disk: &Disk) -> [Check; 2] {
 fn role(facts: &Facts) -> Check {
     match &facts.primary {
         None => Check::ok("role", "it is a primary"),
-        Some(primary) => {
-            Check::critical("role", format!("it is a replica of {primary} and refuses all calls"))
-                .fix(format!("connect to {primary}, or promote this one: REPLICAOF NO ONE"))
-        }
+        Some(primary) => Check::critical(
+            "role",
+            format!("the server is a replica of {primary} and rejects all calls"),
+        )
+        .fix(format!("connect to {primary}, or promote the replica: REPLICAOF NO ONE")),
     }
 }
 
 fn eviction(facts: &Facts) -> Check {
     let Facts { policy, maxmemory, evicted_keys, .. } = facts;
     if policy == "noeviction" {
-        return Check::ok("eviction", "maxmemory-policy is noeviction, so no keys are dropped");
+        return Check::ok("eviction", "maxmemory-policy is noeviction, so no keys are evicted");
     }
     let expire = match policy.starts_with("volatile-") {
-        true => " (they have an expiry)",
+        true => " (because they have an expiry)",
         false => "",
     };
     let check = match maxmemory {
         0 => Check::notice(
             "eviction",
             format!(
-                "maxmemory-policy is {policy}, which would drop keys of semaphores{expire} if there \
-                 were a maxmemory"
+                "maxmemory-policy is {policy}: if maxmemory is set, the server evicts keys of \
+                 semaphores{expire}"
             ),
         ),
         _ => Check::critical(
             "eviction",
             format!(
-                "maxmemory-policy is {policy}, so the server may drop keys of semaphores{expire} and \
-                 forget who holds; it has dropped {evicted_keys} keys since it started"
+                "maxmemory-policy is {policy}, so the server can evict keys of semaphores{expire} \
+                 and lose permits; it has evicted {evicted_keys} keys since it started"
             ),
         ),
     };
@@ -64,16 +65,18 @@ fn eviction(facts: &Facts) -> Check {
 fn memory(facts: &Facts) -> Check {
     let Facts { policy, maxmemory, used_memory, .. } = facts;
     match percent_of(*used_memory, *maxmemory) {
-        _ if *maxmemory == 0 => Check::ok("memory", "there is no maxmemory"),
-        // Memory is always nearly full then, and it is said already that keys are dropped.
-        _ if policy != "noeviction" => Check::ok("memory", "keys are dropped before it is full"),
+        _ if *maxmemory == 0 => Check::ok("memory", "maxmemory is not set"),
+        // Memory is then always nearly full, and the check `eviction` already reports lost keys.
+        _ if policy != "noeviction" => {
+            Check::ok("memory", "keys are evicted before the memory is full")
+        }
         None => Check::ok("memory", format!("less than {NEARLY_ALL} % of maxmemory is used")),
         Some(percent) => Check::critical(
             "memory",
             format!(
-                "{percent} % of maxmemory is used ({used_memory} of {maxmemory} bytes); a full server \
-                 refuses new acquires and new limits, while holders renew and release: it needs \
-                 more, or less in it"
+                "{percent} % of maxmemory is used ({used_memory} of {maxmemory} bytes); a full \
+                 server rejects new acquires and new limits, while holders can still refresh and \
+                 release: raise maxmemory, or delete keys"
             ),
         )
         .fix(format!("CONFIG SET maxmemory {}", used_memory.saturating_mul(2))),
@@ -85,25 +88,28 @@ fn persistence(facts: &Facts, disk: &Disk) -> Check {
     match (facts.has_append_only_file, disk.save.is_empty()) {
         (true, _) if disk.appendfsync == "no" => Check::notice(
             NAME,
-            "appendfsync is no, so a crash of the server's machine forgets the permits of the last \
-             half minute or so",
+            "appendfsync is no, so a crash of the server's machine loses the permits of about the \
+             last 30 seconds",
         )
         .fix("CONFIG SET appendfsync everysec"),
         (true, _) => Check::ok(
             NAME,
-            format!("writes go to an append-only file (appendfsync is {})", disk.appendfsync),
+            format!(
+                "writes are saved to an append-only file (appendfsync is {})",
+                disk.appendfsync
+            ),
         ),
         (false, true) => Check::critical(
             NAME,
-            "nothing is written to disk, so a restart forgets who holds, and as many again are let \
-             in",
+            "nothing is written to disk, so a restart loses all permits and admits new holders \
+             beside the current ones",
         )
         .fix("CONFIG SET appendonly yes"),
         (false, false) => Check::notice(
             NAME,
             format!(
-                "there are save points only ({}), so a crash forgets who came to hold since the \
-                 last one, and as many again are let in",
+                "only save points are set ({}), so a crash loses the permits granted since the \
+                 last save, and admits new holders beside the current ones",
                 disk.save
             ),
         )
@@ -113,26 +119,27 @@ fn persistence(facts: &Facts, disk: &Disk) -> Check {
 
 fn saves(facts: &Facts, disk: &Disk) -> Check {
     match (disk.save.is_empty(), facts.last_save_failed) {
-        (true, _) => Check::ok("saves", "there are no save points, so none can fail"),
-        (false, false) => Check::ok("saves", "the last one did not fail"),
+        (true, _) => Check::ok("saves", "no save points are set, so no save can fail"),
+        (false, false) => Check::ok("saves", "the last save succeeded"),
         (false, true) => Check::critical(
             "saves",
-            "the last one failed, after which a server refuses all writes by default \
+            "the last save failed; by default, the server then rejects all writes \
              (stop-writes-on-bgsave-error)",
         )
-        .fix("see why in the server's log, then BGSAVE"),
+        .fix("find the cause in the server's log, then run BGSAVE"),
     }
 }
 
 fn replicas(facts: &Facts) -> Check {
     match (facts.replicas, facts.waits_for_replicas) {
-        (0, false) => Check::ok("replicas", "it has none, so there is no failover"),
-        (_, true) => Check::ok("replicas", "a write needs some (min-replicas-to-write)"),
+        (0, false) => Check::ok("replicas", "the server has no replicas, so there is no failover"),
+        (_, true) => Check::ok("replicas", "every write requires replicas (min-replicas-to-write)"),
         (number, false) => Check::notice(
             "replicas",
             format!(
-                "it has replicas ({number}) but does not need them for a write, so after a failover \
-                 more than the limit may hold; that is rarer with min-replicas-to-write"
+                "the server has replicas ({number}), but writes do not require them, so a \
+                 failover can lose permits and admit more holders than the limit; \
+                 min-replicas-to-write makes that less likely"
             ),
         )
         .fix("CONFIG SET min-replicas-to-write 1"),
@@ -148,35 +155,38 @@ fn clients(facts: &Facts) -> Check {
     Check::critical(
         "clients",
         format!(
-            "{percent} % of maxclients are connected ({clients} of {maxclients}), and who comes \
-             when it is full is refused, even to renew a permit after a cut"
+            "{percent} % of maxclients are connected ({clients} of {maxclients}); a full server \
+             rejects new connections, even of a holder that reconnects to refresh its permit"
         ),
     )
     .fix(format!("CONFIG SET maxclients {}", maxclients.saturating_mul(2)))
 }
 
-/// Where it is nearly all, or more.
+/// Returns the percentage if it is at least [`NEARLY_ALL`].
 fn percent_of(part: u64, whole: u64) -> Option<u64> {
     let percent = part.saturating_mul(100).checked_div(whole)?;
     (percent >= NEARLY_ALL).then_some(percent)
 }
 
-/// The server's time was read between these two of ours.
+/// The server's time was read between the local times `before` and `after`.
 pub(super) fn clock(before: Duration, server: Duration, after: Duration) -> Check {
     let (difference, how) = match server > after {
         true => (server - after, "ahead of"),
         false => (before.saturating_sub(server), "behind"),
     };
     if difference < FAR_APART {
-        return Check::ok("clock", format!("it is within {FAR_APART:?} of the one here"));
+        return Check::ok(
+            "clock",
+            format!("the server's clock is within {FAR_APART:?} of the local clock"),
+        );
     }
     Check::notice(
         "clock",
         format!(
-            "the server's clock is {} s {how} the one here, which harms no semaphore (only the \
-             server's counts) until somebody sets it with a jump",
+            "the server's clock is {} s {how} the local clock; this is harmless (only the \
+             server's clock counts) until the server's clock is stepped",
             difference.as_secs()
         ),
     )
-    .fix("have both kept by the network (NTP)")
+    .fix("synchronize both clocks (NTP)")
 }

@@ -1,8 +1,8 @@
-//! Looks at a server for what endangers the semaphores on it.
+//! Checks a server for conditions that endanger semaphores.
 //!
-//! What it finds comes from `INFO`, `CONFIG GET`, `TIME`, and from trying all that a client does.
-//! A server or a user that does not allow the first two is no error: that is told as well. What the
-//! user may not do is not tried, where the server can be asked that before.
+//! The facts come from `INFO`, `CONFIG GET` and `TIME`, and from trying every command that a client
+//! uses. If the server or the user's permissions do not allow a check, this is reported and is not
+//! an error. If the server can report that a command is not permitted, the command is not tried.
 
 mod check;
 mod diagnosis;
@@ -24,7 +24,7 @@ pub use check::{Check, Verdict};
 pub use diagnosis::{Diagnosis, ServerReport};
 use facts::{Disk, Facts};
 
-/// Of a cluster all primaries are looked at.
+/// Checks the server, or every primary of a cluster.
 pub(crate) async fn examine(
     servers: &Servers,
     prefix: &str,
@@ -43,16 +43,18 @@ pub(crate) async fn examine(
     Ok(Diagnosis { servers })
 }
 
-/// For a program that uses the server in memory, which is for tests, in production.
+/// Reports that the server is in memory, in case a program uses this test server in production.
 #[cfg(feature = "local")]
 fn of_local() -> Diagnosis {
-    let finding = "it is in this process only, and keeps nothing: a server for tests";
+    let finding = "the semaphores exist only in this process and are not saved: use them for \
+                   tests only";
     let check = Check::critical("local", finding).fix("connect to Redis or Valkey");
     let (address, version) = ("local".to_owned(), String::new());
     Diagnosis { servers: vec![ServerReport { address, version, checks: vec![check] }] }
 }
 
-/// Retries for so long if the connection is cut in the middle: a new attempt makes a new one.
+/// Retries for up to `patience` if the connection closes during the checks. Each attempt
+/// reconnects.
 async fn examine_server(probe: &Probe, patience: Duration) -> Result<ServerReport, Error> {
     let mut backoff = Backoff::of_connections(probe.link.response_timeout());
     let started = Instant::now();
@@ -75,7 +77,7 @@ async fn more_about(probe: &Probe, error: Error) -> Error {
 }
 
 async fn look_at_all(probe: &Probe) -> Result<ServerReport, Error> {
-    // Nobody may have noticed that an idle connection was cut.
+    // An idle connection may have closed unnoticed.
     probe.link.check().await;
     let connected = probe.link.connection().await.map_err(|error| probe.explain(error))?;
     let client = probe.link.dialer().ready(&connected.client).await;
@@ -98,7 +100,7 @@ async fn look_at_all(probe: &Probe) -> Result<ServerReport, Error> {
     match facts.is_ok_and(|facts| facts.primary.is_some()) {
         true => {
             checks.extend(["commands", "wake-ups"].map(|name| {
-                Check::unchecked(name, "not tried, as a replica refuses whatever writes")
+                Check::unchecked(name, "not checked, because a replica rejects writes")
             }))
         }
         false => checks.extend(try_all(probe, user).await?),
@@ -108,7 +110,7 @@ async fn look_at_all(probe: &Probe) -> Result<ServerReport, Error> {
     Ok(ServerReport { address, version, checks })
 }
 
-/// The server's answer, or what it says to refuse one.
+/// Returns the server's reply, or its refusal.
 async fn ask<T: FromRedisValue>(probe: &Probe, cmd: &Cmd) -> Result<Result<T, RedisError>, Error> {
     let unreachable = |error| probe.explain(error);
     let words: Vec<_> = cmd.args_iter().filter_map(word).collect();
@@ -130,7 +132,7 @@ fn word(argument: redis::Arg<&[u8]>) -> Option<&str> {
     }
 }
 
-/// Why the server does not tell something.
+/// The reason why a check was not possible.
 struct Unchecked {
     finding: String,
     fix: String,
@@ -140,12 +142,12 @@ impl Unchecked {
     fn refused(command: &str, right: &str, user: &str, refusal: &RedisError) -> Self {
         match lacks_right(&refusal.to_string()) {
             true => Self {
-                finding: format!("the user may not call {command}, which only this check needs"),
+                finding: format!("the user may not call {command}, which only this check requires"),
                 fix: format!("ACL SETUSER {user} {right}"),
             },
             false => Self {
-                finding: format!("the server refuses {command} ({refusal})"),
-                fix: "look into the server's configuration".to_owned(),
+                finding: format!("the server rejects {command} ({refusal})"),
+                fix: "check the server's configuration".to_owned(),
             },
         }
     }
@@ -158,8 +160,8 @@ impl Unchecked {
 async fn look_around(probe: &Probe, user: &str) -> Result<Result<Facts, Unchecked>, Error> {
     Ok(match ask::<InfoDict>(probe, &redis::cmd("INFO")).await? {
         Ok(info) => Facts::read(&info).map_err(|lacking| Unchecked {
-            finding: format!("INFO does not tell {lacking}"),
-            fix: "look into the server's configuration".to_owned(),
+            finding: format!("INFO does not report {lacking}"),
+            fix: "check the server's configuration".to_owned(),
         }),
         Err(refusal) => Err(Unchecked::refused("INFO", "+info", user, &refusal)),
     })
@@ -167,7 +169,7 @@ async fn look_around(probe: &Probe, user: &str) -> Result<Result<Facts, Unchecke
 
 async fn look_at_disk(probe: &Probe, user: &str) -> Result<Result<Disk, Unchecked>, Error> {
     let mut disk = Disk::default();
-    // Redis 6.2 takes one name at a time.
+    // Redis 6.2 accepts one name at a time.
     for (name, value) in [("save", &mut disk.save), ("appendfsync", &mut disk.appendfsync)] {
         let mut get = redis::cmd("CONFIG");
         get.arg("GET").arg(name);
@@ -181,20 +183,24 @@ async fn look_at_disk(probe: &Probe, user: &str) -> Result<Result<Disk, Unchecke
     Ok(Ok(disk))
 }
 
-/// Tries all that a client does, on keys and a channel that nobody has.
+/// Tries everything that a client does, on keys and a channel that no client uses.
 async fn try_all(probe: &Probe, user: &str) -> Result<Vec<Check>, Error> {
     let refused = probe.refused_commands().await.unwrap_or_else(|error| vec![error]);
-    let mut checks =
-        of_refused("commands", user, refused, "all that semaphores need can be called")?;
+    let mut checks = of_refused("commands", user, refused, "all required commands are allowed")?;
     let unheard = match probe.ask_and_listen().await {
         Ok(()) => Vec::new(),
         Err(error) => vec![more_about(probe, error).await],
     };
-    checks.extend(of_refused("wake-ups", user, unheard, "they can be listened for")?);
+    checks.extend(of_refused(
+        "wake-ups",
+        user,
+        unheard,
+        "the channels of grant messages can be subscribed to",
+    )?);
     Ok(checks)
 }
 
-/// What the server refuses is a finding; that it cannot be reached any more is none.
+/// A refusal is a finding. An unreachable server is an error.
 fn of_refused(
     name: &'static str,
     user: &str,
@@ -213,14 +219,14 @@ fn of_refused(
                     Kind::TimedOut | Kind::Closed | Kind::Refused | Kind::Unreachable | Kind::NoPrimary,
                 ..
             } => return Err(error),
-            // What was found, and what to do.
+            // The reason consists of a finding and advice.
             Error::Connect { reason, .. } => match reason.rsplit_once(": ") {
                 Some((finding, advice)) => Check::critical(name, finding).fix(advice),
                 None => Check::critical(name, reason),
             },
             other => return Err(other),
         };
-        // What all commands are refused for is told with the first one.
+        // If all commands are rejected for the same reason, it is reported once.
         if !checks.iter().any(|told| told.fix == check.fix) {
             checks.push(check);
         }
@@ -231,7 +237,7 @@ fn of_refused(
     Ok(checks)
 }
 
-/// Leases go by the server's clock alone, so a difference is only worth a hint.
+/// Leases use only the server's clock, so a difference is only a notice.
 async fn compare_clocks(probe: &Probe, user: &str) -> Result<Check, Error> {
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let before = now();

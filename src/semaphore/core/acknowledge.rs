@@ -1,4 +1,4 @@
-//! Permits that replicas must have before they are handed out.
+//! Permits that replicas must acknowledge before they are returned.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::semaphore::lease::Grant;
 use crate::semaphore::settings::Acknowledgement;
 use crate::server::CallError;
 
-/// Asks for a permit that was granted.
+/// Requests acknowledgements for a permit that was granted.
 pub(crate) struct Acknowledge {
     acquisition: Arc<Acquisition>,
     duration: Duration,
@@ -24,12 +24,13 @@ pub(crate) struct Acknowledge {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Acknowledged {
     is_held: bool,
-    /// That have it.
+    /// The number of replicas that have the permit.
     replicas: u32,
 }
 
 impl Core {
-    /// Answers the grant when enough replicas have it, `None` when it was lost meanwhile.
+    /// Returns the grant once enough replicas have it, or `None` if the permit was lost before
+    /// that.
     pub(crate) async fn acknowledge(
         self: &Arc<Self>,
         wanted: Acknowledgement,
@@ -61,7 +62,7 @@ impl Core {
 impl Request for Acknowledge {
     const SCRIPT: &'static str = Refresh::SCRIPT;
     const KIND: Kinds = acquisition::ACKNOWLEDGE;
-    /// WAIT holds up what comes behind it on its connection.
+    /// WAIT blocks all later commands on its connection.
     const MAX_CALLS: usize = 1;
     const CALLED: &'static str = "acknowledge";
     type Owner = Core;
@@ -87,7 +88,7 @@ impl Request for Acknowledge {
         refresh::write(cmd, &self.acquisition, self.duration);
     }
 
-    /// The count of the replicas comes last.
+    /// The number of replicas comes last in the reply.
     fn read(core: &Arc<Core>, reply: &[i64], count: usize) -> Vec<Acknowledged> {
         let Some((replicas, refreshed)) = reply.split_last() else {
             return Vec::new();
@@ -113,7 +114,7 @@ impl Request for Acknowledge {
         };
         let servers = &core.context.servers;
         let Some(link) = servers.link_of(core.slot)? else {
-            // As a server without replicas does.
+            // Behaves like a server without replicas.
             let mut reply: Vec<i64> = servers
                 .attempt(core.slot, &core.releases.until(mark), Self::SCRIPT, write, limit)
                 .await?;

@@ -1,4 +1,4 @@
-//! Acquiring: the request that goes out in batches, and what becomes of the answers.
+//! Acquiring: the request that is sent in batches, and the handling of its replies.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::semaphore::acquisition::{self, Acquisition};
 use crate::semaphore::lease::Grant;
 use crate::server::Failure;
 
-/// What becomes of a request that finds no permit free.
+/// The handling of a request if no permit is free.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum IfFull {
-    /// For a caller who knows it by that name.
+    /// Does not grant a permit. The operation is the name of the method that the caller used.
     Refuse(&'static str),
-    /// With a head start, in ms.
+    /// Queues the request. `head_start` is in ms.
     Queue { head_start: u32 },
-    /// It is in the queue: a heartbeat.
+    /// Keeps the request in the queue: a heartbeat.
     Stay,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Acquire {
 pub(crate) struct AcquireReply {
     /// The server's clock, in ms.
     pub(crate) server_time: i64,
-    /// The script stopped at its bound: another call goes on from there.
+    /// The script stopped at its bound. Another call continues the work.
     pub(crate) has_more: bool,
     pub(crate) acquired: Acquired,
 }
@@ -64,14 +64,14 @@ impl Request for Acquire {
         self.acquisition.is_over() || is_resolved || core.closing.is_ended()
     }
 
-    /// Those that may be too heavy go by themselves. In one call with them the others would fail,
-    /// too, and go out again, behind those that came meanwhile.
+    /// Requests that may be too heavy are batched separately. In one batch, they would make the
+    /// other requests fail. Those would be sent again, behind requests that came later.
     fn joins(&self, first: &Self, core: &Core) -> bool {
         let limit = core.settings.limit.number();
         (self.acquisition.weight > limit) == (first.acquisition.weight > limit)
     }
 
-    /// Listen first, then queue: the message may overtake the reply.
+    /// Enters the waits before the request is sent, because the message may overtake the reply.
     fn sending<'a>(core: &Core, requests: impl Iterator<Item = &'a Self>) {
         let mut waits = core.waits();
         for request in requests {
@@ -89,7 +89,7 @@ impl Request for Acquire {
         let granted = answers.clone().filter_map(|(request, reply)| {
             matches!(reply.acquired, Acquired::Granted { .. }).then_some(&request.acquisition)
         });
-        // In this order, so that a message finds each of them in one of the two tables.
+        // In this order, so that a message always finds the request in one of the two tables.
         core.hold(granted.clone(), sent);
         let mut waits = core.waits();
         for acquisition in granted {
@@ -137,8 +137,8 @@ impl Request for Acquire {
         answers.into_iter().map(reply).collect()
     }
 
-    /// One that is too heavy may hold all the same, if its reply or message was lost. It fails
-    /// nevertheless, and is given back: asking for each by itself would hold up all the others.
+    /// A request that is too heavy may hold a permit, if a reply or a message was lost. It still
+    /// fails and is released, because sending each request separately would delay all others.
     fn is_meant(&self, error: &RedisError) -> bool {
         too_heavy(error).is_none_or(|(_, limit)| self.acquisition.weight > limit)
     }
@@ -158,14 +158,14 @@ impl Request for Acquire {
     }
 }
 
-/// The answer to a heartbeat: it counts though it came so late that whoever asked has given up.
+/// Handles the reply to a heartbeat, which counts even if its caller has given up.
 fn apply(core: &Arc<Core>, acquisition: &Arc<Acquisition>, sent: Instant, reply: &AcquireReply) {
     let is_lost = acquisition.lease().is_some_and(|lease| lease.is_lost());
     match reply.acquired {
         Acquired::NotGranted => {}
-        // It was lost while we asked: the server may have it anew.
+        // The permit was lost during the call. The server may have granted it again.
         _ if is_lost => core.give_back(acquisition, ReleaseMode::Return),
-        // The message of a hand-off that followed has overtaken this.
+        // A later grant message has overtaken this reply.
         Acquired::Queued(_) if acquisition.is_resolved() => {}
         Acquired::Granted { token } => acquisition.resolve(Ok(Grant { token, since: sent })),
         Acquired::Queued(place) => acquisition.queued(sent, reply.server_time, place),

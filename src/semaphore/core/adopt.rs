@@ -1,4 +1,4 @@
-//! Adopting: a new ID stands for a permit from now on.
+//! Adopting: a new ID replaces the ID of a permit.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::semaphore::acquisition::{self, Acquisition};
 
 pub(crate) struct Adopt {
     pub(crate) acquisition: Arc<Acquisition>,
-    /// The ID that stands for the permit until then.
+    /// The ID of the permit before the adoption.
     pub(crate) from: String,
 }
 
@@ -33,7 +33,8 @@ impl Request for Adopt {
         &self.acquisition.in_flight
     }
 
-    /// Each goes by itself: several may want the same permit, and a call takes an ID once.
+    /// Adoptions are never batched: several may name the same permit, and a call accepts an ID
+    /// once.
     fn joins(&self, _first: &Self, _core: &Core) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! What this process gives up, as its [`Releases`](crate::releases::Releases) see it.
+//! The entries that this process hands to its [`Releases`](crate::releases::Releases).
 
 use redis::Cmd;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::releases::{Entry, GivenUp};
 use crate::semaphore::acquisition::{ACQUIRE, ADOPT, Acquisition};
 
 impl Core {
-    /// Gives back whatever the server has for this, before any later call and until that is
-    /// confirmed. Never blocks.
+    /// Releases everything that the server has for the ID: before any later call, and until the
+    /// server confirms. Never blocks.
     pub(crate) fn give_back(self: &Arc<Self>, acquisition: &Arc<Acquisition>, mode: ReleaseMode) {
         self.give_back_all(std::iter::once(acquisition), mode);
     }
 
-    /// The same for several at once.
+    /// Releases several acquisitions, like [`give_back`](Self::give_back).
     pub(super) fn give_back_all<'a>(
         self: &Arc<Self>,
         acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>,
@@ -32,16 +32,16 @@ impl Core {
         self.keep_releases(needs_keeper);
     }
 
-    /// Releases once more what an earlier call may still take.
+    /// Releases the ID again later, because an earlier call may still reach the server.
     pub(crate) fn give_back_later(self: &Arc<Self>, acquisition: &Arc<Acquisition>, at: Instant) {
         let given_up = GivenUpRequest { core: self.clone(), acquisition: acquisition.clone() };
         let needs_keeper = self.releases.add_later(at, given_up.into_later_entry(at));
         self.keep_releases(needs_keeper);
     }
 
-    /// Gives back permits that nobody here wants: a message has named them, but they are neither
-    /// waited for nor held. The release of a wait was lost, say. Of too many, which may be forged,
-    /// the rest is left to its lease.
+    /// Releases permits that were granted to this process by a message, but are neither awaited nor
+    /// held. This happens, for example, if the release of a wait was lost. The messages may be
+    /// forged, so permits beyond a bound are left to expire.
     pub(crate) fn give_back_unwanted(self: &Arc<Self>, ids: Vec<String>) {
         let (semaphore, permits) = (&self.name, ids.len());
         tracing::debug!(semaphore, permits, "granted, and wanted by nobody here");
@@ -55,8 +55,8 @@ impl Core {
         }
     }
 
-    /// For a call that a task makes for a caller: the caller's part, and that of the task. If the
-    /// caller goes before the call is over, later calls wait for it.
+    /// Returns the caller's guard and the task's guard of a call that a task makes. If the caller
+    /// is dropped before the call is over, later calls wait for the call.
     pub(super) fn abandonable_call(self: &Arc<Self>) -> (Caller, Over) {
         let is_over = Arc::new(AtomicBool::new(false));
         let caller = Caller { core: self.clone(), is_over: is_over.clone() };
@@ -64,7 +64,7 @@ impl Core {
     }
 }
 
-/// Somebody waits for the reply of a call, as long as this is not dropped.
+/// A caller waits for the reply of a call until this is dropped.
 pub(super) struct Caller {
     core: Arc<Core>,
     is_over: Arc<AtomicBool>,
@@ -101,7 +101,8 @@ struct GivenUpRequest {
 }
 
 impl GivenUpRequest {
-    /// What may be in the queue can be granted for as long as this process is taken for alive.
+    /// A request that may be queued can be granted until the heartbeat timeout of this process
+    /// ends.
     fn into_entry(self, mode: ReleaseMode) -> Entry {
         let held_for = self.core.until_leases_end();
         let patience = match self.acquisition.lease() {
@@ -143,9 +144,9 @@ impl GivenUp for GivenUpRequest {
         self.core.statuses(reply)
     }
 
-    /// It was held until now: a message that comes late may not take a permit that is to be
-    /// consumed. What may still reach the server has done so, or never will, when it is released
-    /// again.
+    /// The acquisition stays in the table of held permits until now, so that a late message cannot
+    /// release a permit that is to be forgotten. If an acquire may still reach the server, the ID
+    /// is released again later, when this is no longer possible.
     fn released(&self) -> Option<(Instant, Entry)> {
         let (core, acquisition) = (&self.core, &self.acquisition);
         core.hold_no_more(std::iter::once(&**acquisition));
@@ -198,7 +199,7 @@ impl GivenUp for UnwantedPermit {
     fn left_to_lease(&self) {}
 }
 
-/// What its caller has dropped is done all the same, by a task. Nothing of it needs to be released.
+/// A call that continues in a task after its caller was dropped. It needs no release.
 struct AbandonedCall {
     is_over: Arc<AtomicBool>,
 }

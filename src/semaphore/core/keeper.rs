@@ -1,4 +1,4 @@
-//! The task that releases what no call takes along, until nothing is left.
+//! The task that sends releases without waiting for a call to carry them, until none is left.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ pub(super) struct Keeper {
     core: Arc<Core>,
     is_done: bool,
     backoff: Backoff,
-    /// After a failure nothing goes out before.
+    /// No call is sent before this time, after a failure.
     paused_until: Option<Instant>,
     /// Why the last call failed.
     failure: Option<Error>,
-    /// A refusal is logged once.
+    /// A rejection is logged once.
     was_refused: bool,
 }
 
@@ -81,14 +81,14 @@ impl Keeper {
             false => Failure::no_answer(began.elapsed(), failure.error),
         };
         let error = self.core.error(ReleaseCall::SCRIPT, failure);
-        // The lease may last for days.
+        // Logged once, because the retries may continue for a lease of days.
         if is_refused && !std::mem::replace(&mut self.was_refused, true) {
-            tracing::warn!(%error, "refused in the background, trying again");
+            tracing::warn!(%error, "a background call was rejected; it is retried");
         }
         self.failure = Some(error);
     }
 
-    /// What the server has not confirmed in time is left to its lease.
+    /// Gives up releases that the server has not confirmed in time: their leases expire.
     fn leave_expired(&self) {
         let expired = self.core.releases.expired();
         if expired.is_empty() {
@@ -96,7 +96,7 @@ impl Keeper {
         }
         expired.iter().for_each(|entry| entry.given_up.left_to_lease());
         let permits = expired.iter().filter(|entry| entry.given_up.is_permit()).count();
-        // The server skips a canceled request, since this client sends no heartbeat for it.
+        // The server skips a canceled request, because this client sends no heartbeat for it.
         if permits == 0 {
             return;
         }
@@ -105,7 +105,7 @@ impl Keeper {
             semaphore = self.core.name,
             permits,
             error,
-            "could not give permits back; their leases end by themselves"
+            "permits could not be released; they are freed when their leases expire"
         );
     }
 }
@@ -128,8 +128,8 @@ async fn reached(moment: Option<Instant>) {
 }
 
 impl Drop for Keeper {
-    /// If the runtime ends before the work is done, delivers the rest, together with all requests
-    /// of this process that wait. Requests are released first, so that no permit is granted to one
+    /// If the runtime ends before the work is done, delivers the rest, and releases all waiting
+    /// requests of this process. Requests are released first, so that no permit is granted to one
     /// of them. A permit that is dropped later starts another keeper.
     fn drop(&mut self) {
         if self.is_done {

@@ -1,4 +1,4 @@
-//! Parting with permits: this process lets them expire, or passes them on to another process.
+//! Letting go of permits that stay taken: this process lets them expire, or detaches them.
 
 use std::sync::Arc;
 
@@ -10,21 +10,20 @@ use crate::runtime::Deadline;
 use crate::semaphore::acquisition::{ACQUIRE, Acquisition};
 
 impl Core {
-    /// This process neither renews nor releases it any more. It may be in use without us, for no
-    /// longer than a lease from now on: so long a message that comes late must not have it
-    /// released.
+    /// From now on, this process neither refreshes nor releases the permit. The permit may be in
+    /// use elsewhere for up to a lease. During this time, a late message must not release it.
     pub(crate) fn part_with(self: &Arc<Self>, acquisition: &Arc<Acquisition>) {
         let until = Instant::now() + self.settings.lease;
         self.context.router.part_with(acquisition.number, until);
         self.hold_no_more(std::iter::once(&**acquisition));
-        // An acquire of it may still reach the server, such as a heartbeat that is under way.
+        // An acquire of the ID may still reach the server, such as a heartbeat in flight.
         if acquisition.take_doubt() || acquisition.in_flight.has(ACQUIRE) {
             self.give_back_later(acquisition, until);
         }
     }
 
-    /// Starts its last lease in the background: by the maintenance, or by a task of its own where
-    /// that has ended.
+    /// Starts the last lease in the background. This is done by the maintenance, or by a task if
+    /// the maintenance has ended.
     pub(crate) fn let_expire(self: &Arc<Self>, acquisition: &Arc<Acquisition>) {
         if !self.enqueue(Task::LetExpire(acquisition.clone())) {
             let expiring = Undelivered::expiring(self, vec![acquisition.clone()]);
@@ -35,7 +34,7 @@ impl Core {
         }
     }
 
-    /// Starts their last leases, and goes on until Redis confirms it.
+    /// Starts the last leases, and retries until Redis confirms.
     pub(crate) async fn let_expire_all(
         self: &Arc<Self>,
         mut undelivered: Undelivered,
@@ -62,13 +61,13 @@ impl Core {
                 permits = failed.len(),
                 after = ?deadline.elapsed(),
                 %error,
-                "permits that are to expire could not be refreshed for the last time; their leases expire earlier"
+                "the last refresh of permits left to expire failed; they expire earlier"
             );
         }
         expiring.iter().for_each(|expiring| self.part_with(expiring));
     }
 
-    /// The whole of it, also where that is beyond `max_hold`.
+    /// Requests a full lease, even beyond `max_hold`.
     pub(crate) fn last_lease(&self, acquisition: &Arc<Acquisition>) -> Refresh {
         let (acquisition, duration) = (acquisition.clone(), self.settings.first_lease());
         Refresh { acquisition, duration, operation: "let_expire" }

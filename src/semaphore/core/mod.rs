@@ -1,11 +1,12 @@
-//! One semaphore as this process uses it: its keys, its settings, what waits and what it holds. The
-//! parts below are what it asks of the server.
+//! One semaphore as this process uses it: keys, settings, waits and held permits. The modules below
+//! make its calls to the server.
 //!
-//! What may be queued is in the table of waits from before its request goes out, since the message
-//! of a hand-off may overtake the reply. It enters the table of what is held before it leaves the
-//! one of waits, and stays there until its release is confirmed, or it is lost; where this process
-//! has parted with it, the router knows it for another lease. So a message that comes late, or
-//! twice, always finds what is in use, and whatever it does not find is to be given back.
+//! A request that may be queued enters the table of waits before it is sent, because the grant
+//! message may overtake the reply. Once granted, it enters the table of held permits before it
+//! leaves the table of waits. It stays there until its release is confirmed, or the permit is lost.
+//! If this process lets the permit expire or detaches it, the router knows the ID for another
+//! lease. So a late or repeated message always finds a permit that is in use. A permit that it does
+//! not find is released.
 
 mod acknowledge;
 mod acquire;
@@ -54,20 +55,20 @@ use upkeep::Upkeep;
 pub(crate) struct Core {
     pub(crate) name: String,
     keys: Keys,
-    /// Of a cluster, where it is one.
+    /// The hash slot, if the server is a cluster.
     pub(crate) slot: u16,
-    /// Where its messages arrive.
+    /// Receives the messages.
     pub(crate) channel: Arc<Channel>,
     pub(crate) settings: Settings,
-    /// What an ID begins with, where the weight is 1.
+    /// The start of an ID of weight 1.
     id_start: String,
     pub(crate) context: Arc<Context>,
     pub(crate) closing: Closing,
     pub(crate) meter: Meter,
     upkeep: Upkeep,
-    /// What was given up, by all semaphores of this name.
+    /// Everything that the semaphores of this name have given up.
     pub(crate) releases: Arc<Releases>,
-    /// The server was told the limit of the configuration.
+    /// The server knows the limit of the configuration.
     declared: AtomicBool,
     acquires: Lazy<Batcher<Acquire>>,
     release_batcher: Lazy<Batcher<Release>>,
@@ -75,12 +76,12 @@ pub(crate) struct Core {
     acknowledges: Lazy<Batcher<Acknowledge>>,
     adopts: Lazy<Batcher<Adopt>>,
     replication: Replication,
-    /// What waits in the queue, by number.
+    /// Requests that wait in the queue, by number.
     waits: Mutex<HashMap<u128, Arc<Acquisition>>>,
-    /// What has a permit until its release is confirmed, or this process parts with it, by number.
+    /// Acquisitions with a permit, by number.
     held: Mutex<HashMap<u128, Weak<Acquisition>>>,
     renewing: AtomicBool,
-    /// The last call answered many, who may all have a next request.
+    /// The last call had many replies, and their callers may all send another request.
     rush: AtomicBool,
     wake_plan: Mutex<WakePlan>,
 }
@@ -89,26 +90,26 @@ pub(crate) struct Core {
 #[derive(Default)]
 struct WakePlan {
     planned: Option<Instant>,
-    /// When the maintenance looks here: not later than that.
+    /// When the maintenance checks the plan, which is not later than `planned`.
     alarm: Option<Instant>,
 }
 
-/// What is made when it is needed: a program may have many semaphores that are idle.
+/// Created at first use, because a program may have many idle semaphores.
 type Lazy<T> = LazyLock<Box<T>>;
 
 fn lazy<T: Default>() -> Lazy<T> {
     LazyLock::new(Box::default)
 }
 
-/// What the maintenance of a semaphore is asked to do.
+/// A task for the maintenance of a semaphore.
 pub(crate) enum Task {
-    /// There are permits to renew: all of them then, or earlier where that is planned.
+    /// Refresh all permits at this time, or earlier if that is planned.
     Renew(Instant),
-    /// The lease of a permit begins anew, for the last time.
+    /// Start the last lease of a permit.
     LetExpire(Arc<Acquisition>),
-    /// Something waits: the server must hear of it often enough to take us for alive.
+    /// A request waits: send heartbeats within the heartbeat timeout.
     Heartbeat,
-    /// The truth may have changed without our hearing of it.
+    /// Send a heartbeat now, because a message may have been missed.
     HeartbeatNow,
     WakeAt(Instant),
 }
@@ -160,12 +161,12 @@ impl Core {
         core
     }
 
-    /// The first of its keys. Whoever acquires of several semaphores does so in the order of these.
+    /// Returns the first key. `acquire_all` acquires in the order of these keys.
     pub(crate) fn key(&self) -> &str {
         self.keys.all()[0]
     }
 
-    /// A new one, with an ID that nobody has had. With a head start, in ms.
+    /// Creates an acquisition with a new ID. `head_start` is in ms.
     pub(crate) fn acquisition(&self, weight: u32, head_start: u32) -> Arc<Acquisition> {
         let created = Instant::now();
         let number = self.context.next_number(created);
@@ -181,12 +182,12 @@ impl Core {
         Arc::new(Acquisition::new(number, id, weight, created))
     }
 
-    /// What waits in the queue, by number.
+    /// Locks the table of requests that wait in the queue.
     pub(crate) fn waits(&self) -> MutexGuard<'_, HashMap<u128, Arc<Acquisition>>> {
         self.waits.lock().expect("nothing panics while it is locked")
     }
 
-    /// How long to go on giving back what is held: until the leases have ended anyway.
+    /// Returns for how long releases are retried: after that, the leases have expired anyway.
     pub(crate) fn until_leases_end(&self) -> Duration {
         self.settings.lease.max(self.context.settings.call_timeout())
     }
@@ -195,7 +196,7 @@ impl Core {
         self.declared.load(Ordering::Relaxed)
     }
 
-    /// The server knows our limit now. This is the one that it was told before, if any.
+    /// Notes that the server knows our limit. `before` is the limit that was declared before.
     pub(crate) fn note_declared(&self, before: i64) {
         if self.is_declared() || self.declared.swap(true, Ordering::Relaxed) {
             return;
@@ -207,19 +208,19 @@ impl Core {
                 semaphore = self.name,
                 declared = ours,
                 before,
-                "another client declared another limit; the newest one is in force"
+                "another client declared a different limit; the most recent declaration applies"
             );
         }
     }
 
-    /// Closes it: all waits end, and later acquires fail.
+    /// Closes the semaphore: all waits end, and later acquires fail.
     pub(crate) fn close(self: &Arc<Self>) {
         self.closing.close();
         self.take_over_calls();
         self.end_waits();
     }
 
-    /// Gives back all that waits.
+    /// Releases all waiting requests.
     fn end_waits(self: &Arc<Self>) {
         let waits = std::mem::take(&mut *self.waits());
         waits.values().for_each(|waiting| waiting.end());
@@ -230,9 +231,9 @@ impl Core {
         self.held.lock().expect("nothing panics while it is locked")
     }
 
-    /// From now on these are held, with leases that began then, and the maintenance renews them
-    /// where that is wanted. The answer to a heartbeat may come when its permit was passed on: what
-    /// is over stays so.
+    /// Enters acquisitions into the table of held permits, with leases that began at `since`. The
+    /// maintenance then refreshes them, unless automatic refresh is off. Ended acquisitions are
+    /// skipped: the reply to a heartbeat may come after its permit was detached.
     pub(crate) fn hold<'a>(
         self: &Arc<Self>,
         acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>,
@@ -249,7 +250,7 @@ impl Core {
         let (now, interval) = (Instant::now(), self.settings.renewal_interval());
         let is_late = (now - since) * 10 > interval;
         if !self.renewing.swap(true, Ordering::AcqRel) || is_late {
-            // All are renewed together: not all the time, however many come late.
+            // All permits are refreshed together, but not more often for each late one.
             self.enqueue(Task::Renew((since + interval).max(now + interval / 2)));
         }
     }
@@ -265,7 +266,7 @@ impl Core {
         self.held().contains_key(&number)
     }
 
-    /// The permit is lost: whoever finds out first tells.
+    /// Marks the permit as lost. The first caller for a permit logs the loss.
     pub(crate) fn lose(&self, permit: &Acquisition) {
         let Some(lease) = permit.lease().filter(|lease| lease.lose()) else {
             return;
@@ -273,20 +274,20 @@ impl Core {
         tracing::warn!(semaphore = self.name, id = permit.id, token = lease.token, "permit lost");
     }
 
-    /// What is to be renewed. `None`: nothing, until there is a [`Task::Renew`].
+    /// Returns the permits to refresh, or `None` if there are none until the next [`Task::Renew`].
     pub(crate) fn permits_to_renew(&self) -> Option<Vec<Arc<Acquisition>>> {
         let held = self.held();
         if held.is_empty() {
-            // Under the lock, so that no permit is put in between unseen.
+            // Under the lock, so that no permit is entered unnoticed.
             self.renewing.store(false, Ordering::Release);
             return None;
         }
         Some(held.values().filter_map(Weak::upgrade).collect())
     }
 
-    /// Plans the next `wake` in place of what was planned: the server names who is to call it.
-    /// `None`: not we. What is due already is done all the same, as a script that stopped at its
-    /// bound wants it.
+    /// Replaces the plan for the next `wake`: the server names the process that is to call it.
+    /// `None` means that this process is not named. A call that is already due is kept, because a
+    /// script that stopped at its bound needs it.
     pub(crate) fn plan_wake(self: &Arc<Self>, wake_in: Option<Duration>) {
         let now = Instant::now();
         let mut wake = self.wake_plan();
@@ -300,8 +301,7 @@ impl Core {
         }
     }
 
-    /// The alarm has gone off. Answers whether `wake` is due, and when the alarm is to go off
-    /// again.
+    /// Handles the alarm. Returns whether `wake` is due, and when the next alarm is.
     pub(crate) fn take_wake(&self, now: Instant) -> (bool, Option<Instant>) {
         let mut wake = self.wake_plan();
         let is_due = wake.planned.take_if(|at| *at <= now).is_some();
@@ -322,7 +322,7 @@ impl Handler for Core {
         };
         let waiting = self.waits().get(&number).filter(|waiting| waiting.id == id).cloned();
         match waiting {
-            // It left the queue without a permit: asking again tells why.
+            // The request left the queue without a permit. A heartbeat finds out why.
             Some(_) if token == 0 => _ = self.enqueue(Task::HeartbeatNow),
             Some(waiting) => waiting.granted_by_message(token, ends, self.settings.first_lease()),
             None => return self.holds(number),
@@ -342,7 +342,7 @@ impl Handler for Core {
 
     fn ended(self: Arc<Self>) {
         self.closing.shut_down();
-        // At the end of a runtime no task could take them over.
+        // When a runtime ends, no task could take over the calls.
         if self.context.was_told_to_end() {
             self.take_over_calls();
         }

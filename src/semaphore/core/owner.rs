@@ -1,4 +1,4 @@
-//! A semaphore as its batches know it.
+//! The semaphore as its batchers see it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ impl Core {
         Batcher::ask(self, request, deadline, true)
     }
 
-    /// The same for one of many that ask at once: a task makes the calls, with all that gathers.
+    /// Sends one of many simultaneous requests: a task makes the calls, each with a whole batch.
     pub(crate) fn ask_along<R: Request<Owner = Self>>(
         self: &Arc<Self>,
         request: R,
@@ -37,14 +37,16 @@ impl Core {
         Batcher::ask(self, request, deadline, false)
     }
 
-    /// Whoever began calls may be polled no more: what is given back waits for their end.
+    /// Moves calls under way to tasks, because releases wait for these calls and their callers may
+    /// no longer be polled.
     pub(crate) fn take_over_calls(self: &Arc<Self>) {
         Batcher::<Acquire>::take_over(self);
         Batcher::<Adopt>::take_over(self);
         Batcher::<Release>::take_over(self);
     }
 
-    /// Asks again also when it is refused: a right may be missing for a while, or room on a disk.
+    /// Retries even if the server rejects the call, because a permission or disk space may be
+    /// missing for a while.
     pub(crate) async fn insist<T, A: Future<Output = Result<T, Error>>>(
         &self,
         deadline: Deadline,
@@ -59,9 +61,9 @@ impl Core {
             if deadline.left_at(Instant::now()) <= pause {
                 return answer;
             }
-            // The lease may last for days.
+            // Logged once, because the retries may continue for a lease of days.
             if !std::mem::replace(&mut was_told, true) {
-                tracing::warn!(%error, "refused in the background, trying again");
+                tracing::warn!(%error, "a background call was rejected; it is retried");
             }
             sleep(pause).await;
         }
@@ -130,7 +132,7 @@ impl Owner for Core {
                 Error::Unavailable { semaphore, operation, server, elapsed, source: last }
             }
             Failure::Rejected(source) => match too_heavy(&source) {
-                // This crate declares none of 0, so it means that there is none.
+                // This crate never declares a limit of 0, so 0 means that there is none.
                 Some((_, 0)) if self.settings.limit == Limit::Existing => {
                     Error::NoLimit { semaphore }
                 }
@@ -141,7 +143,7 @@ impl Owner for Core {
     }
 
     fn home_stalled(&self, operation: &'static str, elapsed: Duration) -> Error {
-        let last = (ErrorKind::Io, "the runtime that connected does not run").into();
+        let last = (ErrorKind::Io, "the runtime that connected is not running").into();
         self.error(operation, Failure::no_answer(elapsed, last))
     }
 }

@@ -1,4 +1,4 @@
-//! Refreshing: the request that goes out in batches.
+//! Refreshing: the request that is sent in batches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::semaphore::acquisition::{self, Acquisition};
 pub(crate) struct Refresh {
     pub(crate) acquisition: Arc<Acquisition>,
     pub(crate) duration: Duration,
-    /// It may be part of an acquire.
+    /// The method that the caller used, which may be an acquire.
     pub(crate) operation: &'static str,
 }
 
@@ -21,7 +21,7 @@ impl Request for Refresh {
     const SCRIPT: &'static str = "refresh";
     const KIND: Kinds = acquisition::REFRESH;
     type Owner = Core;
-    /// Whether it is still held.
+    /// Whether the permit is still held.
     type Reply = bool;
 
     fn batcher(core: &Core) -> &Batcher<Self> {
@@ -45,7 +45,7 @@ impl Request for Refresh {
     }
 }
 
-/// The arguments that ask for another lease.
+/// Writes the arguments that request another lease.
 pub(super) fn write(cmd: &mut Cmd, acquisition: &Acquisition, duration: Duration) {
     cmd.arg(&acquisition.id).arg(millis(duration));
 }

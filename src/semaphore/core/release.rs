@@ -1,4 +1,4 @@
-//! Releasing: the request that goes out in batches.
+//! Releasing: the request that is sent in batches.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ impl Request for Release {
     const KIND: Kinds = acquisition::RELEASE;
     const AFTER: Kinds = acquisition::ACQUIRE | acquisition::ADOPT | acquisition::RELEASE;
     type Owner = Core;
-    /// Whether it held a permit.
+    /// Whether the ID held a permit.
     type Reply = bool;
 
     fn batcher(core: &Core) -> &Batcher<Self> {
@@ -50,9 +50,9 @@ impl Request for Release {
         cmd.arg(&self.acquisition.id);
     }
 
-    /// They were held until now: a message that comes late may not take a permit that is to be
-    /// consumed. What may still reach the server has done so, or never will, when they are released
-    /// again.
+    /// The acquisitions stay in the table of held permits until now, so that a late message cannot
+    /// release a permit that is to be forgotten. If an acquire may still reach the server, the ID
+    /// is released again later, when this is no longer possible.
     fn answered<'a>(
         core: &Arc<Core>,
         _sent: Instant,

@@ -1,5 +1,5 @@
-//! The scripts as functions, where no batch gathers: arguments in, reply out. `docs/protocol.md`
-//! tells what they mean.
+//! The scripts as functions, without batching: arguments in, reply out. `docs/protocol.md` explains
+//! them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::settings::Limit;
 use crate::server::{Answer, Failure};
 
-/// A change of the limit in force, for all processes.
+/// A change of the limit for all processes.
 #[derive(Clone, Copy)]
 pub(crate) enum Change {
     Set(u32),
@@ -26,7 +26,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// What was called for it, as errors name it.
+    /// Returns the method that the caller used, for errors.
     fn operation(self) -> &'static str {
         match self {
             Self::Set(_) => "set_limit",
@@ -36,7 +36,7 @@ impl Change {
     }
 }
 
-/// In force, -1 where no limit is known.
+/// Effective limits, or -1 if none is known.
 pub(crate) struct Limits {
     pub(crate) now: i64,
     pub(crate) before: i64,
@@ -63,8 +63,8 @@ impl Core {
             let write = |cmd: &mut Cmd| copy_arguments(&arguments, cmd);
             core.context.servers.run(core.slot, &earlier, script, write, deadline).await
         });
-        // Not by the caller: one that is not polled any more would keep one of the connection's
-        // places for commands to send.
+        // A task makes the call. A caller that is no longer polled would keep one of the
+        // connection's places for commands to send.
         let answer =
             self.context.in_a_task(deadline, run).await.map_err(|undone| match undone {
                 Undone::Stalled => self.home_stalled(operation, deadline.elapsed()),
@@ -74,7 +74,7 @@ impl Core {
         answer.map_err(|failure| self.error(operation, failure))
     }
 
-    /// What follows server time and `wake_in`, which is noted.
+    /// Notes `wake_in`, and returns the part of the reply after it.
     pub(super) fn statuses<'a>(self: &Arc<Self>, reply: &'a [i64]) -> &'a [i64] {
         let [_, wake_in, statuses @ ..] = reply else {
             return &[];
@@ -83,14 +83,14 @@ impl Core {
         statuses
     }
 
-    /// A script that stopped at its bound wants `wake` at once.
+    /// A script that stopped at its bound needs `wake` immediately.
     fn note_bound(self: &Arc<Self>, wake_in: i64) {
         if wake_in == 0 {
             self.plan_wake(Some(Duration::ZERO));
         }
     }
 
-    /// Refreshes at most 1,000 permits at once. Answers for each whether it is still held.
+    /// Refreshes up to 1,000 permits. Returns for each whether it is still held.
     pub(crate) async fn renew(
         self: &Arc<Self>,
         requests: &[(&Acquisition, Duration)],
@@ -107,7 +107,7 @@ impl Core {
         Ok(Answer { sent, reply: Refresh::read(self, &reply, requests.len()), is_repeated })
     }
 
-    /// Answers when to call again, and the length of the queue.
+    /// Returns when to call again, and the length of the queue.
     pub(crate) async fn wake(self: &Arc<Self>) -> Result<(Option<Duration>, u64), Error> {
         let patience = self.context.settings.call_timeout();
         let answer: Answer<(i64, i64, u64)> = self.call("wake", "wake", patience, |_| {}).await?;
@@ -115,7 +115,7 @@ impl Core {
         Ok((wake_in_of(next), queued))
     }
 
-    /// Not through the batcher: nobody may drive its calls any more.
+    /// Does not use the batcher, because its calls may no longer be driven.
     pub(super) async fn release_ids(
         self: &Arc<Self>,
         mode: ReleaseMode,
@@ -131,7 +131,7 @@ impl Core {
         Ok(())
     }
 
-    /// Releases what anybody holds or waits for. Answers what that was, as `lua/release.lua` does.
+    /// Releases any client's permit or request. Returns the status from `lua/release.lua`.
     pub(crate) async fn revoke(self: &Arc<Self>, id: &str) -> Result<i64, Error> {
         let patience = self.context.settings.call_timeout();
         let write = |cmd: &mut Cmd| {
@@ -146,7 +146,7 @@ impl Core {
 
     pub(crate) async fn change_limit(self: &Arc<Self>, change: Change) -> Result<Limits, Error> {
         let patience = self.context.settings.call_timeout();
-        // One for all attempts: a change that comes again counts once.
+        // One idempotency key for all attempts, so that the change counts once.
         let mark = self.mark(patience);
         let answer: Answer<(i64, i64, i64, i64, i64, i64)> = self
             .call("limit", change.operation(), patience, |cmd| {
@@ -164,7 +164,7 @@ impl Core {
         Ok(Limits { now, before })
     }
 
-    /// What the configuration says of the limit, and whether the server has been told.
+    /// Writes the configured limit, and whether the server already knows it.
     pub(crate) fn write_configuration(&self, cmd: &mut Cmd) {
         let kind = match self.settings.limit {
             Limit::Declared(_) if self.is_declared() => "declare_if_unset",
@@ -175,7 +175,8 @@ impl Core {
         cmd.arg(kind).arg(self.settings.limit.number());
     }
 
-    /// An ID without weight, which the server keeps for as long as a call may still reach it.
+    /// Creates an idempotency key: an ID of weight 0 that lasts for as long as a call may still
+    /// reach the server.
     fn mark(&self, patience: Duration) -> String {
         let latest = patience.saturating_add(self.context.settings.longest_trip());
         let lease = millis(latest.min(MAX_TIME));

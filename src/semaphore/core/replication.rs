@@ -1,10 +1,10 @@
 //! The connection on which a semaphore waits for replicas.
 //!
-//! WAIT holds up its connection, and counts only what was written over it. So each semaphore that
-//! wants this has a connection of its own, where a permit just granted is refreshed first: a
-//! replica that has the refresh has the grant, since replicas get everything in order. (A refresh
-//! is always sent to replicas, as it takes a number. Of one that wrote nothing Valkey would count
-//! all replicas that have what was written over the connection before.)
+//! WAIT blocks its connection, and counts only writes that were sent over it. Therefore each
+//! semaphore that uses WAIT has an additional connection, and refreshes a new permit over it first.
+//! A replica that has the refresh also has the grant, because replicas apply all writes in order. A
+//! refresh always writes, because it takes a number. If it wrote nothing, Valkey would count every
+//! replica that has the earlier writes of the connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,14 +21,14 @@ use crate::server::{self, CallError, Dialed, Link};
 pub(crate) struct Replication(Mutex<Option<Box<Connection>>>);
 
 struct Connection {
-    /// To the same server as this one of that link.
+    /// The connection goes to the same server as the connection `beside` of this link.
     link: Arc<Link>,
     beside: u64,
     dialed: Dialed,
 }
 
 impl Replication {
-    /// Runs `refresh` and WAIT. The count of the replicas comes last in the answer.
+    /// Calls `refresh` and WAIT. The number of replicas comes last in the reply.
     pub(super) async fn call(
         &self,
         link: &Arc<Link>,
@@ -53,14 +53,14 @@ impl Replication {
         let limit = limit.min(link.response_timeout().saturating_add(within));
         let answer = server::within(limit, call).await;
         if answer.is_err() {
-            // What it answers from now on may be too late to know to whom.
+            // A late reply could be mistaken for the reply to a later call.
             *kept = None;
         }
         answer
     }
 }
 
-/// The one that is kept, as long as the link has the same server.
+/// Returns the kept connection, as long as the link has the same server.
 async fn connection(
     kept: &mut Option<Box<Connection>>,
     link: &Arc<Link>,

@@ -1,5 +1,5 @@
-//! What the background gives back or lets expire, until Redis has confirmed it: also where the
-//! runtime ends before.
+//! Releases and last leases that Redis has not confirmed yet, and their delivery if the runtime
+//! ends.
 
 use std::collections::HashSet;
 use std::io;
@@ -15,13 +15,13 @@ use crate::error::Error;
 use crate::protocol::ReleaseMode;
 use crate::semaphore::acquisition::Acquisition;
 
-/// A task that is to give these back, or to let these expire, has this. A runtime that ends drops
-/// its tasks, wherever they are: what is dropped before it is [settled](Self::settle) goes out over
-/// a connection of its own, and the end of the runtime waits for that. So the end of `main`, which
-/// drops permits and then the runtime, loses none of them.
+/// A task that releases IDs or lets permits expire holds this guard. A runtime that ends drops its
+/// tasks at any point. If the guard is dropped before it is [settled](Self::settle), it delivers
+/// its calls over a separate connection, and the end of the runtime waits. So no call is lost at
+/// the end of `main`, which drops permits and then the runtime.
 pub(crate) struct Undelivered {
     core: Arc<Core>,
-    /// IDs, in the order in which they are to be released.
+    /// IDs, in the order of their release.
     releases: Vec<(ReleaseMode, String)>,
     pub(crate) expiring: Vec<Arc<Acquisition>>,
 }
@@ -35,7 +35,7 @@ impl Undelivered {
         Self { core: core.clone(), releases: Vec::new(), expiring }
     }
 
-    /// What the maintenance has not got to.
+    /// Collects last leases that the maintenance has not started.
     pub(crate) fn of(tasks: &mut Tasks) -> Option<Self> {
         let mut of = None;
         while let Ok((core, task)) = tasks.try_recv() {
@@ -47,9 +47,9 @@ impl Undelivered {
         of
     }
 
-    /// It was tried, with these failures, if any: Redis has confirmed the rest. Answers whether
-    /// that is all that can be done: not where the tasks that made the calls were dropped before
-    /// this one.
+    /// Takes note of the failures of the attempt. Redis has confirmed the rest. Returns whether
+    /// nothing more can be done. This is not the case if the runtime has dropped the tasks that
+    /// made the calls.
     pub(crate) fn settle(&mut self, failures: &[Error]) -> bool {
         let was_stopped = failures.iter().any(|error| matches!(error, Error::Shutdown));
         if was_stopped && !self.core.context.runs() {
@@ -69,7 +69,7 @@ impl Drop for Undelivered {
         let (core, releases) = (self.core.clone(), std::mem::take(&mut self.releases));
         let expiring = std::mem::take(&mut self.expiring);
         let done = self.core.context.at_the_end(|time| {
-            // Inside of a runtime no other one can be driven.
+            // A thread is needed, because a runtime cannot be driven inside of another runtime.
             let thread = thread::Builder::new().name("redis-semaphore".to_owned());
             let work = move || in_a_runtime(time, core.deliver(releases, expiring, time));
             thread.spawn(work).map(thread::JoinHandle::join)
@@ -84,16 +84,17 @@ impl Drop for Undelivered {
             semaphore = self.core.name,
             requests,
             error = failure,
-            "the runtime has ended before Redis took back permits and requests; both expire by themselves"
+            "the runtime ended before Redis confirmed all releases; the remaining permits and \
+             requests expire"
         );
     }
 }
 
-/// No longer than that, whatever blocks.
+/// Stops when `patience` ends, even if a thread of the runtime blocks.
 fn in_a_runtime<T>(patience: Duration, work: impl Future<Output = T>) -> io::Result<T> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(async { tokio::time::timeout(patience, work).await });
-    // A name that is being resolved would hold it up.
+    // A pending name resolution would delay a normal shutdown.
     runtime.shutdown_background();
     done.map_err(Into::into)
 }
@@ -107,7 +108,7 @@ impl Core {
     ) -> Result<(), Error> {
         self.context.servers.leave_connections();
         for mode in [ReleaseMode::Return, ReleaseMode::Forget] {
-            // A call takes an ID once.
+            // A call accepts an ID once.
             let mut seen = HashSet::new();
             let of_mode = releases.iter().filter(|(its, id)| *its == mode && seen.insert(id));
             let ids: Vec<_> = of_mode.map(|(_, id)| id.clone()).collect();

@@ -1,4 +1,4 @@
-//! The way to a semaphore's maintenance: a task that is started when there is something to do.
+//! Access to a semaphore's maintenance: a task that is started when there is work.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -7,14 +7,14 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::{Core, Task};
 
-/// What [`Core::enqueue`] sends.
+/// The tasks from [`Core::enqueue`].
 pub(crate) type Tasks = UnboundedReceiver<(Arc<Core>, Task)>;
 
 type Way = UnboundedSender<(Arc<Core>, Task)>;
 
 pub(super) struct Upkeep {
     start: fn(&Arc<Core>, Tasks),
-    /// The way to the task, if there is one.
+    /// The channel to the task, if the task runs.
     tasks: Mutex<Option<Way>>,
 }
 
@@ -29,8 +29,8 @@ impl Upkeep {
 }
 
 impl Core {
-    /// Has the maintenance do this, which keeps the semaphore until it is done. Never blocks.
-    /// Returns whether there still is one: it ends with a shutdown, or with its runtime.
+    /// Sends a task to the maintenance. The task keeps the semaphore alive until it is done. Never
+    /// blocks. Returns false if the maintenance has ended, with a shutdown or with its runtime.
     pub(crate) fn enqueue(self: &Arc<Self>, task: Task) -> bool {
         let mut tasks = self.upkeep.tasks();
         if let Some(tasks) = &*tasks {
@@ -42,13 +42,13 @@ impl Core {
         let (sender, receiver) = unbounded_channel();
         let is_sent = sender.send((self.clone(), task)).is_ok();
         *tasks = Some(sender);
-        // It may be dropped at once, by a runtime that has ended.
+        // A runtime that has ended may drop the maintenance immediately.
         drop(tasks);
         (self.upkeep.start)(self, receiver);
         is_sent
     }
 
-    /// The maintenance ends, unless it has tasks. Returns whether it does.
+    /// Ends the maintenance, unless it has tasks. Returns whether it ends.
     pub(crate) fn rest(&self, tasks: &Tasks) -> bool {
         let mut sender = self.upkeep.tasks();
         tasks.is_empty() && mem::take(&mut *sender).is_some()

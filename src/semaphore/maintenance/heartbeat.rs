@@ -1,5 +1,5 @@
-//! Asks again for all that waits, so that the server knows that we are alive, and so that we learn
-//! what a lost message would have told.
+//! Heartbeats: sends the acquire of each waiting request again. The server then knows that this
+//! process is alive, and the replies make up for lost messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,11 @@ use crate::semaphore::core::{Acquire, Core, IfFull};
 const OUTAGE_PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) async fn beat(core: Arc<Core>) -> Done {
-    // What the server once put in its queue. The others are still being asked for.
+    // Requests that the server has queued before. The first acquires of the others are still in
+    // flight.
     let is_queued = |waiting: &&Arc<Acquisition>| waiting.place().is_some() && !waiting.is_over();
     let mut waits: Vec<_> = core.waits().values().filter(is_queued).cloned().collect();
-    // In the order of the queue, so that a server that was restarted empty keeps it.
+    // Sorted by ticket, so that a server that was restarted without data gets the same order.
     waits.sort_by_key(|waiting| waiting.place().map(|place| place.ticket));
     let deadline = Deadline::after(core.context.settings.response_timeout);
     let answered = join_all(waits.iter().map(|waiting| ask(&core, waiting, deadline))).await;
@@ -29,7 +30,7 @@ pub(super) async fn beat(core: Arc<Core>) -> Done {
     Done::Heartbeat { next }
 }
 
-/// Whether there was an answer.
+/// Returns whether there was a reply.
 async fn ask(core: &Arc<Core>, waiting: &Arc<Acquisition>, deadline: Deadline) -> bool {
     let request = Acquire { acquisition: waiting.clone(), if_full: IfFull::Stay };
     match core.ask_along(request, deadline).await {
@@ -39,15 +40,15 @@ async fn ask(core: &Arc<Core>, waiting: &Arc<Acquisition>, deadline: Deadline) -
             give_up_after_outage(core, waiting, error);
             return false;
         }
-        // It waits no longer, or the maintenance has ended, which tells all that wait.
+        // The request waits no longer, or the maintenance has ended and has notified all waiters.
         Err(Error::Shutdown) => {}
         Err(error) => waiting.resolve(Err(error)),
     }
     true
 }
 
-/// Whether a wait may outlast it. A server whose memory or disk is full refuses even what it knows
-/// already.
+/// Whether a wait may outlast the error. A server whose memory or disk is full rejects even
+/// heartbeats of queued requests.
 fn is_outage(error: &Error) -> bool {
     match error {
         Error::Unavailable { .. } => true,
@@ -56,7 +57,7 @@ fn is_outage(error: &Error) -> bool {
     }
 }
 
-/// A wait survives an outage that is shorter than the tolerance, counted from the last answer.
+/// Ends the wait if the outage is longer than the tolerance, counted from the last reply.
 fn give_up_after_outage(core: &Core, waiting: &Acquisition, error: Error) {
     let settings = &core.context.settings;
     let elapsed = waiting.asked().elapsed();

@@ -1,14 +1,15 @@
-//! The maintenance of a semaphore: a task that is there while something is held, awaited or
-//! planned.
+//! The maintenance of a semaphore: a task that runs while permits are held, requests wait, or work
+//! is planned.
 //!
-//! - `renewal`: every third of the lease, while there are permits. It has calls of its own.
-//! - `heartbeat`: asks again for what waits, every third of the heartbeat timeout, after each new
-//!   subscription, and when a message says that one left the queue without a permit.
-//! - `wake`: when the next lease ends, where the server has named this process.
-//! - `expiring`: starts the last lease of permits that are to expire.
+//! - `renewal` refreshes permits every third of the lease. It makes its own calls.
+//! - `heartbeat` sends waiting requests again every third of the heartbeat timeout, and after each
+//!   new subscription. It also does this if a message reports that a request left the queue without
+//!   a permit.
+//! - `wake` calls `wake` when the next lease expires, if the server has named this process.
+//! - `expiring` starts the last lease of permits that are to expire.
 //!
-//! Calls run as jobs beside the task, so a slow one holds nothing up. What is to expire keeps the
-//! semaphore, and so does a job until it is done; what is only planned does not.
+//! Calls run as jobs beside the task, so a slow call does not delay the others. Permits that are to
+//! expire and running jobs keep the semaphore alive. Plans do not.
 
 mod expiring;
 mod heartbeat;
@@ -24,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::batching::MAX_BATCH;
 use crate::semaphore::core::{Core, Task, Tasks, Undelivered};
 
-/// What a job has done.
+/// The result of a job.
 enum Done {
     Renewed { next: Option<Instant> },
     Heartbeat { next: Option<Duration> },
@@ -36,27 +37,28 @@ struct Maintenance {
     core: Weak<Core>,
     tasks: Tasks,
     jobs: JoinSet<Done>,
-    /// Jobs under way that let permits expire: it does not end before them.
+    /// The number of jobs that let permits expire. The maintenance does not end before them.
     expiring: usize,
     renewal: Option<Instant>,
-    /// One after the other.
+    /// Only one refresh runs at a time.
     is_renewing: bool,
     wake: Option<Instant>,
     heartbeat: Heartbeat,
-    /// There is nothing to do, or it was shut down; else its runtime ends.
+    /// The work is done, or the maintenance was shut down. If this is false in `drop`, the runtime
+    /// ends.
     is_done: bool,
 }
 
-/// One after the other.
+/// Only one heartbeat runs at a time.
 #[derive(Default)]
 struct Heartbeat {
     next: Option<Instant>,
     is_running: bool,
-    /// Another one at once.
+    /// Another heartbeat must follow immediately.
     is_wanted: bool,
 }
 
-/// Starts it. It ends when nothing is left to do, or in a shutdown.
+/// Starts the maintenance, which ends when no work is left, or in a shutdown.
 pub(crate) fn start(core: &Arc<Core>, tasks: Tasks) {
     let maintenance = Maintenance {
         core: Arc::downgrade(core),
@@ -76,7 +78,7 @@ impl Maintenance {
     async fn run(mut self, end: CancellationToken) {
         let was_told = |core: Arc<Core>| core.context.was_told_to_end();
         self.is_done = end.run_until_cancelled(self.serve()).await.is_some();
-        // What is begun in a runtime that ends would not be done.
+        // A job that starts while its runtime ends would never finish.
         if self.is_done || !self.core.upgrade().is_none_or(was_told) {
             return;
         }
@@ -89,7 +91,7 @@ impl Maintenance {
         self.is_done = true;
     }
 
-    /// Works until there is nothing to do.
+    /// Works until nothing is left to do.
     async fn serve(&mut self) {
         let mut tasks = Vec::new();
         while !self.may_rest() {
@@ -116,13 +118,13 @@ impl Maintenance {
         }
     }
 
-    /// Whether nothing is to be done. If so, the next task starts another maintenance.
+    /// Returns whether nothing is left to do. If so, the next task starts another maintenance.
     fn may_rest(&self) -> bool {
         let is_idle = self.jobs.is_empty() && self.next().is_none();
         is_idle && self.core.upgrade().is_none_or(|core| core.rest(&self.tasks))
     }
 
-    /// When there is something to do.
+    /// When the next work is due.
     fn next(&self) -> Option<Instant> {
         let renewal = self.renewal.filter(|_| !self.is_renewing);
         [renewal, self.wake, self.heartbeat.next].into_iter().flatten().min()
@@ -143,7 +145,7 @@ impl Maintenance {
         }
         if let Some(core) = of.filter(|_| !expiring.is_empty()) {
             self.expiring += 1;
-            // Made here: a runtime that ends does not begin with a job, but drops it.
+            // Created here, because a runtime that ends may drop a new job before its first poll.
             let expiring = Undelivered::expiring(&core, expiring);
             self.jobs.spawn(expiring::let_expire(core, expiring));
         }
@@ -188,7 +190,7 @@ impl Maintenance {
             Ok(Done::Woke) => {}
             Ok(Done::LetExpire) => self.expiring -= 1,
             Err(error) => {
-                // A job is cancelled only when the runtime ends, and this task with it.
+                // A job is canceled only when the runtime ends, and this task ends with it.
                 if let Ok(panic) = error.try_into_panic() {
                     std::panic::resume_unwind(panic);
                 }
@@ -196,12 +198,12 @@ impl Maintenance {
         }
     }
 
-    /// Unless one comes sooner.
+    /// Plans a refresh at this time, unless an earlier one is planned.
     fn plan_renewal(&mut self, at: Instant) {
         self.renewal = Some(self.renewal.map_or(at, |next| next.min(at)));
     }
 
-    /// Unless one comes sooner.
+    /// Plans a heartbeat after `pause`, unless an earlier one is planned.
     fn plan_heartbeat(&mut self, pause: Duration) {
         let at = Instant::now() + pause;
         self.heartbeat.next = Some(self.heartbeat.next.map_or(at, |next| next.min(at)));
@@ -216,11 +218,11 @@ impl Maintenance {
         }
     }
 
-    /// A shutdown: takes no more tasks.
+    /// Shuts down: takes the remaining tasks, and no more.
     async fn end(&mut self) {
         self.tasks.close();
         let mut last = Vec::new();
-        // Until there is none: a task that is just being sent comes after a moment.
+        // A task that is being sent at this moment still arrives.
         while let Some(task) = self.tasks.recv().await {
             last.push(task);
         }
@@ -229,11 +231,11 @@ impl Maintenance {
 }
 
 impl Drop for Maintenance {
-    /// The runtime may end without a shutdown. Those whose waits end now are not to leave anything
-    /// to it. Where this one panics the others go on.
+    /// Handles a runtime that ends without a shutdown. Requests whose waits end here must not rely
+    /// on that runtime. If this maintenance panics, other semaphores continue.
     fn drop(&mut self) {
         self.tasks.close();
-        // Dropped, it is seen to.
+        // Dropping it delivers the last leases.
         drop(Undelivered::of(&mut self.tasks));
         let Some(core) = self.core.upgrade().filter(|_| !self.is_done) else { return };
         if std::thread::panicking() {
@@ -251,7 +253,7 @@ async fn wake(core: Arc<Core>) -> Done {
                 core.plan_wake(next);
             }
         }
-        // Heartbeats, which go on meanwhile, serve the queue as well.
+        // Heartbeats continue, and serve the queue as well.
         Err(error) => tracing::debug!(%error, "wake failed"),
     }
     Done::Woke

@@ -1,4 +1,4 @@
-//! Renewal: one call for each 1,000 permits of a semaphore, every third of the lease.
+//! Refreshing permits: one call for up to 1,000 permits of a semaphore, every third of the lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::Core;
 use crate::semaphore::lease::Lease;
 
-/// What an attempt may take of the interval, so that there are several before the deadline, also on
-/// a new connection; and the pause after one that failed.
+/// An attempt times out after half of the interval, so that several attempts fit before the
+/// deadline, even with a new connection. After a failure, the pause is a tenth of the interval.
 const ATTEMPT_SHARE: u32 = 2;
 const PAUSE_SHARE: u32 = 10;
 
@@ -24,11 +24,11 @@ pub(super) async fn renew(core: Arc<Core>) -> Done {
         return Done::Renewed { next: None };
     };
     let mut next = started + core.settings.renewal_interval();
-    // At once: one after the other they would take as many round trips.
+    // Sent together: one after the other, the calls would take as many round trips.
     let renewed = permits.chunks(MAX_BATCH).map(|some| renew_batch(&core, renewable(&core, some)));
     for error in join_all(renewed).await.into_iter().filter_map(Result::err) {
         core.meter.renewal_failed();
-        tracing::warn!(semaphore = core.name, %error, "renewal failed, trying again");
+        tracing::warn!(semaphore = core.name, %error, "refreshing failed; it is retried");
         next = Instant::now() + core.settings.renewal_interval() / PAUSE_SHARE;
     }
     Done::Renewed { next: Some(next) }
@@ -36,11 +36,11 @@ pub(super) async fn renew(core: Arc<Core>) -> Done {
 
 type Renewable<'a> = (&'a Acquisition, &'a Lease, Duration);
 
-/// Each with the lease that it may have from now on.
+/// Returns the permits that may be refreshed, each with its next lease.
 fn renewable<'a>(core: &Core, permits: &'a [Arc<Acquisition>]) -> Vec<Renewable<'a>> {
     let mut renewable = Vec::new();
     for permit in permits {
-        // One that nobody has picked up yet is confirmed when it is.
+        // A permit that the caller has not received yet is confirmed at that time.
         let Some(lease) = permit.lease().filter(|_| !permit.is_over()) else {
             continue;
         };
@@ -53,8 +53,8 @@ fn renewable<'a>(core: &Core, permits: &'a [Arc<Acquisition>]) -> Vec<Renewable<
     renewable
 }
 
-/// Not through the batcher of `refresh`: what an attempt that is given up has out there would hold
-/// back the next one.
+/// Does not use the batcher of `refresh`, because an attempt that has timed out would delay the
+/// next attempt there.
 async fn renew_batch(core: &Arc<Core>, batch: Vec<Renewable<'_>>) -> Result<(), Error> {
     if batch.is_empty() {
         return Ok(());
@@ -70,7 +70,7 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Renewable<'_>>) -> Result<(), 
 }
 
 fn stop(core: &Core, permit: &Acquisition) {
-    // A permit that was given back meanwhile was not lost.
+    // A permit that was released in the meantime was not lost.
     if !permit.is_over() {
         core.lose(permit);
         core.hold_no_more(std::iter::once(permit));

@@ -1,4 +1,4 @@
-//! Calls over a link, and what their answers say of the connection.
+//! Calls over a link. Their results also show the state of the connection.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,15 +14,15 @@ use crate::server::backoff::Backoff;
 use crate::server::call_error::{CallError, within};
 use crate::server::earlier::{Earlier, Way, run_in_order};
 
-/// Timeouts in a row after which a connection is given up.
+/// The number of consecutive timeouts after which a connection is given up.
 const MAX_TIMEOUTS: u32 = 2;
-/// The round trip of a slow network. Who waits for less, as the renewals of short leases do, finds
-/// out nothing of the connection.
+/// The round trip of a slow network. A shorter timeout, such as that of refreshing a short lease,
+/// shows nothing about the connection.
 const SLOW_TRIP: Duration = Duration::from_millis(200);
 
 impl Link {
-    /// One attempt to run a script, which takes no longer than `limit` or the response timeout, the
-    /// connecting included where there is no connection.
+    /// Makes one attempt to run a script. It takes at most `limit` or the response timeout,
+    /// including the time to connect if no connection exists.
     pub(crate) async fn attempt<T: FromRedisValue>(
         self: &Arc<Self>,
         earlier: &impl Earlier,
@@ -35,13 +35,13 @@ impl Link {
         let way = self.way(&connected, connected.connection.clone());
         let run = run_in_order(way, earlier, (script, write));
         let answer = match limit == self.response_timeout() {
-            true => run.await, // The connection has that timeout itself.
+            true => run.await, // the connection itself has this timeout
             false => within(limit, run).await,
         };
         self.judge(connected.number, sent, Some(script), answer)
     }
 
-    /// As [`attempt`](Self::attempt), for a slot of a cluster that is on its way to this server.
+    /// Makes an attempt like [`attempt`](Self::attempt), for a slot that is moving to this server.
     pub(crate) async fn attempt_asking<T: FromRedisValue>(
         self: &Arc<Self>,
         earlier: &impl Earlier,
@@ -71,7 +71,7 @@ impl Link {
         self.query_over(&connected, command).await
     }
 
-    /// The same over a connection that somebody has already, and goes on with.
+    /// Runs a command over a given connection.
     pub(crate) async fn query_over<T: FromRedisValue>(
         &self,
         connected: &Connected,
@@ -84,15 +84,14 @@ impl Link {
         self.judge(connected.number, sent, None, answer).map_err(|failure| failure.error)
     }
 
-    /// Replaces the connection if it is broken, or leads to a server that is not the primary any
-    /// more.
+    /// Replaces the connection if it is broken, or if its server is no longer the primary.
     pub(crate) async fn check(self: &Arc<Self>) {
         if let Some(connected) = self.current() {
-            // What it finds out is all that is wanted.
+            // The check replaces a broken connection, and its result is not needed.
             let _ = self.check_over(&connected).await;
         }
         match self.connection().await {
-            // That the new one works ends what began with a cut.
+            // If the new connection works, the outage ends.
             Ok(connected) if !self.outages.is_fine() => {
                 let _ = self.check_over(&connected).await;
             }
@@ -101,7 +100,7 @@ impl Link {
         }
     }
 
-    /// Fails where the connection is broken, or leads to a replica and should not.
+    /// Fails if the connection is broken, or if its server must be a primary and is a replica.
     pub(crate) async fn check_over(&self, connected: &Connected) -> Result<(), RedisError> {
         let mut connection = connected.connection.clone();
         let sent = Instant::now();
@@ -110,7 +109,7 @@ impl Link {
         self.judge(connected.number, sent, None, checked).map_err(|failure| failure.error)
     }
 
-    /// A connection, and how much of the limit is left, which is no more than the response timeout.
+    /// Returns a connection, and the remaining time, which is at most the response timeout.
     async fn connected_within(
         self: &Arc<Self>,
         limit: Duration,
@@ -128,7 +127,7 @@ impl Link {
                 self.outages.failed(started, None, self.server(), &error);
                 CallError::unsent(error)
             })?,
-            // One that is cut short finds out less than the one before it.
+            // An attempt that was cut short found out less than the one before it.
             Err(_) => {
                 return Err(match self.state().refusal() {
                     Some(refusal) => CallError::unsent(refusal.clone()),
@@ -139,7 +138,7 @@ impl Link {
         Ok((connected, limit.saturating_sub(started.elapsed())))
     }
 
-    /// What an answer says of the connection.
+    /// Updates the state of the connection with a result.
     fn judge<T>(
         &self,
         number: u64,
@@ -166,15 +165,15 @@ impl Link {
         let is_rejected = !timed_out && script.is_some() && is_outage(&failure);
         let fails = counts || is_broken || is_rejected;
         let is_repeated = fails && self.outages.failed(sent, script, self.server(), error);
-        // After a demotion the address may lead to the new primary by now.
+        // After a demotion, the address may belong to the new primary.
         if timeouts >= MAX_TIMEOUTS || is_broken || says(error, "READONLY") {
             self.give_up(number, error, is_repeated);
         }
         Err(failure)
     }
 
-    /// How many there were in a row. What was out already at the last one belongs to that: a stall
-    /// that meets many calls counts once.
+    /// Returns the number of consecutive timeouts. A call that was already under way at the last
+    /// timeout is not counted, so that a stall of many calls counts once.
     fn count_timeout(&self, sent: Instant) -> u32 {
         let mut last = self.last_timeout.lock().expect("nothing panics while it is locked");
         if last.is_some_and(|last| sent < last) {
@@ -185,7 +184,7 @@ impl Link {
     }
 }
 
-/// Whether a server rejects calls for a while that it should serve.
+/// Whether the server temporarily rejects calls that it should execute.
 fn is_outage(failure: &CallError) -> bool {
     let error = &failure.error;
     let is_elsewhere = error.redirect_node().is_some() || is_missing_function(error);

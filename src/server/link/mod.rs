@@ -1,7 +1,8 @@
-//! The connection for commands to one server: shared by all calls, and replaced when it is lost.
+//! The connection for commands to one server. All calls share it, and it is replaced when it is
+//! lost.
 //!
-//! redis-rs keeps a connection whose peer went silent, because a timeout does not tell it from a
-//! slow one; this link gives it up after two timeouts in a row.
+//! redis-rs keeps a connection to a silent peer, because a timeout may also mean a slow peer. This
+//! link replaces the connection after two consecutive timeouts.
 
 mod calls;
 
@@ -35,39 +36,39 @@ pub(crate) struct Link {
     dialer: Dialer,
     state: Mutex<State>,
     outages: Outages,
-    /// Begins anew with the end of failures: a server may take connections, and refuse all calls.
+    /// Restarts when failures end, because a server may accept connections and reject all calls.
     backoff: Mutex<Backoff>,
-    /// The last one that was tried.
+    /// The last server that was tried.
     server: Mutex<Option<String>>,
-    /// In a row.
+    /// The number of consecutive timeouts.
     timeouts: AtomicU32,
     last_timeout: Mutex<Option<Instant>>,
     /// The number of the last connection.
     connections: watch::Sender<u64>,
-    /// Connections end with the runtime in which they began.
+    /// The runtime of the connections, which end with it.
     runtime: Handle,
 }
 
 enum State {
     Away,
-    /// An attempt has failed, or all calls over the connection that it made. Until then others
-    /// would, too: nobody makes one.
+    /// An attempt to connect has failed, or all calls over its connection. No attempt is made
+    /// before `until`, because it would fail, too.
     Refused {
         until: Instant,
         error: RedisError,
     },
-    /// By a task, for all who wait meanwhile: none of them may hold up the others.
+    /// A task connects for all waiting calls, so that none of them delays the others.
     Connecting {
         since: Instant,
         attempt: Attempt,
-        /// Why the one before has failed, if it has.
+        /// The error of the attempt before, if it failed.
         refusal: Option<RedisError>,
     },
     Connected(Connected),
 }
 
 impl State {
-    /// Why the last attempt to connect failed that has ended.
+    /// The error of the last attempt to connect that has ended.
     fn refusal(&self) -> Option<&RedisError> {
         match self {
             Self::Refused { error, .. } => Some(error),
@@ -81,18 +82,18 @@ type Attempt = Shared<BoxFuture<'static, Result<Connected, RedisError>>>;
 
 #[derive(Clone)]
 pub(crate) struct Connected {
-    /// From 1, and of no other connection, also to another server.
+    /// Starts at 1. No other connection has this number, not even one to another server.
     pub(crate) number: u64,
     pub(crate) connection: MultiplexedConnection,
     _dialed: Dialed,
-    /// The script `release` was called over it, so the server knows it.
+    /// Whether `release` was called over this connection, so that the server has the script.
     has_released: Arc<AtomicBool>,
-    /// Leads to the same server.
+    /// Connects to the same server.
     pub(crate) client: Arc<Client>,
 }
 
 impl Link {
-    /// `runtime` makes the connections, as long as it is there.
+    /// Connections are made on `runtime`, as long as it exists.
     pub(crate) fn new(source: Source, call_by: CallBy, dialer: Dialer, runtime: Handle) -> Self {
         let backoff = Mutex::new(Backoff::of_connections(dialer.response_timeout()));
         Self {
@@ -139,7 +140,7 @@ impl Link {
         self.backoff.lock().expect("nothing panics while it is locked")
     }
 
-    /// The connection, made anew where there is none.
+    /// Returns the connection, or makes a new one.
     pub(crate) async fn connection(self: &Arc<Self>) -> Result<Connected, RedisError> {
         let attempt = {
             let mut state = self.state();
@@ -148,7 +149,7 @@ impl Link {
                 State::Refused { until, error } if Instant::now() < *until => {
                     return Err(error.clone());
                 }
-                // One that takes longer is left alone: its runtime is driven no more.
+                // An attempt that takes longer is abandoned, because its runtime does not run.
                 State::Connecting { since, attempt, .. }
                     if since.elapsed() < self.response_timeout() =>
                 {
@@ -162,7 +163,7 @@ impl Link {
                 }
             }
         };
-        // Also where the runtime that makes it does not run.
+        // The timeout also applies if the runtime of the attempt does not run.
         let connected = timeout(self.patience() + SLACK, attempt.clone()).await;
         let connected = connected.unwrap_or_else(|_| Err(took_too_long()));
         if let Err(error) = &connected {
@@ -178,12 +179,12 @@ impl Link {
         State::Refused { until: Instant::now() + self.backoff().next(), error: error.clone() }
     }
 
-    /// How long connecting may take.
+    /// The timeout for connecting.
     fn patience(&self) -> Duration {
         self.source.patience(&self.dialer)
     }
 
-    /// The next call makes a new one. None was lost.
+    /// Makes the next call connect again, without counting a lost connection.
     pub(super) fn leave_connection(&self) {
         *self.state() = State::Away;
         self.connections.send_replace(0);
@@ -196,12 +197,12 @@ impl Link {
         }
     }
 
-    /// Has a task connect. What waits for it must not keep the link that keeps it.
+    /// Connects in a task. The attempt must not own the link, because the link owns the attempt.
     fn attempt_to_connect(
         self: &Arc<Self>,
     ) -> impl Future<Output = Result<Connected, RedisError>> + 'static {
         let link = Arc::downgrade(self);
-        // That of the caller goes on where the first one has ended.
+        // If the I/O runtime has ended, the caller's runtime is used.
         let runtimes = [Some(self.runtime.clone()), Handle::try_current().ok()];
         async move {
             for runtime in runtimes.into_iter().flatten() {
@@ -210,7 +211,7 @@ impl Link {
                     return connected;
                 }
             }
-            Err((ErrorKind::Io, "the runtime has ended while it connected").into())
+            Err((ErrorKind::Io, "the runtime ended while it connected").into())
         }
     }
 
@@ -223,9 +224,9 @@ impl Link {
         })?;
         if *self.connections.borrow() > 0 {
             reconnected(COMMANDS);
-            tracing::debug!(target: LOG_TARGET, server = %self.source, "connected to Redis again");
+            tracing::debug!(target: LOG_TARGET, server = %self.source, "reconnected to Redis");
         }
-        // There may be another attempt: the newest number is that of the connection in use.
+        // If several attempts run, the connection in use has the newest number.
         let mut state = self.state();
         let number = self.dialer.next_number();
         self.connections.send_replace(number);
@@ -242,14 +243,15 @@ impl Link {
     fn give_up(&self, number: u64, error: &RedisError, is_repeated: bool) {
         let mut state = self.state();
         if matches!(&*state, State::Connected(connected) if connected.number == number) {
-            // One may have been cut while it was idle.
+            // An idle connection may have been closed, so a first failure does not delay
+            // connecting.
             *state = if is_repeated { self.refused(error) } else { State::Away };
             drop(state);
             tracing::debug!(
                 target: LOG_TARGET,
                 server = %self.server(),
                 %error,
-                "the connection to Redis is lost; the next call connects again"
+                "the connection to Redis was lost; the next call reconnects"
             );
         }
     }
@@ -258,19 +260,19 @@ impl Link {
         *self.server.lock().expect("nothing panics while it is locked") = server;
     }
 
-    /// Which server it is about: the last one that was tried, where there may be several.
+    /// The server to name in messages: the last one that was tried, if there are several.
     pub(crate) fn server(&self) -> String {
         let server = self.server.lock().expect("nothing panics while it is locked");
         server.clone().unwrap_or_else(|| self.source.to_string())
     }
 
-    /// The outage that is logged, while it lasts.
+    /// The current outage, if it is logged.
     #[cfg(feature = "tower")]
     pub(crate) fn outage(&self) -> Option<Outage> {
         self.outages.current()
     }
 
-    /// No calls go there any more.
+    /// Called when no more calls use this link.
     pub(super) fn retire(&self) {
         self.outages.forget();
     }

@@ -1,5 +1,4 @@
-//! Which server to connect to. That is found out anew for each connection: after a failover it is
-//! another one.
+//! The server to connect to. It is looked up for each connection, because a failover changes it.
 
 mod sentinel;
 
@@ -19,25 +18,24 @@ use crate::error::{ConnectErrorKind, cause_of};
 
 pub(crate) use sentinel::Sentinels;
 
-/// rustls panics when redis-rs has it choose between several crates for cryptography.
+/// rustls panics if redis-rs makes it choose between several crates for cryptography.
 #[cfg(feature = "sentinel")]
-const NO_CHOICE: &str = "asking the sentinels has panicked: if they are reached over TLS, and the \
-                         program has several crates for cryptography, it must choose one with \
-                         install_default() before";
+const NO_CHOICE: &str = "the query to the sentinels panicked: if it uses TLS and the program has \
+                         several cryptography crates, call install_default() of one of them first";
 
 #[derive(Clone)]
 pub(crate) enum Source {
     Client(Box<Client>),
-    /// Whichever of these is the primary.
+    /// The primary of these servers.
     PrimaryOf(Vec<Client>),
-    /// Whichever the sentinels call the primary, and does so itself.
+    /// The primary that the sentinels name, if its role confirms this.
     Sentinels(Box<Sentinels>),
-    /// The same, found by redis-rs.
+    /// The primary that the sentinels name, looked up by redis-rs.
     #[cfg(feature = "sentinel")]
     Sentinel(std::sync::Arc<tokio::sync::Mutex<redis::sentinel::SentinelClient>>),
 }
 
-/// Why there is no connection, and to which server, where it is known.
+/// The error of connecting, and the server if it is known.
 pub(super) struct Unconnected {
     pub(super) server: Option<String>,
     pub(super) error: RedisError,
@@ -69,7 +67,7 @@ impl Source {
         }
     }
 
-    /// How long connecting may take.
+    /// The timeout for connecting.
     pub(super) fn patience(&self, dialer: &Dialer) -> Duration {
         match self {
             Self::Client(client) => dialer.steps(client),
@@ -77,15 +75,15 @@ impl Source {
                 let steps = clients.iter().map(|client| dialer.steps(client)).max();
                 steps.unwrap_or_default() + dialer.response_timeout()
             }
-            // To the sentinel, and to the primary; of each a question.
+            // Covers the connections to the sentinel and the primary, with one command for each.
             Self::Sentinels(_) => dialer.response_timeout() * 10,
-            // They are asked one after the other, and redis-rs gives each a second.
+            // The sentinels are queried one after the other, and redis-rs uses 1 s for each.
             #[cfg(feature = "sentinel")]
             Self::Sentinel(_) => (dialer.response_timeout() * 4).max(Duration::from_secs(10)),
         }
     }
 
-    /// The one server, where it is always the same.
+    /// The server, if it is always the same.
     pub(crate) fn client(&self) -> Option<&Client> {
         match self {
             Self::Client(client) => Some(client),
@@ -93,7 +91,7 @@ impl Source {
         }
     }
 
-    /// The server at that address, if it was named.
+    /// The server with that address, if it was configured.
     pub(crate) fn client_at(&self, server: &str) -> Option<&Client> {
         match self {
             Self::PrimaryOf(clients) => clients.iter().find(|client| address(client) == server),
@@ -101,7 +99,7 @@ impl Source {
         }
     }
 
-    /// Those that are known before one is asked.
+    /// The servers that are known without a query.
     pub(crate) fn servers(&self) -> Vec<&ConnectionInfo> {
         match self {
             Self::Client(client) => vec![client.get_connection_info()],
@@ -112,12 +110,12 @@ impl Source {
         }
     }
 
-    /// Whether the primary may become another server than the one that is connected.
+    /// Whether another server than the connected one may become the primary.
     pub(crate) fn may_move(&self) -> bool {
         !matches!(self, Self::Client(_))
     }
 
-    /// Fails where the connection is broken, or leads to a replica and should not.
+    /// Fails if the connection is broken, or if its server must be a primary and is a replica.
     pub(super) async fn check(
         &self,
         connection: &mut MultiplexedConnection,
@@ -129,7 +127,7 @@ impl Source {
     }
 }
 
-/// The first one that says so.
+/// Connects to all servers, and returns the first whose role is primary.
 async fn primary_of(clients: &[Client], dialer: &Dialer) -> Result<(Client, Dialed), Unconnected> {
     let mut asked: FuturesUnordered<_> =
         clients.iter().map(|client| connect_to_primary(client, dialer)).collect();
@@ -147,14 +145,14 @@ async fn primary_of(clients: &[Client], dialer: &Dialer) -> Result<(Client, Dial
         }
     }
     if let Some(to_be_mended) = to_be_mended {
-        return Err(to_be_mended); // To be fixed by a person, whichever is the primary.
+        return Err(to_be_mended); // a person must fix this, on any server
     }
     let reasons = reasons.join("; ");
-    let error = (ErrorKind::Io, "none of the servers is a primary that can be reached", reasons);
+    let error = (ErrorKind::Io, "no server in the list is a primary that can be reached", reasons);
     Err(RedisError::from(error).into())
 }
 
-/// About the user, or the certificates.
+/// Whether the error is about the user or the certificates.
 fn is_to_be_mended(error: &RedisError) -> bool {
     use ConnectErrorKind::{Authentication, Permission, Tls};
     matches!(cause_of(error).kind, Authentication | Permission | Tls)
@@ -181,7 +179,7 @@ async fn is_primary(connection: &mut MultiplexedConnection) -> Result<(), RedisE
     }
 }
 
-/// Without the password.
+/// Omits the password.
 pub(crate) fn address(client: &Client) -> String {
     client.get_connection_info().addr().to_string()
 }

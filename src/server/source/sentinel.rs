@@ -1,5 +1,5 @@
-//! The primary that sentinels name. redis-rs can ask them, too, but says neither whom it asked nor
-//! which server it tried; so an error could not name the address and the step.
+//! Finds the primary that sentinels name. redis-rs can do this, too, but it reports neither the
+//! sentinel nor the server that it tried. So an error could not name the address and the step.
 
 use std::collections::HashMap;
 
@@ -10,18 +10,18 @@ use super::{Unconnected, address, is_primary};
 use crate::server::dialer::{Dialed, Dialer};
 use crate::server::slots::Address;
 
-/// Sentinels that are asked at the same time, in the order in which they were given.
+/// Sentinels that are queried at the same time, in the given order.
 const ASKED_AT_ONCE: usize = 3;
 
 #[derive(Clone)]
 pub(crate) struct Sentinels {
     pub(crate) sentinels: Vec<Client>,
     pub(crate) service: String,
-    /// How to reach the primary, but for host and port.
+    /// How to reach the primary, except for its host and port.
     pub(crate) primary: ConnectionInfo,
 }
 
-/// Where the search stopped. What comes later says more.
+/// The step at which the search stopped. A later step gives more information.
 #[derive(PartialEq, PartialOrd)]
 enum Step {
     Sentinel,
@@ -31,7 +31,7 @@ enum Step {
 }
 
 impl Sentinels {
-    /// The first one that a sentinel names, and that says so itself.
+    /// Connects to the first primary that a sentinel names and whose role confirms this.
     pub(super) async fn connect(&self, dialer: &Dialer) -> Result<(Client, Dialed), Unconnected> {
         let asked = self.sentinels.iter().map(|sentinel| self.follow(sentinel, dialer));
         let asked: Vec<_> = asked.collect();
@@ -47,7 +47,7 @@ impl Sentinels {
                 }
             }
         }
-        let nobody = || RedisError::from((ErrorKind::Io, "there is no sentinel to ask")).into();
+        let nobody = || RedisError::from((ErrorKind::Io, "there is no sentinel to query")).into();
         Err(furthest.map_or_else(nobody, |(_, error)| error))
     }
 
@@ -74,7 +74,7 @@ impl Sentinels {
         let service = &self.service;
         if field("flags").contains("_down") {
             let found = format!(
-                "{node} is marked down ({}), and no other server is primary",
+                "{node} is marked down ({}), and no other server is a primary",
                 field("flags")
             );
             let error = (ErrorKind::MasterNameNotFoundBySentinel, "no primary", found).into();
@@ -97,13 +97,14 @@ impl Sentinels {
     fn unknown(&self, asked: &str, masters: &[HashMap<String, String>]) -> Unconnected {
         let names: Vec<_> = masters.iter().filter_map(|master| master.get("name")).collect();
         let service = &self.service;
-        let found = format!("it knows no primary of the name {service:?}, but {names:?}");
+        let found =
+            format!("the sentinel knows no primary with the name {service:?}, but {names:?}");
         let error = (ErrorKind::MasterNameNotFoundBySentinel, "no primary", found).into();
         Unconnected { server: Some(format!("{asked} (a sentinel)")), error }
     }
 }
 
-/// What a sentinel says of all primaries that it watches.
+/// Returns the sentinel's data about all primaries that it monitors.
 async fn masters(
     sentinel: &Client,
     dialer: &Dialer,

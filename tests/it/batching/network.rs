@@ -1,5 +1,5 @@
-//! Over a network: who asks for something does not wait for the answer to somebody else's call.
-//! What is under way is counted, by a proxy that lets through one direction at a time.
+//! Tests over a network: a request does not wait for the reply to another caller's call. A proxy
+//! that passes one direction at a time counts the calls under way.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -74,8 +74,8 @@ async fn what_is_asked_while_a_call_is_out_does_not_wait_for_its_answer() {
     }
 }
 
-/// Each connection gets a first answer, to what redis-rs says before anything else. By then all is
-/// asked for: to listen, and to run what is tried out last.
+/// Each connection gets one reply, to the first thing that redis-rs sends. By then the client has
+/// sent everything else: the subscription and the trial call.
 #[tokio::test]
 async fn connecting_takes_two_round_trips() {
     let server = Server::start();
@@ -98,7 +98,8 @@ async fn connecting_takes_two_round_trips() {
     in_time("the connection", connecting).await.unwrap().unwrap();
 }
 
-/// A release goes there; the message goes on to another process. Nothing else has to come through.
+/// The release travels to the server, and the grant message to the other process. Nothing else has
+/// to pass.
 #[tokio::test]
 async fn a_hand_off_takes_one_way_there_and_one_way_on() {
     let scene = Scene::set(1, PATIENT).await;
@@ -111,7 +112,7 @@ async fn a_hand_off_takes_one_way_there_and_one_way_on() {
         let waiter = waits.clone();
         let waiter = tokio::spawn(async move { waiter.acquire().await });
         scene.observer.sees(1, 1).await;
-        // The answer that says so is on its way back, and may still be.
+        // The reply to the queued request may still be on its way back.
         scene.proxy.replies(Flow::Hold);
         other.requests(Flow::Hold);
         let release = tokio::spawn(held.release());
@@ -124,12 +125,12 @@ async fn a_hand_off_takes_one_way_there_and_one_way_on() {
     }
 }
 
-/// Calls that were out when the connection was lost go out again as they were asked for.
+/// Calls without a reply when the connection was lost are sent again in their original order.
 #[tokio::test]
 async fn calls_that_fail_together_are_made_again_in_their_order() {
     let scene = Scene::set(1, PATIENT).await;
     let held = scene.semaphore.acquire().await.unwrap();
-    // The server never gets them: what it knows of the order it learns from the second attempt.
+    // The server never gets these calls, so it learns their order from the second attempt.
     scene.proxy.commands(Flow::Swallow);
     let mut waiting = Vec::new();
     for _ in 0..8 {
@@ -151,7 +152,7 @@ async fn calls_that_fail_together_are_made_again_in_their_order() {
     }
 }
 
-/// Also where the connection is lost on which the first one was sent.
+/// This includes the loss of the connection on which the first request was sent.
 #[tokio::test]
 async fn requests_of_one_permit_do_not_overtake_each_other() {
     let scene = Scene::set(1, PATIENT).await;
@@ -176,8 +177,8 @@ async fn requests_of_one_permit_do_not_overtake_each_other() {
     assert_eq!(*answered.lock().unwrap(), [1, 2, 3]);
 }
 
-/// The connection on which an acquire was sent is given up, and the network delivers it later: when
-/// it has long been asked for again, granted and released.
+/// The client gives up the connection on which it sent an acquire. The network delivers that
+/// acquire later, after its retry has been granted and released.
 #[tokio::test]
 async fn a_copy_of_an_acquire_that_arrives_after_its_release_leaves_nothing() {
     let scene = Scene::set(1, Duration::from_millis(300)).await;
@@ -228,7 +229,7 @@ async fn a_copy_of_a_new_limit_that_arrives_late_undoes_no_newer_one() {
     assert_eq!(other.limit().await.unwrap(), 3);
 }
 
-/// Its limit is declared with its first request.
+/// The first request declares the limit.
 #[tokio::test]
 async fn a_new_semaphore_needs_one_call_for_its_first_permit() {
     let scene = Scene::set(1, PATIENT).await;
@@ -242,7 +243,7 @@ async fn a_new_semaphore_needs_one_call_for_its_first_permit() {
     let fewer = scene.client.semaphore(semaphore.name()).limit(1).build().unwrap();
     fewer.acquire().await.unwrap().release().await.unwrap();
     assert_eq!(semaphore.limit().await.unwrap(), 1, "the newest declaration counts");
-    // It was declared before, and is not declared again.
+    // The limit is already declared, so this is no second declaration.
     semaphore.acquire().await.unwrap().release().await.unwrap();
     assert_eq!(semaphore.limit().await.unwrap(), 1);
 }
@@ -285,13 +286,14 @@ async fn a_bad_request_among_calls_that_are_out_fails_alone() {
     }
 }
 
-/// In one call with it, it would go out again after the refusal, behind whoever came meanwhile.
+/// In one call with the heavy request, it would be sent again after the rejection, behind requests
+/// that arrived in between.
 #[tokio::test]
 async fn who_comes_with_a_request_that_is_too_heavy_keeps_its_place() {
     let scene = Scene::set(4, PATIENT).await;
     let held = scene.acquire(4).await.unwrap().unwrap();
     scene.proxy.replies(Flow::Hold);
-    // The first goes out by itself. The next two gather meanwhile.
+    // The first request is sent alone. The next two are batched while they wait for its reply.
     let mut waits = vec![scene.acquire(1), scene.acquire(3)];
     let heavy = scene.acquire(5);
     scene.observer.sees(4, 2).await;

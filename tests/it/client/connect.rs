@@ -1,5 +1,5 @@
-//! Connecting: over TCP and sockets, with passwords, users and databases; and what it says when it
-//! cannot.
+//! Connecting over TCP and sockets, with passwords, users and databases, and the errors if it
+//! fails.
 
 use std::time::Duration;
 

@@ -1,6 +1,5 @@
-//! The users that `docs/protocol.md` tells how to make are denied nothing of what the crate does:
-//! denied commands fill the server's list of them, and set off alarms. It is the server that
-//! counts.
+//! The crate sends nothing that is denied to the users of `docs/production.md`. Denied commands
+//! fill the server's ACL log and trigger alarms. The tests read the server's own counts.
 
 use redis_semaphore::{Semaphore, SemaphoreClient};
 
@@ -9,7 +8,7 @@ use test_support::cluster::Cluster;
 use test_support::observer::{Observer, in_time};
 use test_support::server::{Server, unique_name};
 
-/// What it denied, by the list, and by its counters of commands.
+/// Returns what the server denied, by its ACL log and its command counters.
 fn denied(server: &Server) -> Vec<String> {
     let mut admin = server.connect();
     let list: Vec<redis::Value> = redis::cmd("ACL").arg("LOG").query(&mut admin).unwrap();
@@ -22,7 +21,7 @@ fn denied(server: &Server) -> Vec<String> {
     list.iter().map(|entry| format!("{entry:?}")).chain(counts.map(str::to_owned)).collect()
 }
 
-/// All that a program does with a semaphore.
+/// Does everything that a program does with a semaphore.
 async fn use_it(semaphore: &Semaphore, observer: &Observer) {
     let held = in_time("a permit", semaphore.acquire()).await.unwrap();
     let waits = tokio::spawn({
@@ -39,7 +38,7 @@ async fn use_it(semaphore: &Semaphore, observer: &Observer) {
     permit.release().await.unwrap();
 }
 
-/// Servers before 7.0 cannot be asked what a user may do: there it is tried.
+/// Servers before 7.0 cannot report a user's rights, so the crate tries the commands there.
 fn can_be_asked(server: &Server) -> bool {
     !server.is_older_than_7()
 }

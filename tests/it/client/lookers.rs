@@ -1,4 +1,4 @@
-//! The user of `docs/protocol.md` who may only look: may do that, and nothing else.
+//! The read-only user of `docs/production.md` can read, and cannot do anything else.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ fn builder() -> SemaphoreClientBuilder {
     SemaphoreClient::builder().read_only()
 }
 
-/// All that looks, with one semaphore there that has a holder.
+/// Makes every read-only call on a server with one semaphore that has a holder.
 async fn looks(client: &SemaphoreClient, name: &str) {
     let found = client.names().await.unwrap();
     assert_eq!(found.names, [name]);
@@ -40,7 +40,7 @@ async fn looks(client: &SemaphoreClient, name: &str) {
     assert!(checks.all(|check| check.verdict != Verdict::Unchecked), "{diagnosis}");
 }
 
-/// Nothing that writes, whoever asks.
+/// Makes every call that writes. All of them fail.
 async fn changes_nothing(client: &SemaphoreClient, name: &str, id: &str) {
     let semaphore = client.semaphore(name).limit(7).build().unwrap();
     for refused in [
@@ -58,7 +58,7 @@ async fn changes_nothing(client: &SemaphoreClient, name: &str, id: &str) {
     assert_eq!(now.holders[0].id, id);
 }
 
-/// Whoever only looks may do so at a replica, too.
+/// A read-only client may connect to a replica.
 #[tokio::test]
 async fn who_only_looks_may_end_at_a_replica() {
     let (primary, name) = (Server::start(), unique_name());
@@ -141,8 +141,7 @@ async fn without_the_rights_for_lists_the_list_says_so() {
     assert_eq!(client.names().await.unwrap().keys, None);
 }
 
-/// It asks to be listened to all the same when it acquires: over one connection, with each
-/// heartbeat.
+/// An acquire still tries to subscribe: over one connection, with each heartbeat.
 #[tokio::test]
 async fn a_node_that_may_not_be_listened_to_is_not_asked_all_the_time() {
     const HEARTBEAT: Duration = Duration::from_millis(200);

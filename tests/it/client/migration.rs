@@ -1,5 +1,6 @@
-//! What `docs/migrating.md` tells to do: the permits of an older design are moved while old and new
-//! workers work, or new ones take both; and all together never hold more than the limit.
+//! The migration of `docs/migrating.md`. The permits of an older design move while old and new
+//! workers run, or new workers take both kinds. All workers together never hold more than the
+//! limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -46,14 +47,14 @@ async fn more(turns: &AtomicU32) {
     eventually("more turns", async || turns.load(SeqCst), |turns| *turns > now + 20).await;
 }
 
-/// The older design: a token is popped from a list, and pushed back.
+/// The older design: a worker pops a token from a list, and pushes it back.
 struct Tokens {
     redis: MultiplexedConnection,
     list: String,
 }
 
 impl Tokens {
-    /// With a connection of its own, as each waiter needs it there.
+    /// Connects separately, because each waiter of that design needs its own connection.
     async fn at(list: &str) -> Self {
         let settings = AsyncConnectionConfig::new().set_response_timeout(None);
         let client = Client::open(shared_admin_url()).unwrap();
@@ -65,7 +66,7 @@ impl Tokens {
         assert!(self.pop_within(0).await);
     }
 
-    /// Whether there was one in time; 0 is without end.
+    /// Returns whether a token came in time; 0 means no time limit.
     async fn pop_within(&mut self, seconds: u32) -> bool {
         let mut pop = cmd("BLPOP");
         pop.arg(&self.list).arg(seconds);
@@ -98,7 +99,7 @@ async fn new_worker(semaphore: Semaphore, work: Arc<Work>) {
     }
 }
 
-/// Takes a permit here first, then one of the older design, for as long as there is one.
+/// Takes a permit first and then a token of the older design, until the work is over.
 async fn worker_with_both(semaphore: Semaphore, mut tokens: Tokens, work: Arc<Work>) {
     while !work.is_over.load(SeqCst) {
         let permit = semaphore.acquire().await.unwrap();

@@ -1,4 +1,4 @@
-//! Connecting, what a user may do there, and which semaphores there are.
+//! Connecting, the rights of users, and the names of semaphores.
 
 mod connect;
 mod denied;

@@ -1,4 +1,4 @@
-//! Which semaphores there are: all of them, however they are called, whatever happens meanwhile.
+//! `names` returns all semaphores, with any kind of name, whatever else happens at the same time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use test_support::proxy::Proxy;
 use test_support::replicated::Pair;
 use test_support::server::Server;
 
-/// So many that it takes many steps.
+/// With this many keys, the scan takes many steps.
 const OTHERS: usize = 50_000;
 
 fn server() -> Server {
@@ -22,7 +22,7 @@ fn server() -> Server {
     server
 }
 
-/// Keys of somebody else.
+/// Writes keys of another application.
 fn fill(server: &Server, count: usize) {
     let script = "for i = 1, ARGV[1] do redis.call('SET', 'other:' .. i, '') end";
     redis::cmd("EVAL").arg(script).arg(0).arg(count).exec(&mut server.connect()).unwrap();
@@ -110,7 +110,7 @@ async fn a_server_that_goes_away_is_an_error() {
     assert!(refused.is_transient(), "{refused}");
 }
 
-/// Of a server that was the primary when it was connected.
+/// The client connected when the other server was the primary.
 #[tokio::test]
 async fn after_a_failover_it_is_the_new_primary_that_is_asked() {
     let pair = Pair::start();
@@ -147,8 +147,9 @@ async fn of_a_cluster_all_primaries_are_asked() {
     assert_eq!(client.names().await.unwrap().keys, Some(all.len() as u64 * 2));
 }
 
-/// From the node that is looked through last to the one that is first: so a key may be at neither.
-/// (All in one direction: else a node may miss that another has taken slots, and take them back.)
+/// Slots move from the node that is scanned last to the node that is scanned first, so a key may be
+/// missed at both. All slots move in one direction. Otherwise a node may not notice that another
+/// node has taken slots, and take them back.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_name_is_missed_while_slots_move() {
     const NAMES: usize = 40;
@@ -166,7 +167,8 @@ async fn no_name_is_missed_while_slots_move() {
             moving.push(name);
         }
     }
-    // One moves while others look: each after another look, however fast those are.
+    // Slots move while `names` runs. Each call of `names` starts one more move, at any speed of the
+    // calls.
     let (look, looked) = std::sync::mpsc::channel();
     let moved = tokio::task::spawn_blocking({
         let cluster = cluster.clone();
@@ -186,7 +188,7 @@ async fn a_slot_without_a_node_is_an_error() {
     let Some(cluster) = cluster().await else { return };
     let client = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
     for node in 0..2 {
-        // The other one may have told it already.
+        // The other node may have announced the change already.
         let _: redis::RedisResult<()> =
             redis::cmd("CLUSTER").arg("DELSLOTS").arg(7).query(&mut cluster.connect(node));
     }

@@ -1,5 +1,5 @@
-//! The user that `docs/protocol.md` tells how to make has all rights that are needed, and none
-//! besides. (All other tests connect as that user.)
+//! The user of `docs/production.md` has all rights that are needed, and no others. All other tests
+//! connect as this user.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use test_support::observer::{Observer, in_time};
 use test_support::scripts::{Scripts, id, words};
 use test_support::server::{Server, connect};
 
-/// Each rule that gives something: a command, keys, or channels.
+/// Returns each rule that grants a right: a command, keys or channels.
 fn rights(rules: &[String]) -> Vec<&str> {
     let is_right = |rule: &&str| rule.starts_with(['+', '~', '&']);
     let rights: Vec<&str> = rules.iter().map(String::as_str).filter(is_right).collect();
@@ -40,7 +40,7 @@ async fn without_any_one_of_the_rights_connecting_names_the_right() {
     SemaphoreClient::connect(&server.url()).await.unwrap();
 }
 
-/// Servers from Redis 7.2 on name the user in the refusal of a script's command.
+/// From Redis 7.2 on, the error of a script's command contains the user's name.
 #[tokio::test]
 async fn a_user_with_the_name_of_another_trouble_lacks_a_right_all_the_same() {
     let server = Server::start();
@@ -90,15 +90,15 @@ async fn whoever_asks_for_roles_or_waits_for_replicas_needs_a_right_more() {
     assert!(matches!(refused, Error::NotAcknowledged { replicas: 0, .. }), "{refused}");
 }
 
-/// Two applications that share a server, each with a prefix and a user of its own.
+/// Two applications on one server, each with its own prefix and user.
 struct Tenants {
     server: Server,
-    /// What "theirs" has: limit 1, a holder and a waiter.
+    /// A semaphore of the user "theirs": limit 1, one holder and one waiter.
     semaphore: Semaphore,
     holder: redis_semaphore::Permit,
     waiter: tokio::task::JoinHandle<Result<redis_semaphore::Permit, Error>>,
     observer: Observer,
-    /// The other one, as somebody who means harm.
+    /// A connection of the other user, which acts as an attacker.
     intruder: Connection,
 }
 
@@ -136,7 +136,7 @@ impl Tenants {
         Self { server, semaphore, holder, waiter, observer, intruder }
     }
 
-    /// The channels at which the waiting process and the observer listen.
+    /// Returns the channels of the waiting process and of the observer.
     fn channels(&self) -> Vec<String> {
         let mut list = redis::cmd("PUBSUB");
         list.arg("CHANNELS").arg("theirs:wake:*").query(&mut self.server.connect()).unwrap()
@@ -146,7 +146,8 @@ impl Tenants {
         redis::cmd(words[0]).arg(&words[1..]).query(&mut self.intruder)
     }
 
-    /// Nothing was taken, given back, or told: the hand-off works as if nobody else were there.
+    /// Checks that nothing was acquired, released or published: the handoff works as if the
+    /// attacker did not exist.
     async fn are_unharmed(self) {
         let now = self.observer.look().await;
         assert_eq!((now.held, now.queued, now.limit), (1, 1, 1));
@@ -204,7 +205,7 @@ async fn no_script_runs_on_the_keys_of_another_tenant() {
     ] {
         assert_refused(script, scripts.call_with(script, &keys, &words(&arguments)));
     }
-    // Keys that a script does not declare are looked at when it calls.
+    // The server checks keys that a script does not declare when the script uses them.
     for call in ["'ZREM', K, 'x'", "'HSET', K, 'runtime', '9'", "'ZRANGE', K, 0, 9", "'UNLINK', K"]
     {
         let script = format!("local K = 'theirs:{{{NAME}}}:permits' return redis.call({call})");
@@ -235,13 +236,13 @@ async fn nobody_is_told_anything_over_the_channel_of_another_tenant() {
     }
     assert_refused("PUBSUB CHANNELS", tenants.try_command::<redis::Value>(&["PUBSUB", "CHANNELS"]));
     assert_refused("PSUBSCRIBE", tenants.try_command::<()>(&["PSUBSCRIBE", "*"]));
-    // In a semaphore of its own, the ID of another tenant.
+    // The attacker uses another tenant's ID in a semaphore of its own.
     let mut scripts = Scripts::new(connect(&tenants.server.url_of("ours")), NAME);
     scripts.keys.iter_mut().for_each(|key| *key = key.replacen("sem", "ours", 1));
     let first = id("N", "x", 1, 60_000, "first");
     scripts.ok("acquire", &format!("declare_if_unset 1 1000 {first} try"));
     scripts.ok("acquire", &format!("declare_if_unset 1 1000 {waiter} wait"));
-    // It is granted there, and the message goes to a channel of the intruder.
+    // The ID is granted there. The message goes to one of the attacker's channels.
     scripts.ok("release", &format!("return {first}"));
     let mut admin = tenants.server.connect();
     for (channel, listener) in channels.iter().zip(&mut listeners) {
@@ -252,7 +253,7 @@ async fn nobody_is_told_anything_over_the_channel_of_another_tenant() {
     tenants.are_unharmed().await;
 }
 
-/// What the user may do at most: neither look at other data nor change how the server runs.
+/// The user can neither read other data nor change how the server runs.
 #[tokio::test]
 async fn the_user_has_no_rights_besides() {
     let mut tenants = Tenants::start().await;

@@ -1,4 +1,4 @@
-//! What a shutdown leaves: nothing, whatever was under way, and whatever is dropped after it.
+//! A shutdown leaves nothing behind: neither calls under way nor values that are dropped after it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use test_support::observer::{Observer, in_time};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_url, unique_name};
 
-/// A server that takes commands through a proxy, with room for one, and a lease that ends after the
+/// A semaphore with limit 1, on a server behind a proxy. Its lease expires after the end of the
 /// test.
 struct Scene {
     _server: Server,
@@ -33,7 +33,7 @@ impl Scene {
         Self { _server: server, proxy, observer, client, semaphore }
     }
 
-    /// A try that the server has granted, whose reply is held back.
+    /// Starts a `try_acquire` that the server grants, and holds back the reply.
     async fn granted_try(&self) -> BoxFuture<'_, Result<Option<Permit>, Error>> {
         self.proxy.replies(Flow::Hold);
         let mut trying = self.semaphore.try_acquire().boxed();
@@ -43,7 +43,7 @@ impl Scene {
     }
 }
 
-/// Nobody is left to give back in the background what the server may have granted.
+/// After a shutdown no background task is left that could release a granted permit.
 #[tokio::test]
 async fn a_try_that_is_dropped_after_a_shutdown_is_given_back() {
     let scene = Scene::set().await;
@@ -75,8 +75,8 @@ async fn no_try_is_granted_after_a_shutdown() {
     observer.sees(0, 0).await;
 }
 
-/// The first call of one wait is out, and the other one is in the queue: both end before the
-/// shutdown, which waits for the server.
+/// The first call of one wait is under way, and the other request is queued. Both waits end before
+/// the shutdown, which waits for the server.
 #[tokio::test]
 async fn waits_end_at_once_in_a_shutdown_that_gets_no_answer() {
     let Scene { proxy, observer, client, semaphore, .. } = &Scene::set().await;
@@ -107,7 +107,7 @@ async fn a_shutdown_that_gets_no_answer_returns() {
     drop(permit);
     in_time("the shutdown", client.shutdown()).await;
     observer.sees(1, 0).await;
-    // What it left goes on, as long as the runtime does.
+    // The remaining release is still retried while the runtime exists.
     proxy.commands(Flow::Pass);
     observer.sees(0, 0).await;
 }
@@ -133,7 +133,7 @@ async fn permits_dropped_during_a_shutdown_are_given_back() {
     }
 }
 
-/// As by `select!`, where it lost against the signal to end.
+/// For example, `select!` stops polling it when the signal to end arrives first.
 #[tokio::test]
 async fn a_wait_that_nobody_polls_any_more_is_given_back() {
     let Scene { observer, client, semaphore, .. } = &Scene::set().await;
@@ -158,7 +158,7 @@ async fn shutdown_ends_waits_gives_back_and_refuses_what_comes_after() {
     });
     observer.sees(1, 1).await;
     client.shutdown().await;
-    // Nothing is left to wait for: the server has it.
+    // The server has removed the request, so the shutdown waits for nothing.
     assert_eq!(observer.look().await.queued, 0);
     assert!(matches!(waiting.await.unwrap(), Err(Error::Shutdown)));
     assert!(matches!(mine.acquire().await, Err(Error::Shutdown)));
@@ -173,8 +173,8 @@ async fn shutdown_ends_waits_gives_back_and_refuses_what_comes_after() {
     assert_eq!(observer.look().await.held, 0);
 }
 
-/// A shutdown that comes while acquires are under way: each ends with a permit that the server
-/// knows of, or with an error and nothing held.
+/// The shutdown comes while acquires are under way. Each acquire ends with a permit that the server
+/// knows, or with an error and no permit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_at_any_moment_hands_out_nothing_that_is_not_held() {
     let (url, name) = (shared_url(), unique_name());

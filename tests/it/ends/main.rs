@@ -1,5 +1,5 @@
-//! Programs that end in every way: what they dropped before is free for the next process. It has a
-//! `main` of its own, since it is the main thread's end that counts.
+//! Programs that end in every possible way: the permits that they dropped before are free for the
+//! next process. This test has its own `main`, because the end of the main thread matters.
 
 mod ways;
 
@@ -10,11 +10,11 @@ use redis_semaphore::{Semaphore, SemaphoreClient};
 use test_support::observer::{connected, until};
 use test_support::server::{Server, shared_url, unique_name};
 
-/// Nothing is free because a lease ends.
+/// So long that no permit becomes free because its lease expires.
 pub const LEASE: Duration = Duration::from_secs(600);
-/// For a busy machine.
+/// Long enough for a busy machine.
 const SOON: Duration = Duration::from_secs(30);
-/// In a child the environment has way, URL and name.
+/// The environment of a child contains the way, the URL and the name.
 const WAY: &str = "REDIS_SEMAPHORE_WAY";
 const URL: &str = "REDIS_SEMAPHORE_WAY_URL";
 const NAME: &str = "REDIS_SEMAPHORE_WAY_NAME";
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     let tests = ways::ALL.iter().filter(|(way, _)| is_chosen(way));
     let mut passed = 0;
     for (way, status) in tests {
-        // Where several wait, chance decides who does what at the end.
+        // If several tasks wait, their order at the end is random.
         let times = if way.contains("waiters") { 10 } else { 1 };
         (0..times).for_each(|_| next_is_served(way, *status));
         passed += 1;
@@ -85,7 +85,7 @@ async fn next_is_served(way: &str, status: i32) {
     client.shutdown().await;
 }
 
-/// The end of a program waits for Redis, but not for ever. The child has the server pause.
+/// The end of a program waits for Redis, but not forever. The child pauses the server.
 fn an_outage_holds_up_no_end(way: &str) {
     let server = Server::start();
     let (code, took) = ended(start(&format!("{way}_away"), &server.admin_url(), &unique_name()));

@@ -1,4 +1,4 @@
-//! What the programs do. Each gets a permit, and ends.
+//! What the programs do. Each program gets a permit, and ends.
 
 use std::error::Error;
 use std::process::{self, ExitCode};
@@ -13,7 +13,7 @@ use crate::LEASE;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// With the status that each ends with; 101 is a panic's.
+/// Each way with its exit status; 101 is the status of a panic.
 pub const ALL: [(&str, i32); 21] = [
     ("blocking_scope", 0),
     ("blocking_drop", 0),
@@ -43,7 +43,7 @@ pub fn go(way: &str, url: &str, name: &str) -> ExitCode {
         Some(way) => (way, true),
         None => (way, false),
     };
-    // Why something was not delivered.
+    // The log shows why something was not delivered.
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let done = match way.strip_prefix("async_") {
         Some(way) => of_async(way, url, name, is_away),
@@ -55,12 +55,12 @@ pub fn go(way: &str, url: &str, name: &str) -> ExitCode {
     }
 }
 
-/// Such that a busy machine delivers in time, and an outage is over soon.
+/// On a busy machine the timeout is long enough for a reply. In an outage it ends soon.
 fn settings(is_away: bool) -> SemaphoreClientBuilder {
     SemaphoreClient::builder().response_timeout(Duration::from_secs(if is_away { 1 } else { 20 }))
 }
 
-/// From now on it answers nothing.
+/// Pauses the server, which then sends no replies.
 fn pause(url: &str) -> Outcome {
     let mut admin = redis::Client::open(url)?.get_connection()?;
     Ok(redis::cmd("CLIENT").arg("PAUSE").arg(600_000).exec(&mut admin)?)
@@ -82,7 +82,7 @@ fn of_threads(way: &str, url: &str, name: &str, is_away: bool) -> Outcome {
         "blocking_static_in_a_thread" => {
             let work = || drop(acquire(BLOCKING.get_or_init(|| connect().unwrap())).unwrap());
             thread::scope(|scope| scope.spawn(work).join()).unwrap();
-            // This thread has used it, too.
+            // The main thread has used the client, too.
             BLOCKING.wait().semaphore(name).limit(1).build()?.available_permits()?;
             return Ok(());
         }
@@ -133,14 +133,14 @@ fn of_async(way: &str, url: &str, name: &str, is_away: bool) -> Outcome {
             "drop" => drop(permit),
             "question_mark" => Err("what had to be done has failed")?,
             "panic" => panic!("as it must"),
-            // It has the permit to the end.
+            // This task holds the permit until the end.
             "task" => _ = tokio::spawn(async move { permit.lost().await }),
             "static" => {
                 let client = ASYNC.get_or_init(|| client);
                 drop((permit, client));
             }
             "unpolled_release" => drop(permit.release()),
-            // As many semaphores as tasks, which all end with the runtime.
+            // Each task holds a permit of its own semaphore. All tasks end with the runtime.
             "several" => {
                 drop(permit);
                 for other in 0..20 {
@@ -149,7 +149,8 @@ fn of_async(way: &str, url: &str, name: &str, is_away: bool) -> Outcome {
                     tokio::spawn(async move { permit.lost().await });
                 }
             }
-            // Its own tasks wait, by two semaphores of the name, and have turns meanwhile.
+            // The process's own tasks wait on two instances of the semaphore, and get permits in
+            // between.
             "waiters" | "waiters_panic" => {
                 let again = client.semaphore(name).limit(1).lease(LEASE).build()?;
                 for task in 0..10 {

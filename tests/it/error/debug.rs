@@ -1,4 +1,4 @@
-//! What public types print: little, whatever there is behind them.
+//! The `Debug` output of public types is short, whatever they contain.
 
 use std::fmt::Debug;
 
@@ -57,7 +57,7 @@ async fn nor_are_permits_of_many_semaphores_nor_their_names() {
     permits.release().await.unwrap();
 }
 
-/// A server says what it likes.
+/// The text of a server's error has any length.
 #[test]
 fn nor_is_the_whole_text_of_an_error() {
     let code = redis::ErrorKind::Extension;

@@ -1,4 +1,5 @@
-//! Errors: a chain tells each thing once, in a few lines; and what can be done with one.
+//! Errors: a chain prints each fact once, in a few lines. Tests also cover what a caller can do
+//! with an error.
 
 mod debug;
 mod not_ready;
@@ -19,10 +20,11 @@ use test_support::observer::in_time;
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_admin_url, unique_name};
 
-/// Long enough for a server that answers, on a machine that is busy.
+/// Long enough for a reply on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// No text of the chain is part of another one, each is one line, and none is a flood.
+/// Checks that no text in the chain contains another one, that each text is one line, and that none
+/// is very long.
 fn assert_told_once(error: &Error) {
     let texts = chain(error);
     for (place, text) in texts.iter().enumerate() {
@@ -34,7 +36,7 @@ fn assert_told_once(error: &Error) {
     assert!(!texts[0].contains('\n'), "{:?}", texts[0]);
 }
 
-/// A peer that is not Redis, for as long as the test runs.
+/// Starts a peer that is not Redis. It runs until the end of the test.
 async fn peer<F: Future<Output = ()> + Send>(
     serve: impl Fn(TcpStream) -> F + Send + Copy + 'static,
 ) -> String {
@@ -50,7 +52,7 @@ async fn peer<F: Future<Output = ()> + Send>(
 
 async fn echo(mut stream: TcpStream) {
     let (mut reader, mut writer) = stream.split();
-    // Whoever asked may go at any time.
+    // The client may close the connection at any time.
     let _ = tokio::io::copy(&mut reader, &mut writer).await;
 }
 
@@ -74,7 +76,7 @@ async fn closes(mut stream: TcpStream) {
 async fn wants_tls(mut stream: TcpStream) {
     let mut asked = [0; 4096];
     let _ = stream.read(&mut asked).await;
-    // A fatal alert: unexpected message.
+    // The bytes are a fatal TLS alert: unexpected message.
     let _ = stream.write_all(&[21, 3, 3, 0, 2, 2, 10]).await;
 }
 
@@ -113,26 +115,26 @@ async fn nobody_listens_there() {
 
     let socket = std::env::temp_dir().join(unique_name());
     let refused = refusal(&format!("redis+unix://{}", socket.display())).await;
-    assert_says(&refused, ConnectErrorKind::Refused, &["there is no such socket"]);
+    assert_says(&refused, ConnectErrorKind::Refused, &["the socket does not exist"]);
 }
 
 #[tokio::test]
 async fn a_name_that_nobody_knows() {
     let refused = refusal("redis://no-such-host.invalid/").await;
-    assert_says(&refused, ConnectErrorKind::Unreachable, &["the name cannot be resolved"]);
+    assert_says(&refused, ConnectErrorKind::Unreachable, &["the host name cannot be resolved"]);
 }
 
 #[tokio::test]
 async fn somebody_listens_who_is_not_redis() {
     let refused = refusal(&peer(echo).await).await;
-    assert_says(&refused, ConnectErrorKind::NotRedis, &["it answers, but is not Redis", "PING"]);
+    assert_says(&refused, ConnectErrorKind::NotRedis, &["the server is not Redis", "PING"]);
 
     let with_password = peer(echo).await.replace("//", "//jobs:geheim@");
     let refused = refusal(&with_password).await;
-    assert_says(&refused, ConnectErrorKind::NotRedis, &["it answers, but is not Redis"]);
+    assert_says(&refused, ConnectErrorKind::NotRedis, &["the server is not Redis"]);
 
     let refused = refusal(&peer(http).await).await;
-    let words = ["it answers, but is not Redis: it says \"HTTP/1.1 400 Bad Request\""];
+    let words = ["the server is not Redis; its reply was \"HTTP/1.1 400 Bad Request\""];
     assert_says(&refused, ConnectErrorKind::NotRedis, &words);
 
     let refused = refusal(&peer(wants_tls).await).await;
@@ -144,7 +146,7 @@ async fn somebody_listens_who_is_not_redis() {
 #[tokio::test]
 async fn somebody_listens_who_says_nothing() {
     let refused = refusal_within(&peer(silent).await, Duration::from_millis(100)).await;
-    let words = ["it takes connections, but there was no answer within 100 ms"];
+    let words = ["the server accepts connections but did not reply within 100 ms"];
     assert_says(&refused, ConnectErrorKind::TimedOut, &words);
 }
 
@@ -152,7 +154,7 @@ async fn somebody_listens_who_says_nothing() {
 async fn a_replica() {
     let primary = Server::start();
     let replica = Server::start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
-    let words = ["it is a replica", "connect to the primary"];
+    let words = ["the server is a replica", "connect to the primary"];
     assert_says(&refusal(&replica.url()).await, ConnectErrorKind::Replica, &words);
 }
 
@@ -163,7 +165,7 @@ async fn another_database() {
     let words = ["the user lacks the right +select"];
     assert_says(&refused, ConnectErrorKind::Permission, &words);
     let refused = refusal(&format!("{}99", server.admin_url())).await;
-    let words = ["the server has no database of that number: take one that it has"];
+    let words = ["the server has no database with that number: use an existing one"];
     assert_says(&refused, ConnectErrorKind::Unusable, &words);
 }
 
@@ -181,7 +183,7 @@ async fn sentinels_that_are_away_or_none() {
         (
             server.admin_url(),
             ConnectErrorKind::Unusable,
-            "an address is not that of a sentinel: give those of sentinels",
+            "an address does not belong to a sentinel: use the sentinels' addresses",
         ),
     ] {
         let (service, role) = (String::from("jobs"), SentinelServerType::Master);
@@ -201,13 +203,14 @@ async fn settings_are_named_with_what_they_may_be() {
     let refused = builder().initial_permits(1).build().unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "limit: must have one of limit(), initial_permits() and existing_limit(), and more than one \
-         was given"
+        "limit: must have exactly one of limit(), initial_permits() and existing_limit(); more \
+         than one was given"
     );
     let refused = client.semaphore("a").build().unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "limit: must have one of limit(), initial_permits() and existing_limit(), and none was given"
+        "limit: must have exactly one of limit(), initial_permits() and existing_limit(); none \
+         was given"
     );
 }
 
@@ -220,7 +223,7 @@ async fn semaphore(server: &Server) -> Semaphore {
 async fn a_key_of_another_type_is_named_with_what_was_called() {
     let server = Server::start();
     redis::cmd("SET").arg("sem:{wrong}:state").arg("mine").exec(&mut server.connect()).unwrap();
-    // The first call of each declares the limit.
+    // The first call of each semaphore declares the limit.
     let refused = [
         ("acquire", semaphore(&server).await.acquire().await.unwrap_err()),
         ("try_acquire", semaphore(&server).await.try_acquire().await.unwrap_err()),
@@ -236,8 +239,8 @@ async fn a_key_of_another_type_is_named_with_what_was_called() {
         let Error::Rejected { operation, source, .. } = &error else { panic!("{error:?}") };
         assert_eq!((*operation, source.code()), (called, Some("SEM_TYPE")));
         let found = format!(
-            "semaphore wrong: {called} was refused (127.0.0.1:{}: the key sem:{{wrong}}:state holds \
-             something else than a hash (SEM_TYPE)): delete it",
+            "semaphore wrong: {called} was rejected (127.0.0.1:{}: the key sem:{{wrong}}:state is \
+             not a hash (SEM_TYPE)): delete the key",
             server.port
         );
         assert!(error.to_string().starts_with(&found), "{error}");
@@ -259,7 +262,7 @@ async fn a_server_that_goes_silent_is_told_in_whole_words() {
         panic!("{refused:?}")
     };
     let text = refused.to_string();
-    assert!(text.contains("semaphore silent: try_acquire had no answer from Redis for "), "{text}");
+    assert!(text.contains("semaphore silent: try_acquire got no reply from Redis for "), "{text}");
     assert!(!text.contains('µ') && !text.contains("00ms"), "{text}");
     assert!(refused.is_transient());
     assert_told_once(&refused);
@@ -274,11 +277,11 @@ async fn waits_that_were_too_long_are_rounded() {
     let Error::Timeout { waited, .. } = &error else { panic!("{error:?}") };
     let text = error.to_string();
     assert!(!text.contains(&format!("{waited:?}")), "{text}");
-    assert!(text.contains(": call again, or allow more time"), "{text}");
+    assert!(text.contains(": retry, or use a longer timeout"), "{text}");
     let copy = error.clone();
     assert!(error.is_transient() && copy.to_string() == text);
     let heavy = semaphore.acquire_many(2).await.unwrap_err();
-    assert!(heavy.to_string().contains("ask for less, or raise the limit"), "{heavy}");
+    assert!(heavy.to_string().contains("request less, or raise the limit"), "{heavy}");
     assert!(!heavy.is_transient());
 }
 

@@ -1,4 +1,4 @@
-//! Servers that cannot serve yet.
+//! Servers that cannot serve requests yet.
 
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ impl<'a> EndlessScript<'a> {
     }
 }
 
-/// Redis says so in other words where a database is selected.
+/// Redis uses another text if the URL selects a database.
 #[tokio::test]
 async fn a_script_that_takes_long_will_end() {
     let server = Server::start();
@@ -48,14 +48,14 @@ async fn a_script_that_takes_long_will_end() {
     let script = EndlessScript::start(&server).await;
     for url in [server.url(), server.url() + "3"] {
         let refused = refusal(&url).await;
-        let words = ["the server runs a script that takes long (BUSY): wait"];
+        let words = ["the server is running a long script (BUSY): wait"];
         assert_says(&refused, ConnectErrorKind::NotReady, &words);
         assert!(refused.is_transient());
     }
     script.kill();
 }
 
-/// The last attempt of a call may have hardly any time.
+/// The last attempt of a call may have almost no time left.
 #[tokio::test]
 async fn what_was_answered_is_told_when_the_last_attempt_is_cut_short() {
     let server = Server::start();
@@ -71,7 +71,7 @@ async fn what_was_answered_is_told_when_the_last_attempt_is_cut_short() {
         let before = proxy.passed_requests();
         let silence = async {
             eventually("a call", async || proxy.passed_requests(), |passed| *passed > before).await;
-            // From here on no attempt has a whole response timeout.
+            // From here on, no attempt has a full response timeout.
             let begun = Instant::now();
             eventually("half", async || begun.elapsed(), |past| *past > response_timeout).await;
             proxy.replies(Flow::Hold);
@@ -90,15 +90,15 @@ async fn too_many_connections() {
     let mut admin = server.connect();
     redis::cmd("CONFIG").arg(&set).exec(&mut admin).unwrap();
     let refused = refusal(&server.url()).await;
-    let words = ["as many connections as it takes", "raise maxclients"];
+    let words = ["its maximum number of connections", "raise maxclients"];
     assert_says(&refused, ConnectErrorKind::NotReady, &words);
     assert!(refused.is_transient());
 }
 
-/// A server that was started again, and loads what it had, takes its time.
+/// A server that restarts needs time to load its data.
 #[tokio::test]
 async fn a_server_that_loads_its_data_will_have_them() {
-    // It looks at its clients each time after two megabytes, so that many pauses follow.
+    // The server checks its clients after every two megabytes, so the load has many pauses.
     let slow = ["--key-load-delay", "300000", "--rdbcompression", "no"];
     let mut server = Server::start_with(&slow);
     for key in 0..40 {
@@ -106,7 +106,7 @@ async fn a_server_that_loads_its_data_will_have_them() {
         redis::cmd("SET").arg(key).arg(value).exec(&mut server.connect()).unwrap();
     }
     let build = |client: &SemaphoreClient| client.semaphore("slow").limit(1).build().unwrap();
-    // A call is made again for twice as long.
+    // A call is retried for twice the response timeout.
     let before = SemaphoreClient::builder().response_timeout(Duration::from_secs(60));
     let before = before.connect(&server.url()).await.unwrap();
     let semaphore = build(&before);
@@ -115,10 +115,10 @@ async fn a_server_that_loads_its_data_will_have_them() {
     server.kill();
     server.start_again();
     let refused = refusal(&server.url()).await;
-    let words = ["the server is loading its data (LOADING): call again"];
+    let words = ["the server is loading its data (LOADING): retry"];
     assert_says(&refused, ConnectErrorKind::NotReady, &words);
     assert!(refused.is_transient());
-    // A call, and a client that comes, wait for the end of that.
+    // A call and a new client both wait until the data are loaded.
     let patient = SemaphoreClient::builder().connect_timeout(Duration::from_secs(600));
     let url = server.url();
     let call = tokio::spawn(async move { semaphore.try_acquire().await });

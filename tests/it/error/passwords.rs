@@ -1,5 +1,4 @@
-//! Passwords that are wrong, missing, or not to be had: what is said of them, and that none is
-//! shown.
+//! Wrong, missing and unavailable passwords: the errors describe the problem, and show no password.
 
 use redis_semaphore::{ConnectErrorKind, SemaphoreClient};
 
@@ -13,9 +12,9 @@ use test_support::server::{Server, unique_name};
 async fn passwords() {
     let server = Server::start();
     let url = |user: &str| format!("redis://{user}@127.0.0.1:{}/", server.port);
-    // Nobody has set one.
+    // The server has no password.
     let refused = refusal(&url(":geheim")).await;
-    let words = ["the server has no password, and was given one: leave it out"];
+    let words = ["a password was sent, but the server has none: remove the password"];
     assert_says(&refused, ConnectErrorKind::Authentication, &words);
     assert!(!format!("{refused:?} {}", whole(&refused)).contains("geheim"), "{refused:?}");
 
@@ -23,12 +22,13 @@ async fn passwords() {
     redis::cmd("CONFIG").arg(&set).exec(&mut server.connect()).unwrap();
     let refused = refusal(&server.admin_url()).await;
     let words =
-        ["the server wants a password of the default user, and got none (NOAUTH): give one"];
+        ["the server requires a password for the default user, but none was sent (NOAUTH): add \
+          one"];
     assert_says(&refused, ConnectErrorKind::Authentication, &words);
     for user in [":falsch", "nobody:falsch", &format!("{}:falsch", acl::USER)] {
         for url in [url(user), format!("{}?protocol=resp3", url(user))] {
             let refused = refusal(&url).await;
-            let words = ["does not know the ", "user", "with this password", "(WRONGPASS)"];
+            let words = ["rejects ", "user", "with this password", "(WRONGPASS)"];
             assert_says(&refused, ConnectErrorKind::Authentication, &words);
             let named = user.split(':').next().unwrap_or_default();
             assert!(refused.to_string().contains(named), "{refused}");
@@ -37,7 +37,7 @@ async fn passwords() {
     }
 }
 
-/// A server that wants a password refuses a long call in other words than NOAUTH.
+/// If a password is required, a server rejects a long call with another text than NOAUTH.
 #[tokio::test]
 async fn a_password_that_is_set_later() {
     let server = Server::start();
@@ -48,7 +48,10 @@ async fn a_password_that_is_set_later() {
     redis::cmd("CONFIG").arg(&["SET", "requirepass", "geheim"]).exec(&mut admin).unwrap();
     redis::cmd("CLIENT").arg(&["KILL", "TYPE", "normal"]).exec(&mut admin).unwrap();
     let refused = in_time("an answer", semaphore.try_acquire()).await.unwrap_err();
-    assert!(whole(&refused).contains("the server wants a password, and got none"), "{refused:?}");
+    assert!(
+        whole(&refused).contains("the server requires a password, but none was sent"),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test]
@@ -61,12 +64,12 @@ async fn passwords_of_a_provider() {
     };
     let connecting = builder().credentials_provider(wrong).connect(&url);
     let refused = in_time("an answer", connecting).await.unwrap_err();
-    let words = ["does not know the user \"jobs\" with this password", "(WRONGPASS)"];
+    let words = ["rejects the user \"jobs\" with this password", "(WRONGPASS)"];
     assert_says(&refused, ConnectErrorKind::Authentication, &words);
 
     let broken = async || Err(std::io::Error::other("the vault is closed"));
     let connecting = builder().credentials_provider(broken).connect(&url);
     let refused = in_time("an answer", connecting).await.unwrap_err();
-    let words = ["the credentials provider failed: the vault is closed: mend the provider"];
+    let words = ["the credentials provider failed: the vault is closed: check the provider"];
     assert_says(&refused, ConnectErrorKind::Authentication, &words);
 }

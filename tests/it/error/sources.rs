@@ -1,4 +1,4 @@
-//! The error of redis-rs in chains of errors, where `downcast_ref` finds it.
+//! `downcast_ref` finds the error of redis-rs in chains of errors.
 
 use std::error::Error as StdError;
 
@@ -11,7 +11,7 @@ use test_support::server::{connect, shared_admin_url, shared_url, unique_name};
 
 use super::assert_told_once;
 
-/// As code finds it that has any error, in a box of anyhow's or of its own.
+/// Searches like code that has any error, for example in a box of anyhow or in its own error type.
 fn found<'a>(mut error: &'a (dyn StdError + 'static)) -> &'a RedisError {
     loop {
         if let Some(found) = error.downcast_ref() {
@@ -21,7 +21,7 @@ fn found<'a>(mut error: &'a (dyn StdError + 'static)) -> &'a RedisError {
     }
 }
 
-/// Redis said this, and it is printed once: in the chain, and for debugging.
+/// Checks that `downcast_ref` finds Redis's text, and that the chain and `Debug` contain it once.
 fn assert_said(error: Error, said: &str) {
     assert_told_once(&error);
     for printed in [whole(&error), format!("{error:?}")] {

@@ -1,5 +1,5 @@
-//! States of a server that pass: whoever connects may wait for their end, and what can be read
-//! is read meanwhile.
+//! Temporary states of a server: connecting can wait until they end, and read-only calls work
+//! during them.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use test_support::observer::{eventually, in_time};
 use test_support::proxy::Proxy;
 use test_support::server::Server;
 
-/// Much longer than any of these states last here.
+/// Much longer than any of these states lasts here.
 const LONG: Duration = Duration::from_secs(120);
 
 fn run(server: &Server, command: &str) {
@@ -25,9 +25,9 @@ fn run(server: &Server, command: &str) {
     redis::cmd(words[0]).arg(&words[1..]).exec(&mut server.connect()).unwrap();
 }
 
-/// From here on the server takes no writes (MISCONF).
+/// Brings the server into a state in which it accepts no writes (MISCONF).
 async fn fail_to_save(server: &Server) {
-    // A save is moved to this name in the end.
+    // The server cannot rename its snapshot to a directory.
     std::fs::create_dir(server.folder().join("dump.rdb")).unwrap();
     redis::cmd("CONFIG").arg(&["SET", "save", "3600 1"]).exec(&mut server.connect()).unwrap();
     run(server, "BGSAVE");
@@ -38,15 +38,15 @@ async fn fail_to_save(server: &Server) {
     eventually("failed", status, |info| info.contains("rdb_last_bgsave_status:err")).await;
 }
 
-/// What a server says in each state, and the commands that bring it there and back.
+/// The text that a server returns in each state, and the commands that begin and end the state.
 const BY_CONFIG: [(&str, &str, &str); 4] = [
     ("NOREPLICAS", "CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
     ("replica", "REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
-    ("as many connections as it takes", "CONFIG SET maxclients 1", "CONFIG SET maxclients 1000"),
+    ("its maximum number of connections", "CONFIG SET maxclients 1", "CONFIG SET maxclients 1000"),
     ("MISCONF", "", "CONFIG SET stop-writes-on-bgsave-error no"),
 ];
 
-/// Connecting outlasts the state, which ends once it has been tried several times.
+/// Checks that connecting outlasts the state, which ends after several attempts.
 async fn outlasted(server: &Server, says: &str, end: impl FnOnce()) {
     let proxy = Proxy::start(server.port).await;
     let url = server.admin_url().replace(&server.port.to_string(), &proxy.port().to_string());
@@ -68,7 +68,7 @@ async fn outlasted(server: &Server, says: &str, end: impl FnOnce()) {
 async fn connecting_outlasts_states_that_pass() {
     for (says, begin, end) in BY_CONFIG {
         let server = Server::start();
-        // It stays, whatever others may connect.
+        // This connection stays open, however many others connect.
         let mut admin = server.connect();
         match begin {
             "" => fail_to_save(&server).await,
@@ -118,7 +118,7 @@ async fn connecting_ends_with_its_timeout_and_says_what_it_found() {
     assert!(whole(&refused).contains("NOREPLICAS"), "{refused}");
 }
 
-/// Redis refuses even a ping while it cannot save.
+/// Redis rejects even PING while it cannot save.
 #[tokio::test]
 async fn what_can_be_read_is_read() {
     let states = [
@@ -147,21 +147,21 @@ async fn what_can_be_read_is_read() {
     }
 }
 
-/// The server can do it, and somebody has forbidden it: that is not an old server.
+/// The server supports the command, and its configuration disables it: the server is not too old.
 #[tokio::test]
 async fn commands_that_are_renamed_are_named() {
-    // What the server is looked for with stays: PING.
+    // PING is needed to find the server, so it keeps its name.
     for command in ["PUBLISH", "SCRIPT", "EVALSHA", "EVAL", "SUBSCRIBE", "ZMSCORE", "TIME"] {
         let server = Server::start_with(&["--rename-command", command, ""]);
         let refused = SemaphoreClient::connect(&server.admin_url()).await.unwrap_err();
-        let words = [command, "is renamed or disabled there", "its version is"];
+        let words = [command, "has renamed or disabled", "its version is"];
         assert_says(&refused, ConnectErrorKind::Unusable, &words);
         assert_told_once(&refused);
         assert!(!whole(&refused).contains("local "), "no Lua: {}", whole(&refused));
     }
 }
 
-/// As fast as it is taken.
+/// Sends data without end, as fast as the client reads it.
 async fn endless(mut stream: TcpStream) {
     let piece = vec![b'a'; 1 << 20];
     let _ = stream.write_all(b"$900000000\r\n").await;
@@ -172,10 +172,14 @@ async fn endless(mut stream: TcpStream) {
 async fn a_reply_without_end_ends_the_connection() {
     let connecting =
         SemaphoreClient::builder().response_timeout(LONG).connect(&peer(endless).await).await;
-    assert_says(&connecting.unwrap_err(), ConnectErrorKind::NotRedis, &["see what listens there"]);
+    assert_says(
+        &connecting.unwrap_err(),
+        ConnectErrorKind::NotRedis,
+        &["check which program listens there"],
+    );
 }
 
-/// Each piece comes so late as on a long way.
+/// Delays each piece of data, like a long distance.
 async fn delayed(server: u16, delay: Duration) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -212,7 +216,7 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration)
     tokio::join!(read, write);
 }
 
-/// So slow that two round trips take longer than the response timeout.
+/// The network is so slow that two round trips take longer than the response timeout.
 #[tokio::test]
 async fn each_step_of_connecting_has_the_response_timeout_for_itself() {
     let server = Server::start();

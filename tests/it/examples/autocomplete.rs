@@ -20,7 +20,7 @@ async fn recent_contacts_are_recalled_by_what_they_begin_with() {
 #[tokio::test]
 async fn members_are_completed_in_order_in_any_script() {
     let guild = unique_name();
-    // The last one has the highest character that there is.
+    // The last name contains the highest Unicode character.
     for member in ["Zoë", "zoe", "Zürich", "Åse", "東京", "東北", "Жанна", "🦀", "🦀\u{10ffff}"]
     {
         assert_eq!(ask(&["join", &guild, member]).await, ["joined"]);

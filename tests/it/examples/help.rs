@@ -1,4 +1,4 @@
-//! What examples, and the scripts that test clients, do when they are asked for help.
+//! The examples, and the scripts that test clients, only print help if help is requested.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use test_support::example;
 use test_support::server::unique_name;
 
-/// Nobody can connect, and nothing is written: each runs in a folder that must stay empty.
+/// The examples cannot connect, and they write nothing: each runs in a folder that must stay empty.
 #[test]
 fn the_examples_only_help_when_asked_for_help() {
     let folder = std::env::temp_dir().join(unique_name());

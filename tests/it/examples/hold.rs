@@ -17,7 +17,7 @@ async fn a_try_is_refused_at_once_while_all_is_held() {
         holder.reads("granted ").await;
     }
     assert_eq!(output_of("hold", &arguments).await, "refused\n");
-    // It left nothing behind that counts.
+    // The killed process left nothing that counts.
     observe(&name, 2).await.sees(2, 0).await;
     holders[0].let_go();
     assert_eq!(holders[0].line().await.as_deref(), Some("released"));
@@ -36,7 +36,7 @@ async fn a_queue_is_served_in_the_order_of_arrival() {
     }
     let mut last_token = 0;
     for waiting in (0..4).rev() {
-        // The first of those that are left, and only that one.
+        // Only the first of the remaining processes is granted.
         let mut first = processes.remove(0);
         let token = first.reads("granted ").await.parse::<u64>().unwrap();
         assert!(token > last_token);

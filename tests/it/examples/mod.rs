@@ -1,4 +1,4 @@
-//! The smaller examples, as their users start them. What must hold is looked at from outside.
+//! The smaller examples, started as users start them. The tests check the results from outside.
 
 mod autocomplete;
 mod help;
@@ -21,7 +21,7 @@ use test_support::example;
 use test_support::observer::in_time;
 use test_support::server::shared_admin_url;
 
-/// Some do heavy work, on a machine that may be busy.
+/// Some examples do heavy work, and the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn command<A: AsRef<std::ffi::OsStr>>(name: &str, arguments: &[A]) -> Command {
@@ -31,7 +31,7 @@ fn command<A: AsRef<std::ffi::OsStr>>(name: &str, arguments: &[A]) -> Command {
     command
 }
 
-/// What it prints, of an example that ends well.
+/// Returns the output of an example that succeeds.
 async fn output_of<A: AsRef<std::ffi::OsStr>>(name: &str, arguments: &[A]) -> String {
     let output = timeout(PATIENCE, command(name, arguments).output()).await;
     let output = output.unwrap_or_else(|_| panic!("{name} never ended")).unwrap();
@@ -39,7 +39,7 @@ async fn output_of<A: AsRef<std::ffi::OsStr>>(name: &str, arguments: &[A]) -> St
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The example says what is wrong, and does nothing.
+/// Checks that the example prints the reason and does nothing else.
 async fn fails(name: &str, arguments: &[&str], status: i32, reason: &str) {
     let output: Output = in_time(name, command(name, arguments).output()).await.unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -48,7 +48,7 @@ async fn fails(name: &str, arguments: &[&str], status: i32, reason: &str) {
     assert!(output.stdout.is_empty(), "{output:?}");
 }
 
-/// An example that goes on until its input ends.
+/// An example that runs until its input ends.
 struct Process {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -61,12 +61,12 @@ impl Process {
         Self { child, lines }
     }
 
-    /// `None` when it has ended.
+    /// Returns the next line, or `None` if the example has ended.
     async fn line(&mut self) -> Option<String> {
         in_time("a line", self.lines.next_line()).await.unwrap()
     }
 
-    /// Reads on to a line that begins so, and answers the rest of it.
+    /// Reads up to a line with this beginning, and returns the rest of that line.
     async fn reads(&mut self, beginning: &str) -> String {
         while let Some(line) = self.line().await {
             if let Some(rest) = line.strip_prefix(beginning) {

@@ -18,7 +18,7 @@ async fn all_pages_are_queried_and_never_more_at_once_than_the_limit() {
             let (most, too_many) = most.split_once(" of 2 at once").unwrap();
             let most: u32 = most.parse().unwrap();
             assert_eq!(too_many.is_empty(), most <= 2, "{output}");
-            // The older design may let in more as soon as a wake-up is left over.
+            // The older design may admit more tasks as soon as a wake-up is left over.
             assert!((1..=2).contains(&most) || title == "blocking list", "{output}");
         }
     }

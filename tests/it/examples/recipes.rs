@@ -1,4 +1,4 @@
-//! The recipes with other crates: several processes, and never more at once than the limit.
+//! The recipes with other crates: several processes never hold more permits than the limit.
 
 use super::{fails, output_of};
 use test_support::observer::Observer;

@@ -1,8 +1,8 @@
-//! Values that no client gives.
+//! Values that no client sends.
 
 use fastrand::Rng;
 
-/// IDs of the protocol, in places where they do not belong, and what looks like its marks.
+/// IDs of the protocol for the wrong arguments, and texts that resemble the protocol's constants.
 const WORDS: [&str; 22] = [
     "declare_if_unset",
     "initial",
@@ -27,7 +27,7 @@ const WORDS: [&str; 22] = [
     "longest_lease",
     "sem:{fuzz}:permits",
 ];
-/// What some language takes for a number.
+/// Texts that some language parses as a number.
 const NUMBERS: [&str; 24] = [
     "nan",
     "NaN",
@@ -68,7 +68,7 @@ const BOUNDS: [i128; 11] = [
     -1,
     i64::MIN as i128,
 ];
-/// What means something to Lua's patterns and formats, to Redis's arguments, or to terminals.
+/// Characters with a meaning in Lua patterns and formats, in Redis arguments, or on terminals.
 const SPECIAL: [&str; 12] =
     ["%s%d%n", "%", "%b()", "^$", "[a", "{}", "(x", "-inf", "LIMIT", "\x1b[31m", "a b", "NX"];
 
@@ -95,7 +95,7 @@ pub fn bytes(random: &mut Rng, most: usize) -> Vec<u8> {
     (0..random.usize(..=most)).map(|_| random.u8(..)).collect()
 }
 
-/// A small integer, written as it should not be, or need not be.
+/// Returns a small integer in a wrong or unusual notation.
 fn decorated(random: &mut Rng) -> Vec<u8> {
     let number = random.u32(..20_000);
     let text = match random.u8(..8) {

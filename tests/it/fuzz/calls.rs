@@ -1,4 +1,4 @@
-//! Calls as a client makes them, some of them spoiled.
+//! Calls like those of a client, some of them spoiled.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::shown;
 use test_support::scripts::{id, keys_of};
 
 pub const NAME: &str = "fuzz";
-/// Somebody listens there.
+/// A client is subscribed to these channels.
 pub const LISTENED: [&str; 2] = ["sem:wake:c0", "sem:wake:c1"];
 
 /// Leases and heartbeat timeouts.
@@ -22,7 +22,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Tickets that were given before may be brought again.
+    /// Returns a random call, which may contain tickets of earlier replies.
     pub fn random(random: &mut Rng, tickets: &[i64]) -> Self {
         let mut call = Self::sound(random, tickets);
         if random.u8(..10) < 4 {
@@ -46,7 +46,7 @@ impl Call {
             90..97 => ("inspect", inspect(random)),
             _ => ("probe", texts(&[pick(random, &["P", "S", "N"]), pick(random, &["c0", "gone"])])),
         };
-        // `probe` is for keys that nobody has.
+        // `probe` needs keys that no other script uses.
         let keys = keys_of(if script == "probe" { "probed" } else { NAME });
         Self { script, keys, arguments }
     }
@@ -62,7 +62,7 @@ impl Call {
             4 if count > 0 => arguments.extend_from_within(random.usize(..count)..),
             5 if count > 0 => arguments.swap(random.usize(..count), random.usize(..count)),
             6 if count > 0 && random.u8(..20) == 0 => {
-                // More than any call may have.
+                // This is more than any call may have.
                 let short = |argument: &Vec<u8>| argument.iter().take(100).copied().collect();
                 let more: Vec<Vec<u8>> = arguments.iter().map(short).collect();
                 arguments.extend(more.into_iter().cycle().take(6_000));
@@ -125,7 +125,7 @@ fn time(random: &mut Rng) -> Vec<u8> {
     number(pick(random, &TIMES))
 }
 
-/// One part or one byte of it is another.
+/// Replaces one part or one byte of the ID.
 fn spoil_id(random: &mut Rng, id: &mut Vec<u8>) {
     let at = random.usize(..=id.len());
     match random.u8(..4) {
@@ -141,11 +141,12 @@ fn spoil_id(random: &mut Rng, id: &mut Vec<u8>) {
     }
 }
 
-/// Whose IDs they are: who listens, who does not, and who asks again.
+/// The clients of the IDs: subscribed clients, unsubscribed clients, and clients that poll.
 const CLIENTS: [(&str, &str); 6] =
     [("P", "c0"), ("P", "c0"), ("P", "c1"), ("P", "gone"), ("N", "c0"), ("S", "c1")];
 
-/// Few, so that they come again. What an ID wants follows from its number.
+/// Returns a few IDs of a client, so that they repeat. The number of an ID determines its weight
+/// and lease.
 fn ids_of(random: &mut Rng, (how, client): (&str, &str)) -> Vec<Vec<u8>> {
     let count = match random.u8(..240) {
         0 => random.usize(100..=1_000),

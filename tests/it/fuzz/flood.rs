@@ -1,6 +1,7 @@
-//! What a stranger sends in bulk must not stay in the client's memory, nor hold up its waiters.
+//! Messages that an attacker sends in bulk must neither stay in the client's memory nor delay its
+//! waiters.
 //!
-//! The client is this test program again, so that its memory is its own.
+//! The client runs in a second process of this test program, which has its own memory.
 
 use std::time::Duration;
 
@@ -13,15 +14,16 @@ use test_support::scripts::{keys_of, part};
 use test_support::server::Server;
 
 const NAME: &str = "flooded";
-/// Its turn comes by message, or not during the test.
+/// A waiter is granted by a message, or not at all during the test.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3600);
 const LARGE: usize = 1 << 16;
 const LARGE_MESSAGES: usize = 1_000;
 const SMALL_MESSAGES: usize = 10_000;
-/// What a client may take for these 64 MB, in kB. It reads some 128 pieces before it looks at them.
+/// The memory in kB that a client may need for these 64 MB. It reads about 128 messages before it
+/// handles them.
 const MOST: u64 = 32 * 1024;
 
-/// Not a test of its own: what the process of the test runs. Without a role there is nothing to do.
+/// This is not a test, but the code of the second process. Without a role it does nothing.
 #[tokio::test]
 async fn a_client_in_a_flood() {
     let Some(url) = child::role() else {
@@ -43,7 +45,7 @@ async fn a_client_in_a_flood() {
 
 #[tokio::test]
 async fn a_flood_leaves_nothing_in_memory_and_holds_nobody_up() {
-    // The server is not to cut a client that reads more slowly than others publish.
+    // The server must not cut a client that reads more slowly than others publish.
     let server = Server::start_with(&["--client-output-buffer-limit", "pubsub", "0", "0", "0"]);
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let holder = client.semaphore(NAME).limit(1).build().unwrap().acquire().await.unwrap();
@@ -52,7 +54,7 @@ async fn a_flood_leaves_nothing_in_memory_and_holds_nobody_up() {
     observer.sees(1, 1).await;
 
     let mut stranger = server.connect();
-    // A thread of its own: the holder's lease is renewed meanwhile.
+    // The flood runs in its own thread, so that the holder's lease is refreshed during it.
     let flood = tokio::task::spawn_blocking(move || flood(&mut stranger));
     flood.await.unwrap();
     holder.release().await.unwrap();

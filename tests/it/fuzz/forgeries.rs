@@ -1,21 +1,22 @@
-//! Messages that no script publishes, made of what a stranger may know.
+//! Messages that no script publishes, made of data that an attacker may know.
 
 use fastrand::Rng;
 
 use super::arguments::{bytes, hostile, pick};
 
-/// What one can learn by listening to the channels, and the ids of those who wait.
+/// Data that an attacker learns from the channels, and the IDs of waiters.
 #[derive(Default)]
 pub struct Known {
     pub names: Vec<String>,
-    /// Ids of those who wait. No message has told them yet; with them a message can be forged that
-    /// cannot be told from a true one. So they are used only where something else is wrong.
+    /// IDs of waiters. No message has contained them yet, and a message forged with them may look
+    /// exactly like a real one. They are therefore used only in messages that are wrong in another
+    /// way.
     pub waiting: Vec<String>,
-    /// Ids of those who were granted a permit.
+    /// IDs of requests that were granted.
     pub granted: Vec<String>,
-    /// True messages of the past.
+    /// Real messages of the past.
     pub messages: Vec<Vec<u8>>,
-    /// What a true message would tell now.
+    /// The fencing token that a real message would contain now.
     pub token: u64,
     pub ends: i64,
 }
@@ -44,7 +45,7 @@ fn name(random: &mut Rng, known: &Known) -> String {
     pick_some(random, &known.names)
 }
 
-/// Right in all but the id, which is near those that were seen.
+/// Returns a message that is correct except for its ID, which resembles IDs seen before.
 fn guessed(random: &mut Rng, known: &Known) -> Vec<u8> {
     let name = name(random, known);
     let lines: Vec<_> = (0..random.u8(1..5)).map(|_| guess(random, known)).collect();
@@ -67,14 +68,14 @@ fn guess(random: &mut Rng, known: &Known) -> String {
     format!("{start}:{}", String::from_iter(nonce))
 }
 
-/// Of somebody who waits, but not for this.
+/// Returns a message with the ID of a waiter of another semaphore.
 fn of_another_semaphore(random: &mut Rng, known: &Known) -> Vec<u8> {
     let id = pick_some(random, &known.waiting);
     let name = if random.bool() { hostile_text(random) } else { "nowhere".to_owned() };
     format!("{name}\n{id} {} {}", known.token, known.ends).into_bytes()
 }
 
-/// Of somebody who waits, with numbers that cannot be.
+/// Returns a message with the ID of a waiter and impossible numbers.
 fn with_odd_numbers(random: &mut Rng, known: &Known) -> Vec<u8> {
     const ODD: [&str; 14] = [
         "",
@@ -122,7 +123,7 @@ fn cut(random: &mut Rng, known: &Known) -> Vec<u8> {
     message
 }
 
-/// As many lines as a megabyte has.
+/// Returns a message of one megabyte with many lines.
 fn long(random: &mut Rng, known: &Known) -> Vec<u8> {
     let mut message = name(random, known);
     while message.len() < 1 << 20 {

@@ -1,4 +1,4 @@
-//! A client with real waiters, whose channel a stranger has found.
+//! A client with real waiters, whose channel an attacker has found.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use test_support::server::Server;
 
 const NAMES: [&str; 2] = ["first", "second"];
 const WAITERS: u64 = 5;
-/// Messages between two true ones.
+/// The number of messages between two real ones.
 const ROUND: u64 = 100;
-/// No sign of life comes during the test: who is granted a permit hears it from a message only.
+/// No heartbeat is sent during the test, so a waiter finds out about its grant only by a message.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3600);
 
 #[tokio::test]
@@ -50,18 +50,18 @@ async fn messages_of_strangers_grant_nothing_and_hold_nobody_up() {
 struct Scene {
     _server: Server,
     stranger: Connection,
-    /// Hears what the client hears.
+    /// Receives the same messages as the client.
     tap: Connection,
     channel: String,
     known: Known,
     places: Vec<Place>,
 }
 
-/// A semaphore of which one permit is held, and others wait for it.
+/// A semaphore with one permit that is held, and waiters for it.
 struct Place {
     semaphore: Semaphore,
     observer: Observer,
-    /// None for a moment only.
+    /// This is `None` only for a moment.
     holder: Option<Permit>,
     waiting: FuturesUnordered<JoinHandle<Result<Permit, Error>>>,
 }
@@ -97,7 +97,7 @@ impl Scene {
         Self { _server: server, stranger, tap, channel, known, places }
     }
 
-    /// Publishes what no script would.
+    /// Publishes messages that no script would publish.
     fn forge(&mut self, random: &mut Rng) -> Vec<Vec<u8>> {
         let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(&mut self.stranger).unwrap();
         self.known.token = seconds * 1_000_000 + micros;
@@ -112,8 +112,7 @@ impl Scene {
         messages
     }
 
-    /// A true message comes after those of the stranger: whoever is next has its turn, and nobody
-    /// else.
+    /// Checks that a real message after the forged ones grants to the next waiter only.
     async fn hand_off(&mut self, place: usize) -> Result<(), String> {
         let granted = self.places[place].hand_off().await?;
         let message = self.heard();
@@ -128,7 +127,7 @@ impl Scene {
         Ok(())
     }
 
-    /// What was published since it was looked last.
+    /// Returns the messages published since the previous call.
     fn heard(&mut self) -> Vec<Vec<u8>> {
         const END: &[u8] = b"that is all";
         redis::cmd("PUBLISH").arg(&self.channel).arg(END).exec(&mut self.stranger).unwrap();
@@ -145,7 +144,7 @@ impl Scene {
 }
 
 impl Place {
-    /// One more in the queue.
+    /// Adds a waiter to the queue.
     async fn wait(&mut self) {
         let queued = self.observer.look().await.queued;
         let semaphore = self.semaphore.clone();
@@ -153,7 +152,7 @@ impl Place {
         self.observer.sees(1, queued + 1).await;
     }
 
-    /// Gives the permit to the next one. Answers its id.
+    /// Releases the permit, which the next waiter gets. Returns the ID of that waiter.
     async fn hand_off(&mut self) -> Result<String, String> {
         let before = self.observer.look().await;
         let next = before.waiters[0].id.clone();
@@ -162,7 +161,8 @@ impl Place {
         let permit = in_time("the next turn", self.waiting.next()).await.unwrap();
         let permit = permit.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
         let now = self.observer.look().await;
-        // Whoever is told to ask again may get a newer number.
+        // A forged message may cause the client to send a request again, so its number may be
+        // newer.
         let numbers = before.last_token + 1..=now.last_token;
         let (id, token) = (permit.id(), permit.fencing_token());
         if id != next || now.holders[0].id != next || !numbers.contains(&token) {

@@ -1,6 +1,6 @@
-//! What strangers may send: arguments that no client sends, and messages that no script publishes.
+//! Input from attackers: arguments that no client sends, and messages that no script publishes.
 //!
-//! In the environment: `FUZZ_CASES` for how many of each, `FUZZ_SEED` for which ones.
+//! The environment variable `FUZZ_CASES` sets the number of cases, and `FUZZ_SEED` selects them.
 //! `scripts/fuzz` sets both.
 
 mod arguments;
@@ -12,15 +12,15 @@ mod replies;
 mod rules;
 mod scripts;
 
-/// How much to try, and what.
+/// The number of cases, and the seed that selects them.
 struct Plan {
     cases: u64,
     seed: u64,
 }
 
 impl Plan {
-    /// What the environment does not say is chosen here, and printed, so that a failure can be had
-    /// again.
+    /// Chooses the values that the environment does not set, and prints them, so that a failure can
+    /// be reproduced.
     fn read(cases: u64) -> Self {
         let setting = |name: &str| {
             let value = std::env::var(name).ok()?;
@@ -35,7 +35,7 @@ impl Plan {
     }
 }
 
-/// Bytes as one can read them in the report of a failure.
+/// Returns the bytes as readable text for the report of a failure.
 fn shown(bytes: &[u8]) -> String {
     const MOST: usize = 80;
     match bytes.get(..MOST) {

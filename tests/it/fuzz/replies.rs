@@ -1,16 +1,16 @@
-//! Whether a reply has the layout that the head of its script promises.
+//! Checks that a reply has the layout described in the head of its script.
 
 use redis::Value;
 
 use super::calls::Call;
 use super::rules::ensure;
 
-/// What the rules need of a reply that is as it should be.
+/// The parts of a correct reply that the rules need.
 #[derive(Debug, Default)]
 pub struct Answer {
     /// The server's time.
     pub now: i64,
-    /// -1 also where the reply has none.
+    /// This is -1 also if the reply has no such number.
     pub wake_in: i64,
     pub tokens: Vec<i64>,
     pub tickets: Vec<i64>,

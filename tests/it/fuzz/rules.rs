@@ -1,4 +1,4 @@
-//! The invariants of the protocol, read off the keys before and after a call that was answered.
+//! The invariants of the protocol, checked in the keys before and after each successful call.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use test_support::contents::Contents;
 pub use test_support::contents::ensure;
 use test_support::scripts::weight;
 
-/// What earlier calls left to compare with.
+/// State of earlier calls, for comparison.
 #[derive(Default)]
 pub struct Rules {
     pub before: Contents,
-    /// For each permit the largest limit in force since it was granted.
+    /// For each permit, the largest effective limit since it was granted.
     largest_limit: BTreeMap<String, i64>,
 }
 
@@ -35,11 +35,11 @@ impl Rules {
         after.check_expiry(answer.now, keys)
     }
 
-    /// S1
+    /// S1: weight.
     fn check_weight(&mut self, call: &Call, now: i64, after: &Contents) -> Result<(), String> {
         let (limit, largest) = (after.limit(), &mut self.largest_limit);
         let earlier = self.before.live(now).filter_map(|id| largest.get(id)).max().copied();
-        // `refresh` may exchange the id of a permit.
+        // `refresh` may exchange the ID of a permit.
         let of_new = if call.script == "refresh" { earlier } else { None };
         largest.retain(|id, _| after.permits.contains_key(id));
         for id in after.permits.keys() {
@@ -48,12 +48,12 @@ impl Rules {
         }
         let held: i64 = after.live(now).map(|id| weight(id)).sum();
         let allowed = after.live(now).map(|id| largest[id]).max().unwrap_or(0).max(limit);
-        // What was consumed since still held when the limit was as it was before.
+        // Weight that was forgotten in this call was held under the earlier limit.
         let allowed = allowed.max(self.before.limit()).max(earlier.unwrap_or(0));
         ensure(held <= allowed, || format!("S1: {held} held, the largest limit was {allowed}"))
     }
 
-    /// S2
+    /// S2: removals.
     fn check_removals(&self, call: &Call, now: i64, after: &Contents) -> Result<(), String> {
         let named = |id: &str| {
             ["release", "refresh"].contains(&call.script) && call.arguments.contains(&bytes(id))
@@ -63,7 +63,7 @@ impl Rules {
         ensure(gone.is_none(), || format!("S2: {gone:?} was removed"))
     }
 
-    /// S3: whoever was granted a permit had nobody in front who waits on.
+    /// S3: when a request is granted, no request in front of it continues to wait.
     fn check_order(&self, call: &Call, after: &Contents) -> Result<(), String> {
         let stays = |(id, _): &(&String, &i64)| after.queue.contains_key(*id);
         let first = self.before.queue.iter().filter(stays).map(|(_, ticket)| *ticket).min();
@@ -76,14 +76,14 @@ impl Rules {
                 continue;
             }
             let ticket = self.before.queue.get(id);
-            // A ticket that is brought along may lead to the front.
+            // A request with its earlier ticket may return to the front.
             let overtakes = ticket.map_or(!brings_ticket(call, id), |ticket| *ticket > first);
             ensure(!overtakes, || format!("S3: {id:?} ({ticket:?}) overtook {first}"))?;
         }
         Ok(())
     }
 
-    /// S4
+    /// S4: numbers.
     fn check_numbers(&self, answer: &Answer, after: &Contents) -> Result<(), String> {
         let (before, now) = (self.before.last(), after.last());
         ensure(now >= before, || format!("S4: {now} after {before}"))?;
@@ -96,7 +96,7 @@ impl Rules {
     }
 }
 
-/// Ids are a char for each byte.
+/// Converts an ID, which has one char for each byte.
 fn bytes(id: &str) -> Vec<u8> {
     id.chars().map(|c| c as u8).collect()
 }
@@ -108,7 +108,7 @@ fn brings_ticket(call: &Call, id: &str) -> bool {
         && its.is_some_and(|request| request[1].iter().all(|byte| b"+0123456789".contains(byte)))
 }
 
-/// S5: the queue is empty, or its head does not fit. A head that is dead has gone.
+/// S5: the queue is empty, or its head does not fit. A dead head has left the queue.
 fn check_head(now: i64, after: &Contents) -> Result<(), String> {
     let Some((id, _)) = after.queue.iter().min_by_key(|(id, ticket)| (**ticket, *id)) else {
         return Ok(());
@@ -118,11 +118,12 @@ fn check_head(now: i64, after: &Contents) -> Result<(), String> {
     ensure(held + weight(id) > limit, || format!("S5: {id:?} waits, {held} of {limit} held"))
 }
 
-/// A message says what the protocol says, to somebody who listens.
+/// Checks that a message has the protocol's format, and that its channel has a subscriber.
 pub fn check_message(channel: &str, text: &[u8], name: &str) -> Result<(), String> {
     ensure(LISTENED.contains(&channel), || format!("nobody listens to {channel}"))?;
     if text.is_empty() {
-        return Ok(()); // of a probe
+        // The message is that of a probe.
+        return Ok(());
     }
     let mut lines = text.split(|byte| *byte == b'\n');
     ensure(lines.next() == Some(name.as_bytes()), || "names another semaphore".to_owned())?;

@@ -1,4 +1,4 @@
-//! The scripts, called with anything.
+//! The scripts, called with arbitrary arguments.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,9 +17,9 @@ use test_support::scripts::{Scripts, keys_of};
 use test_support::server::Server;
 
 const START_US: i64 = 1_800_000_000_000_000;
-/// A server that takes longer for a call has stalled.
+/// If a call takes longer, the server has stalled.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How far the clock may go, in ms; seldom, it steps back.
+/// How far the clock moves, in ms. In rare cases it moves back.
 const STEPS: [i64; 8] = [1, 499, 501, 5_003, 30_011, 70_017, 3_600_023, 86_400_029];
 
 #[test]
@@ -45,7 +45,7 @@ struct Field {
     listener: Connection,
     now_us: i64,
     rules: Rules,
-    /// Keys were lost, or are somebody else's: their contents follow no rules any more.
+    /// Keys were lost or overwritten, so their contents no longer follow any rules.
     is_wounded: bool,
     tickets: Vec<i64>,
     history: Vec<String>,
@@ -72,8 +72,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// What a key holds. Of hashes and sorted sets the dump also tells how they are kept, which a
-/// member that comes and goes may change.
+/// The contents of a key. For hashes and sorted sets, the dump includes the encoding, which a
+/// temporary member may change.
 #[derive(PartialEq)]
 enum Holds {
     Nothing,
@@ -119,7 +119,7 @@ impl Field {
         }
     }
 
-    /// One semaphore's life.
+    /// Runs one sequence of calls on a semaphore.
     fn play(&mut self, random: &mut Rng) -> Result<(), String> {
         redis::cmd("FLUSHALL").exec(&mut self.scripts.connection).unwrap();
         self.set_clock(START_US);
@@ -161,7 +161,7 @@ impl Field {
     fn answered(&mut self, call: &Call, reply: &Value) -> Result<(), String> {
         *self.tally.answered.entry(call.script).or_default() += 1;
         let answer = replies::read(call, reply).map_err(|e| format!("reply {reply:?}: {e}"))?;
-        // A stranger's keys may be those of the semaphore in another order.
+        // The call's keys may be those of the semaphore in another order.
         self.is_wounded |= !call.has_its_keys();
         if self.is_wounded {
             return Ok(());
@@ -189,7 +189,7 @@ impl Field {
         Ok(())
     }
 
-    /// All that these keys hold, and whether they expire.
+    /// Returns the contents of these keys, and whether they expire.
     fn dump(&mut self, keys: &[String]) -> Vec<(Holds, bool)> {
         let mut pipeline = redis::pipe();
         pipeline.ignore_errors();
@@ -213,7 +213,7 @@ impl Field {
         }
         self.history.push(format!("the clock goes on by {ms} ms"));
         self.set_clock(self.now_us + ms * 1000);
-        // Time alone may take keys away: what is compared with is what it left.
+        // Keys may expire without a call, so the comparison uses the keys that remain.
         if !self.is_wounded {
             self.rules.before = Contents::read(&mut self.scripts);
         }
@@ -236,7 +236,7 @@ impl Field {
         pipeline.exec(&mut self.scripts.connection).unwrap();
     }
 
-    /// What was published in this sequence.
+    /// Checks the messages that were published in this sequence.
     fn hear_messages(&mut self) -> Result<(), String> {
         const END: &[u8] = b"end of sequence";
         redis::cmd("PUBLISH").arg(LISTENED[0]).arg(END).exec(&mut self.scripts.connection).unwrap();

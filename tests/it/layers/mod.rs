@@ -1,6 +1,6 @@
-//! The folders of `src` are layers: each uses only those before it, in the order that `src/lib.rs`
-//! tells. So are the files of a folder whose `mod.rs` tells an order. And files use each other in a
-//! circle only where they are a file and its own parts.
+//! The folders of `src` are layers: each folder uses only the folders before it, in the order that
+//! `src/lib.rs` lists. The files of a folder are ordered as well, if its `mod.rs` lists an order.
+//! Files may use each other in a circle only if they are a file and its own parts.
 
 mod source;
 
@@ -28,8 +28,8 @@ fn against_the_order(source: &Source) -> Vec<(Names, Names)> {
     against
 }
 
-/// The files that use each other in a circle. A file and its own parts may; but the parts may not
-/// without it.
+/// Returns the files that use each other in a circle. A file and its own parts may do that, but the
+/// parts may not form a circle without it.
 fn circles(uses: &Uses, mut files: BTreeSet<Names>) -> Vec<BTreeSet<Names>> {
     let all = files.iter().map(|file| (file.clone(), reached(uses, &files, file)));
     let reached: BTreeMap<_, _> = all.collect();
@@ -87,7 +87,7 @@ fn source<const N: usize>(files: [(&[&'static str], &'static str); N]) -> Source
     source
 }
 
-/// What a part of `low` uses against the order.
+/// Returns the files that a part of `low` uses against the order.
 fn of_a_part(code: &'static str) -> BTreeSet<Names> {
     let root = "// Layers:\n// low, high\nmod low;\nmod high;\n\
                 pub use high::{\n    Known,\n    Other as Renamed,\n};\npub use low::Low;";

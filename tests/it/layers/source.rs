@@ -1,11 +1,11 @@
-//! What each file uses, read from its tokens, since a macro has nothing else. Each path is followed
-//! to the file that has what it names.
+//! Finds what each file uses by reading its tokens, because a macro is nothing but tokens. Each
+//! path is followed to the file that contains the named item.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{TokenStream, TokenTree};
 
-/// From the root. A file is called as the module that it is.
+/// The path from the root. A file has the name of its module.
 pub type Names = Vec<&'static str>;
 type Words = &'static [&'static str];
 pub type Uses = BTreeMap<Names, BTreeSet<Names>>;
@@ -14,19 +14,21 @@ pub type Uses = BTreeMap<Names, BTreeSet<Names>>;
 pub struct Source {
     /// The file of each module.
     modules: BTreeMap<Names, Names>,
-    /// What a module has imported by a name. There may be several, of which one is compiled.
+    /// The items that a module has imported under a name. If there are several, only one is
+    /// compiled.
     imports: BTreeMap<Names, Vec<Names>>,
-    /// Each path, after the module in which it stands.
+    /// Each path with the module that contains it.
     paths: Vec<(Names, Names)>,
-    /// The parts of a file, the lowest first. Those that are not named are above them.
+    /// The parts of a file, the lowest first. Parts that are not listed are above them.
     pub orders: BTreeMap<Names, Names>,
 }
 
 impl Source {
     pub fn read(&mut self, file: &[&'static str], code: &'static str) {
         if let Some((_, order)) = code.split_once("// Layers") {
-            let order = order.lines().nth(1).unwrap().trim_start_matches("//").split(',');
-            self.orders.insert(file.to_vec(), order.map(str::trim).collect());
+            let lines = order.lines().skip(1).map_while(|line| line.strip_prefix("//"));
+            let names = lines.flat_map(|line| line.split(',')).map(str::trim);
+            self.orders.insert(file.to_vec(), names.filter(|name| !name.is_empty()).collect());
         }
         self.modules.insert(file.to_vec(), file.to_vec());
         let (mut module, mut outer) = (file.to_vec(), vec![]);
@@ -40,7 +42,7 @@ impl Source {
                     self.modules.insert(module.clone(), file.to_vec());
                     inside
                 }
-                // Of another crate, or of a type.
+                // The path is in another crate, or belongs to a type.
                 (":", [":", name, beyond @ ..]) if is_name(name) => beyond,
                 (name, [":", ":", ..]) if is_name(name) => {
                     let (path, beyond) = path(words);
@@ -59,7 +61,7 @@ impl Source {
         }
     }
 
-    /// A tree of what is imported. Answers what stands behind it.
+    /// Reads a tree of imports. Returns the tokens after it.
     fn import(&mut self, module: &[&'static str], above: &[&'static str], tree: Words) -> Words {
         let (own, rest) = path(tree);
         let mut path = [above, &own].concat();
@@ -82,14 +84,14 @@ impl Source {
         rest
     }
 
-    /// The files that have what a module means by a path.
+    /// Returns the files that contain the item that a path in a module names.
     pub fn find(&self, module: &[&'static str], path: &[&'static str]) -> Vec<Names> {
         let Some((first, rest)) = path.split_first() else {
             return vec![self.modules[module].clone()];
         };
         let named = [module, &[first]].concat();
         let imports = self.imports.get(&named).into_iter().flatten();
-        // Another crate is not found.
+        // Paths into other crates are skipped.
         let imports: Vec<_> = imports.filter(|import| import[0] != *first).collect();
         match *first {
             "crate" => self.find(&[], rest),
@@ -108,7 +110,7 @@ impl Source {
         self.modules.values().cloned().collect()
     }
 
-    /// What each file uses of others.
+    /// Returns the other files that each file uses.
     pub fn uses(&self) -> Uses {
         let mut uses = Uses::new();
         for (module, path) in &self.paths {
@@ -120,7 +122,7 @@ impl Source {
     }
 }
 
-/// Comments are no tokens. What a literal says is left out.
+/// Returns the tokens as words. Comments are not tokens, and the contents of literals are omitted.
 fn words(tokens: TokenStream) -> Names {
     let words = |token| match token {
         TokenTree::Group(group) => [vec!["{"], words(group.stream()), vec!["}"]].concat(),
@@ -134,7 +136,7 @@ fn is_name(word: &str) -> bool {
     word.starts_with(|c: char| c.is_alphabetic() || c == '_')
 }
 
-/// The names that are joined at the beginning, and what stands behind them.
+/// Reads the joined names at the beginning. Returns them and the tokens after them.
 fn path(mut words: Words) -> (Names, Words) {
     let mut names = Names::new();
     while let [name, after @ ..] = words

@@ -1,5 +1,5 @@
-//! What users are told, word for word: by a real server, and by the one in memory. (That the rules
-//! are the same is for the model to say.)
+//! Users get the same texts from a real server and from the server in memory. The model test
+//! compares the rules of both.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use test_support::server::{shared_admin_url, unique_name};
 
 const LEASE: Duration = Duration::from_secs(600);
 
-/// All that was told so far, with the ids and times in it that differ from run to run left out.
+/// The outputs so far, without the IDs and times that differ from run to run.
 #[derive(Default)]
 struct Transcript {
     lines: Vec<String>,
@@ -158,7 +158,7 @@ async fn users_are_told_the_same_as_by_a_server() {
     let real = [named().connect(&url).await.unwrap(), named().connect(&url).await.unwrap()];
     let local = [local.clone(), local.another_process().unwrap()];
     let (real, local) = (transcript(real, &name).await, transcript(local, &name).await);
-    // But for where they are.
+    // The texts differ only in the server's address.
     let address = url.trim_start_matches("redis://").trim_end_matches('/');
     let address = address.rsplit('@').next().unwrap();
     for (real, local) in real.iter().zip(&local) {

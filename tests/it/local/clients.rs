@@ -1,4 +1,4 @@
-//! Who shares a server, and what it answers that is not about one semaphore.
+//! Which clients share a server in memory, and its replies that are not about one semaphore.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn names_are_those_that_were_used_under_the_prefix() {
 async fn the_doctor_finds_it_unfit_for_anything_else() {
     let diagnosis = SemaphoreClient::local().unwrap().doctor().await.unwrap();
     assert_eq!(diagnosis.worst(), Verdict::Critical);
-    assert!(diagnosis.to_string().contains("in this process only"), "{diagnosis}");
+    assert!(diagnosis.to_string().contains("only in this process"), "{diagnosis}");
 }
 
 #[test]
@@ -61,7 +61,7 @@ async fn bad_settings_are_errors_and_no_real_server_has_another_process() {
     assert!(matches!(refused, Error::Invalid { what: "server", .. }), "{refused}");
 }
 
-/// Each has a clock of its own.
+/// Each runtime has its own clock.
 #[test]
 fn processes_in_several_runtimes_wake_each_other() {
     let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
@@ -81,7 +81,7 @@ fn processes_in_several_runtimes_wake_each_other() {
     waits.join().unwrap().unwrap();
 }
 
-/// It neither shuts down nor releases: its runtime is gone.
+/// The process neither shuts down nor releases, because its runtime has ended.
 #[test]
 fn a_process_that_ends_in_the_middle_is_passed_over() {
     let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
@@ -107,7 +107,7 @@ fn a_process_that_ends_in_the_middle_is_passed_over() {
         let next = tokio::spawn(semaphore.request().acquire());
         queued(2).await;
         held.release().await.unwrap();
-        // Not after the lease that the dead one would have had.
+        // The next waiter does not wait for the lease of the dead waiter.
         let next = in_time("its turn", next).await.unwrap().unwrap();
         next.release().await.unwrap();
     });
@@ -133,7 +133,7 @@ fn threads_have_it_too() {
     client.shutdown().unwrap();
 }
 
-/// More tasks than a batch has room for, on several threads.
+/// More tasks than a batch can contain, on several threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn never_more_than_the_limit_in_many_tasks() {
     use std::sync::Arc;

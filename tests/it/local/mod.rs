@@ -1,4 +1,4 @@
-//! Semaphores without a server: the same as with one, and time as the test wants it.
+//! Semaphores in memory: they behave like those on a server, and the test controls the time.
 
 mod alike;
 mod clients;

@@ -1,5 +1,5 @@
-//! With tokio's clock paused: hours pass at once, and everything happens at the moment at which it
-//! must.
+//! Tokio's clock is paused: hours pass immediately, and everything happens at exactly the right
+//! moment.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// Of two processes.
+/// Returns builders of two processes.
 fn builders(limit: u32) -> [SemaphoreBuilder; 2] {
     let one = SemaphoreClient::local().unwrap();
     let other = one.another_process().unwrap();
@@ -25,7 +25,7 @@ fn semaphores(limit: u32) -> [Semaphore; 2] {
     builders(limit).map(|builder| builder.build().unwrap())
 }
 
-/// Begins to wait, and is queued.
+/// Starts to wait, and returns after the request was queued.
 async fn queue(
     semaphore: &Semaphore,
     weight: u32,
@@ -34,7 +34,7 @@ async fn queue(
     let before = semaphore.inspect().await.unwrap().queued;
     let wait = semaphore.request().weight(weight).head_start(ahead).acquire();
     let wait = tokio::spawn(async move { (wait.await.unwrap(), Instant::now()) });
-    // In a few turns: the clock, which stands still, gives no deadline.
+    // The clock is paused and gives no deadline, so the loop has a fixed number of rounds.
     for _ in 0..100 {
         if semaphore.inspect().await.unwrap().queued > before {
             return wait;
@@ -48,7 +48,7 @@ fn is_lost<T: std::fmt::Debug>(answer: Result<T, Error>) -> bool {
     matches!(answer, Err(Error::Lost { .. }))
 }
 
-/// The holder's lease has ended, and not yet the server's: that ends in the next ms.
+/// The holder's deadline has passed, and the lease on the server expires in the next millisecond.
 #[tokio::test(start_paused = true)]
 async fn what_is_lost_is_neither_consumed_nor_renewed() {
     let [tickets, other] = builders(3).map(|builder| builder.lease(SECOND).auto_refresh(false));
@@ -136,7 +136,7 @@ async fn the_clock_goes_as_far_as_a_test_advances_it() {
     let watch = permit.watch();
     advance(LEASE - MS * 2).await;
     assert!(watch.is_held() && one.try_acquire().await.unwrap().is_none());
-    // The server counts in whole ms: the ms before may be its last.
+    // The server counts in whole milliseconds, and this one may be the last of the lease.
     advance(MS).await;
     assert!(watch.is_lost() && one.try_acquire().await.unwrap().is_none());
     advance(MS).await;
@@ -187,7 +187,7 @@ async fn a_process_that_is_gone_blocks_its_permit_until_its_lease_ends_and_waits
     dead.shutdown().await;
     assert!(matches!(given_up.await.unwrap(), Err(Error::Shutdown)));
     let (next, at) = next.await.unwrap();
-    // It was renewed every ten seconds.
+    // The lease was refreshed every ten seconds.
     assert_eq!((at - started, permit.is_lost()), (SECOND * 25, true));
     next.release().await.unwrap();
 }
@@ -224,7 +224,8 @@ async fn limits_change_for_those_who_wait() {
     second.release().await.unwrap();
 }
 
-/// Who waits asks again every five seconds: its message may tell of a grant of any moment since.
+/// A waiter sends a heartbeat every five seconds. Its grant message may be about a grant at any
+/// moment since the last heartbeat.
 #[tokio::test(start_paused = true)]
 async fn a_permit_that_was_waited_for_has_most_of_its_lease() {
     let [one, other] = builders(1).map(|builder| builder.lease(SECOND * 10).build().unwrap());
@@ -236,8 +237,8 @@ async fn a_permit_that_was_waited_for_has_most_of_its_lease() {
     assert!(permit.expires_in() > SECOND * 9, "{:?}", permit.expires_in());
 }
 
-/// Its first renewal comes as early as its lease began: not as late as that of others, which have
-/// just been renewed.
+/// The first refresh follows the beginning of the permit's own lease, not the refreshes of other
+/// permits.
 #[tokio::test(start_paused = true)]
 async fn a_permit_that_was_waited_for_survives_outages_of_two_thirds_of_its_lease() {
     for has_another in [false, true] {
@@ -270,7 +271,7 @@ async fn a_permit_that_is_left_counts_its_start_for_a_lease() {
     assert_eq!(starts, [1, 2, 31, 32, 61].map(Duration::from_secs));
 }
 
-/// Held for as long as it may be, it counts its start for that.
+/// A start counts for one lease, or for `max_hold` if that is shorter.
 #[tokio::test(start_paused = true)]
 async fn a_start_counts_for_no_longer_than_a_permit_may_be_held() {
     let [one, other] = builders(1).map(|builder| builder.max_hold(LEASE / 3).build().unwrap());
@@ -280,7 +281,7 @@ async fn a_start_counts_for_no_longer_than_a_permit_may_be_held() {
     assert_eq!(started.elapsed(), LEASE / 3);
 }
 
-/// Whoever adopts a permit holds it for its own lease, and for as long as it may itself.
+/// An adopted permit has the new holder's lease and `max_hold`.
 #[tokio::test(start_paused = true)]
 async fn who_adopts_a_permit_counts_anew() {
     let [one, other] = builders(1);
@@ -306,7 +307,7 @@ async fn a_permit_moves_or_ends_with_its_lease() {
     let parted = adopted.detach();
     let next = one.acquire().await.unwrap();
     let took = started.elapsed() - HOUR - (LEASE - SECOND);
-    // It was renewed in the meantime, a moment of ten seconds before.
+    // The last refresh was up to ten seconds earlier.
     assert!(took > LEASE * 2 / 3 - SECOND && took <= LEASE, "{took:?}");
     assert!(is_lost(other.adopt(parted).await));
     next.release().await.unwrap();

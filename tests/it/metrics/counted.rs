@@ -1,4 +1,4 @@
-//! A recorder, and what it has counted.
+//! A metrics recorder, and the values that it has counted.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, Prometheu
 
 type Labels = BTreeMap<String, String>;
 
-/// What one thread's recorder has counted.
+/// The values counted by one thread's recorder.
 pub struct Counted {
     handle: PrometheusHandle,
     _local: LocalRecorderGuard<'static>,
 }
 
 impl Counted {
-    /// For all that is connected and built from now on in this thread, as long as it lives.
+    /// Records for everything that connects or is built in this thread, while the value exists.
     pub fn here() -> Self {
         let recorder: &PrometheusRecorder =
             Box::leak(Box::new(PrometheusBuilder::new().build_recorder()));
@@ -25,7 +25,8 @@ impl Counted {
         self.handle.render()
     }
 
-    /// All of this moment. It takes long where many permits were held: ask once for many values.
+    /// Returns all current values. This is slow if many permits were held, so call it once for many
+    /// values.
     pub fn values(&self) -> Values {
         Values(read(&self.text()))
     }
@@ -42,17 +43,17 @@ impl Counted {
         self.values().outcomes(semaphore)
     }
 
-    /// Weight held, requests that wait, permits that have ended, and losses.
+    /// Returns the weight held, the waiting requests, the permits that have ended, and the losses.
     pub fn held_waiting_ended_lost(&self, semaphore: &str) -> [f64; 4] {
         ["held", "queued", "hold_seconds_count", "lost_total"].map(|name| self.of(semaphore, name))
     }
 }
 
-/// What had been counted at one moment.
+/// The values counted up to one moment.
 pub struct Values(BTreeMap<(String, Labels), f64>);
 
 impl Values {
-    /// 0 where nothing was counted.
+    /// Returns the value, or 0 if nothing was counted.
     pub fn get(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let labels = labels.iter().map(|(label, value)| (label.to_string(), value.to_string()));
         let key = (format!("redis_semaphore_client_{name}"), labels.collect());
@@ -63,7 +64,7 @@ impl Values {
         self.get(name, &[("semaphore", semaphore)])
     }
 
-    /// What became of requests, without what never did.
+    /// Returns the outcomes of requests that occurred at least once.
     pub fn outcomes(&self, semaphore: &str) -> BTreeMap<String, f64> {
         let all = self.0.iter().filter_map(|((name, labels), count)| {
             let is_one = name == "redis_semaphore_client_acquires_total"
@@ -74,7 +75,7 @@ impl Values {
     }
 }
 
-/// Names without quotation marks are all that the tests use.
+/// Reads the page. The tests use only names without quotation marks.
 fn read(text: &str) -> BTreeMap<(String, Labels), f64> {
     let samples = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     samples.map(sample).collect()

@@ -1,5 +1,4 @@
-//! Permits: held from when they are handed out until they end in any way, and each loss counts
-//! once.
+//! Permits count as held from the moment they are returned until they end. Each loss counts once.
 
 use std::time::Duration;
 
@@ -39,7 +38,7 @@ async fn each_way_to_end_counts_once() {
     permit.refresh().await.unwrap();
     let _parts: DetachedPermit = permit.detach();
     assert_eq!(counted.held_waiting_ended_lost(&name), [0.0, 0.0, 6.0, 0.0]);
-    // It is renewed from now on, by nobody's wish.
+    // The permit is refreshed from now on, although no variable holds it.
     std::mem::forget(semaphore.acquire().await.unwrap());
     assert_eq!(counted.held_waiting_ended_lost(&name), [1.0, 0.0, 6.0, 0.0]);
 }
@@ -79,7 +78,7 @@ async fn a_loss_counts_when_the_deadline_passes_and_never_again() {
     let (released, dropped) = (released.unwrap(), dropped.unwrap());
     proxy.refuse_connections(true);
     proxy.cut_all();
-    // Nobody asks the permits.
+    // No call uses the permits.
     let lost = async || counted.held_waiting_ended_lost("cut");
     eventually("both are lost", lost, |now| *now == [0.0, 0.0, 2.0, 2.0]).await;
     assert!(counted.of("cut", "refresh_failures_total") >= 1.0);
@@ -110,7 +109,8 @@ async fn a_loss_that_a_call_finds_counts_once() {
     assert_eq!(counted.held_waiting_ended_lost(&name), [0.0, 0.0, 3.0, 3.0]);
 }
 
-/// Its renewal is under way when it is passed on, and is told that nobody has it under that id.
+/// The permit is detached and adopted while its refresh is under way. The refresh finds its ID
+/// unknown.
 #[tokio::test]
 async fn what_is_given_back_while_it_is_renewed_is_not_lost() {
     let server = Server::start();
@@ -120,7 +120,7 @@ async fn what_is_given_back_while_it_is_renewed_is_not_lost() {
         let client = SemaphoreClient::connect(&url).await.unwrap();
         client.semaphore("moves").limit(1).lease(lease).build().unwrap()
     };
-    // One that is not renewed during the test.
+    // This permit is not refreshed during the test.
     let (here, there) = (build(proxy.url(), 9).await, build(server.url(), 600).await);
     let permit = here.acquire().await.unwrap();
     let watch = permit.watch();
@@ -130,7 +130,7 @@ async fn what_is_given_back_while_it_is_renewed_is_not_lost() {
     proxy.commands(Flow::Pass);
     let renewal = [("script", "refresh"), ("outcome", "answered")];
     let answered = async || counted.get("call_seconds_count", &renewal);
-    // The adoption is one, too.
+    // The adoption is a refresh, too.
     eventually("the renewal's answer", answered, |calls| *calls >= 2.0).await;
     assert!(!watch.is_held() && !watch.is_lost());
     adopted.release().await.unwrap();

@@ -1,11 +1,11 @@
-//! Names as labels: up to a cap.
+//! Semaphore names as labels, up to a maximum number.
 
 use redis_semaphore::{Error, SemaphoreClient};
 
 use super::counted::Counted;
 use test_support::server::{shared_url, unique_name};
 
-/// No semaphore can be called so.
+/// No semaphore can have this name.
 const OTHER: &str = "{other}";
 
 #[tokio::test]
@@ -16,7 +16,7 @@ async fn names_beyond_the_cap_share_a_label() {
     let names = [(); 4].map(|()| unique_name());
     for _ in 0..2 {
         for name in &names {
-            // Built anew for each request, and gone with it.
+            // The semaphore is built for each request and dropped after it.
             let semaphore = client.semaphore(name).limit(1).build().unwrap();
             semaphore.acquire().await.unwrap().release().await.unwrap();
         }

@@ -1,5 +1,5 @@
-//! What the feature `metrics` counts: each event once, as `docs/metrics.md` says, and gauges that
-//! come back. A recorder of Prometheus is asked, as a program's would be.
+//! The feature `metrics` counts each event once, as `docs/metrics.md` describes, and gauges return
+//! to their earlier values. The tests read a Prometheus recorder, as a program would.
 
 mod calls;
 pub mod counted;

@@ -1,4 +1,4 @@
-//! What becomes of requests: each counts once.
+//! Each request has one outcome, and counts once.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -30,7 +30,7 @@ impl Scene {
         Self { counted, client, semaphore, observer, name }
     }
 
-    /// Nothing else was counted.
+    /// Checks that these outcomes were counted, and no others.
     #[track_caller]
     fn assert_outcomes(&self, outcomes: &[(&str, u32)]) {
         let wanted: BTreeMap<_, _> = outcomes
@@ -97,14 +97,14 @@ async fn what_was_not_asked_for_does_not_count() {
 #[tokio::test]
 async fn cancelled_at_any_stage() {
     let scene = Scene::set(1).await;
-    // Before an answer.
+    // The request is dropped before the reply.
     assert!(scene.semaphore.acquire().now_or_never().is_none());
     scene.assert_outcomes(&[("cancelled", 1)]);
-    // It reaches the server all the same.
+    // The request still reaches the server.
     let granted = async || scene.observer.look().await.last_token;
     eventually("it was granted", granted, |token| *token > 0).await;
     scene.observer.sees(0, 0).await;
-    // In the queue.
+    // The request is dropped in the queue.
     let held = scene.semaphore.acquire().await.unwrap();
     {
         let mut waiting = pin!(scene.semaphore.acquire());
@@ -144,7 +144,7 @@ async fn closed_and_shut_down() {
 #[tokio::test]
 async fn several_at_once_count_each() {
     let scene = Scene::set(1).await;
-    // The first in the order of their keys.
+    // This name makes it the first in the order of keys.
     let first = format!("a-{}", scene.name);
     let other = scene.client.semaphore(&first).limit(1).build().unwrap();
     let both = || [scene.semaphore.request(), other.request()];
@@ -153,7 +153,7 @@ async fn several_at_once_count_each() {
     assert_eq!(scene.counted.outcomes(&first)["immediate"], 1.0);
     permits.release().await.unwrap();
 
-    // The first is granted, and given back when the other's time is over.
+    // The first request is granted. It is released when the other request times out.
     let held = scene.semaphore.acquire().await.unwrap();
     let late = acquire_all(both().map(|request| request.timeout(Duration::from_secs(3)))).await;
     assert!(matches!(late, Err(Error::Timeout { semaphore, .. }) if semaphore == scene.name));
@@ -165,7 +165,7 @@ async fn several_at_once_count_each() {
     eventually("all given back", held, |held| *held == [0.0; 2]).await;
 }
 
-/// Requests end in whichever way comes first, and each has one end.
+/// A request ends in one of several ways, and only the first one counts.
 #[tokio::test]
 async fn races_of_ends_count_once() {
     const TASKS: u64 = 8;
@@ -178,7 +178,7 @@ async fn races_of_ends_count_once() {
             let mut granted = 0;
             for _ in 0..TURNS {
                 let patience = Duration::from_micros(random.u64(0..3000));
-                // A future that is dropped before it is polled has not asked.
+                // A future that is dropped before its first poll has sent no request.
                 let dropped = timeout(patience, semaphore.acquire()).await;
                 if let Ok(permit) = dropped {
                     granted += 1;

@@ -1,4 +1,4 @@
-//! `docs/metrics.md` tells of all metrics, and of nothing else.
+//! `docs/metrics.md` describes all metrics, and no others.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ async fn all_metrics_are_told_of() {
         .map(|line| {
             let (name, kind) = line.split_once(' ').unwrap();
             assert!(text.contains(&format!("# HELP redis_semaphore_client_{name} ")), "{name}");
-            // As which it is written unless buckets are set.
+            // A histogram is written as a summary unless buckets are set.
             (name.to_owned(), kind.replace("summary", "histogram"))
         })
         .collect();

@@ -11,7 +11,7 @@ use redis_semaphore::{Error, Semaphore, SemaphoreClient};
 use test_support::observer::{eventually, in_time};
 use test_support::server::Server;
 
-/// At the first renewal that fails.
+/// Panics at the first failed refresh.
 struct Broken;
 
 impl CounterFn for Broken {
@@ -43,7 +43,7 @@ impl Recorder for Broken {
     }
 }
 
-/// One that is broken is shut down; others of its connection go on.
+/// The semaphore whose recorder panics is shut down. Other semaphores on its connection continue.
 #[tokio::test]
 async fn a_panic_ends_one_semaphore_only() {
     let server = Server::start();
@@ -55,7 +55,7 @@ async fn a_panic_ends_one_semaphore_only() {
     let sound = build("sound", 600);
     let permit = broken.acquire().await.unwrap();
     let held = sound.acquire().await.unwrap();
-    // Its renewal fails.
+    // This makes its refresh fail.
     redis::cmd("SET")
         .arg("sem:{broken}:permits")
         .arg("stranger's")

@@ -1,4 +1,4 @@
-//! The invariants, read off the keys themselves after every step.
+//! The invariants, checked in the keys after every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +6,11 @@ use super::system::System;
 use test_support::contents::{Contents, ensure};
 use test_support::scripts::weight;
 
-/// What earlier steps left to compare with.
+/// State of earlier steps, for comparison.
 #[derive(Debug, Default)]
 pub struct Watch {
     permits: BTreeMap<String, i64>,
-    /// For each permit the largest limit in force since it was granted.
+    /// For each permit, the largest effective limit since it was granted.
     largest_limit: BTreeMap<String, i64>,
     released: BTreeSet<String>,
     pub last: i64,
@@ -21,7 +21,7 @@ impl Watch {
         self.released.extend(ids.iter().cloned());
     }
 
-    /// One that another ID stands for from now on.
+    /// Notes that the permit now has the ID `next`.
     pub fn exchanged(&mut self, id: &str, next: &str) {
         self.released.insert(id.to_owned());
         if let Some(limit) = self.largest_limit.get(id).copied() {
@@ -29,7 +29,7 @@ impl Watch {
         }
     }
 
-    /// Without `state`, a server has only its clock to go by.
+    /// Notes that a key was lost. Without `state`, a server has only its clock.
     pub fn lost(&mut self, key: usize) {
         match key {
             0 => self.permits.clear(),
@@ -45,7 +45,7 @@ impl System {
         self.check_weight(&contents)?;
         self.check_removals(&contents)?;
         self.check_numbers(&contents)?;
-        // S3 follows from the comparison with the model, which has the same queue.
+        // The comparison with the model implies S3, because the model has the same queue.
         let queue = contents.queue.iter().map(|(id, ticket)| (*ticket, id.clone()));
         ensure(queue.collect::<BTreeSet<_>>().iter().eq(self.model.queue.iter()), || {
             format!("the queue is {:?}, the model says {:?}", contents.queue, self.model.queue)
@@ -60,11 +60,11 @@ impl System {
         contents.check_expiry(self.now, &self.scripts.keys)
     }
 
-    /// S1
+    /// S1: weight.
     fn check_weight(&mut self, contents: &Contents) -> Result<(), String> {
         let (now, limit) = (self.now, self.model.limit());
         let largest = &mut self.watch.largest_limit;
-        // Ended ones stay in mind, too: the clock may step back to before their end.
+        // Expired permits are kept, too: the clock may step back to before their expiry.
         largest.retain(|id, _| contents.permits.contains_key(id));
         for id in contents.permits.keys() {
             let known = largest.entry(id.clone()).or_insert(limit);
@@ -78,7 +78,7 @@ impl System {
         })
     }
 
-    /// S2
+    /// S2: removals.
     fn check_removals(&mut self, contents: &Contents) -> Result<(), String> {
         let now = self.now;
         for (id, ends) in &self.watch.permits {
@@ -92,8 +92,8 @@ impl System {
         Ok(())
     }
 
-    /// S4. That each grant has a larger number than the one before follows from the comparison
-    /// with the model; that the numbers outlive keys and clocks is seen here.
+    /// S4: numbers. The comparison with the model shows that each grant has a larger number than
+    /// the one before it. This check shows that the numbers survive lost keys and clock steps.
     fn check_numbers(&mut self, contents: &Contents) -> Result<(), String> {
         if contents.last() > 0 {
             let (last, before) = (contents.last(), self.watch.last);
@@ -103,7 +103,7 @@ impl System {
         Ok(())
     }
 
-    /// S5, after a script: nobody waits, or there is no room for the first.
+    /// S5, after a script: the queue is empty, or its head does not fit.
     pub fn check_head(&self) -> Result<(), String> {
         let (model, limit) = (&self.model, self.model.limit());
         let Some(head) = model.queue.head() else { return Ok(()) };

@@ -1,10 +1,10 @@
-//! Keys that are lost, which no semaphore in memory meets.
+//! Lost keys, which do not occur in memory.
 
 use super::system::Model;
 
 const LONGEST_LEASE: i64 = 604_800_000;
 
-/// The number of a key.
+/// Removes a key, which is given as its number.
 pub fn lose(model: &mut Model, key: usize) {
     match key {
         0 => model.permits.clear(),
@@ -21,7 +21,8 @@ pub fn lose(model: &mut Model, key: usize) {
     }
 }
 
-/// A script begins. Without `state`, whoever is there may have any lease, and any ticket.
+/// Prepares the model for a script. Without `state`, permits may have any lease, and requests may
+/// have any ticket.
 pub fn recover(model: &mut Model) {
     let Model { longest_heartbeat_timeout, marks, permits, queue, .. } = model;
     let has_clients = *longest_heartbeat_timeout > 0 || !marks.is_empty();

@@ -1,4 +1,4 @@
-//! What the scripts tell clients, beside what the model says.
+//! The messages of the scripts, compared with those of the model.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use super::CLIENTS;
 use super::system::System;
 
 impl System {
-    /// Every hand-off of the model is in a message, one for each client, in order and with the same
-    /// content.
+    /// Checks that each handoff of the model is in a message: one message for each client, in
+    /// order, with the same content.
     pub(super) fn receive_messages(&mut self) -> Result<(), String> {
         for (client, lines) in self.model.take_messages() {
             let expected = format!("model\n{}", lines.join("\n"));
@@ -24,16 +24,16 @@ impl System {
         Ok(())
     }
 
-    /// Fails when there is a message that the model knows nothing of.
+    /// Subscribes or unsubscribes. Fails if there is a message that the model does not expect.
     pub(super) fn listen(&mut self, client: usize, listens: bool) -> Result<(), String> {
-        // Valkey 8.0 refuses to end what has not begun.
+        // Valkey 8.0 rejects an unsubscribe without a subscription.
         if !listens && !self.model.listening.contains(CLIENTS[client].1) {
             return Ok(());
         }
         let command = if listens { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
         let packed =
             redis::cmd(command).arg(format!("sem:wake:{}", CLIENTS[client].1)).get_packed_command();
-        // The answer comes before any later message: both travel on this connection.
+        // The reply precedes any later message, because both use this connection.
         let listener = &mut self.listeners[client];
         listener.send_packed_command(&packed).unwrap();
         let mut unexpected = Vec::new();

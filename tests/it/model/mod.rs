@@ -1,5 +1,6 @@
-//! Thousands of random sequences of calls to the scripts, beside the semaphore that is in memory
-//! (`src/local`), and against the invariants. So that one is compared with the scripts, too.
+//! Thousands of random sequences of calls to the scripts. The results are compared with the
+//! semaphore in memory (`src/local`), and the invariants are checked. This also tests the semaphore
+//! in memory.
 
 mod client;
 mod invariants;
@@ -18,7 +19,7 @@ use system::System;
 
 use test_support::scripts::{id, lease, weight};
 
-/// What a client, the clock or the network may do next.
+/// The next action of a client, the clock or the network.
 #[derive(Debug, Clone)]
 pub enum Step {
     Acquire {
@@ -38,10 +39,10 @@ pub enum Step {
     Limit {
         kind: &'static str,
         limit: i64,
-        /// "set" or "add" with a number, or "clear"; and a mark.
+        /// "set" or "add" with a number, or "clear", and an idempotency key.
         change: Option<(&'static str, i64, String)>,
     },
-    /// The server's clock goes on, or steps.
+    /// Moves the server's clock, forward or back.
     Clock {
         us: i64,
     },
@@ -49,24 +50,24 @@ pub enum Step {
         client: usize,
         listens: bool,
     },
-    /// The number of a key.
+    /// Removes a key, which is given as its number.
     Lose(usize),
-    /// So many that the scripts do not ask all of them to call `wake`.
+    /// Adds more clients than the scripts ask to call `wake`.
     Crowd,
 }
 
 const MS: i64 = 1_000;
 const DAY: i64 = 86_400_000 * MS;
 
-/// Who listens, or asks again.
+/// Clients that subscribe, and one that polls.
 pub const CLIENTS: [(&str, &str); 3] = [("P", "client0"), ("P", "client1"), ("N", "client2")];
 
-/// All the IDs of a client, so that they come again.
+/// Returns all IDs of a client. They are few, so they repeat.
 fn ids_of((how, client): (&str, &str)) -> Vec<String> {
     const WANTED: [(i64, i64); 7] =
         [(1, 30_000), (1, 600_000), (1, 500), (2, 30_000), (1, 1), (3, 5_000), (2, 604_800_000)];
     let id = |(number, (weight, lease)): (usize, &(i64, i64))| {
-        // As if with a head start, where it has one or not.
+        // The name claims a head start, whether or not the request has one.
         let name = if number == 0 { "ahead500-0".to_owned() } else { number.to_string() };
         id(how, client, *weight, *lease, &name)
     };
@@ -82,7 +83,7 @@ fn ids(from: Vec<String>) -> impl Strategy<Value = Vec<String>> {
     prop::sample::subsequence(from, 1..4).prop_shuffle()
 }
 
-/// Of all clients.
+/// Returns IDs of all clients.
 fn any_ids() -> impl Strategy<Value = Vec<String>> {
     ids(CLIENTS.into_iter().flat_map(ids_of).collect())
 }
@@ -92,7 +93,7 @@ fn requests() -> impl Strategy<Value = Vec<Request>> {
         3 => Just(Place::Try),
         6 => Just(Place::Wait),
         2 => prop_oneof![Just(0), Just(1), Just(500), Just(3_600_000)].prop_map(Place::Ahead),
-        // What the system makes of it: a ticket that this ID had, if it had one.
+        // The system replaces this by an earlier ticket of this ID, if it has one.
         2 => Just(Place::Ticket(0)),
         1 => Just(Place::Ticket(9_007_199_254_740_991)),
     ];
@@ -103,7 +104,8 @@ fn requests() -> impl Strategy<Value = Vec<Request>> {
     })
 }
 
-/// Of some IDs the second half stands for permits of the first, where the weights are the same.
+/// Returns refreshes. For some IDs, the second half replaces the IDs of the first half, if the
+/// weights are equal.
 fn refreshes() -> impl Strategy<Value = Vec<(String, Next)>> {
     let next = prop_oneof![2 => (1..700_000_i64).prop_map(Some), 1 => Just(None)];
     (any_ids(), vec(next, 3)).prop_map(|(mut ids, nexts)| {
@@ -181,10 +183,10 @@ fn random_sequences_answer_so_while_their_slot_begins_to_move() {
     assert!(served > calls / 20, "{served} of {calls} calls were not turned away");
 }
 
-/// Answers how many steps there were.
+/// Runs the sequences, and returns the number of steps.
 fn try_sequences(system: &mut System, cases: u32) -> u32 {
     let cases = std::env::var("PROPTEST_CASES").map_or(cases, |cases| cases.parse().unwrap());
-    // A failure is shrunk and printed; a file of seeds is for the developer who looks at it.
+    // A failure is shrunk and printed. No file of seeds is written.
     let config =
         Config { cases, failure_persistence: None, max_shrink_time: 30_000, ..Config::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);

@@ -1,6 +1,6 @@
-//! The only node of a cluster that has slots, and during each call the slot of the semaphore is on
-//! its way to another one. All keys are still there; but the node takes one that a script has
-//! emptied for one that has moved, and ends a script that comes back to it half way.
+//! The only cluster node with slots. During each call the semaphore's slot is migrating to another
+//! node. All keys are still on the node. However, the node considers a key that a script has
+//! emptied as already moved, and aborts a script that accesses it again.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value, cmd};
 
@@ -11,12 +11,12 @@ use test_support::server::Server;
 pub struct Moving {
     to: String,
     slot: u16,
-    /// Calls that were served, and not turned away because a key is missing.
+    /// Calls that were executed, and not redirected because a key is missing.
     pub served: u32,
     _target: Server,
 }
 
-/// A server to begin a move from, and whatever moves.
+/// Starts the source node of the migration. Returns it with the value that moves slots.
 pub fn start(key: &str) -> (Server, Moving) {
     let mut cluster = Cluster::form(1, false, &[]);
     let target = cluster.add_node();
@@ -27,8 +27,8 @@ pub fn start(key: &str) -> (Server, Moving) {
 }
 
 impl Moving {
-    /// The answer of a call that is made while the slot moves; if it was turned away, of one that
-    /// is made when it is back.
+    /// Returns the reply to a call made while the slot moves. If the node redirects the call,
+    /// returns the reply to a call made after the slot is back.
     pub fn answer(
         &mut self,
         scripts: &mut Scripts,

@@ -1,4 +1,4 @@
-//! What is asked for, and as which arguments.
+//! Requests, and their form as arguments.
 
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -14,7 +14,7 @@ pub enum Place {
     Ticket(i64),
 }
 
-/// What a refresh asks for a permit.
+/// What a refresh requests for a permit.
 #[derive(Debug, Clone)]
 pub enum Next {
     Lease(i64),

@@ -1,4 +1,4 @@
-//! The real scripts on a real server, beside the model.
+//! The real scripts on a real server, compared with the model.
 
 use std::collections::HashMap;
 
@@ -22,16 +22,16 @@ pub struct System {
     server: Server,
     pub moving: Option<Moving>,
     pub scripts: Scripts,
-    /// Of those who listen.
+    /// The connections of the subscribed clients.
     pub(super) listeners: Vec<Connection>,
     pub model: Model,
     pub watch: Watch,
     tickets: HashMap<String, i64>,
-    /// Where the server's clock stands still.
+    /// The time at which the server's clock is frozen.
     frozen_us: i64,
-    /// What time it was in the last call, or since the clock was moved.
+    /// The time of the last call, or of the last move of the clock.
     pub now: i64,
-    /// The last call.
+    /// Whether the last call was rejected.
     was_refused: bool,
 }
 
@@ -40,7 +40,7 @@ impl System {
         Self::with(Server::start(), None)
     }
 
-    /// With the semaphore in a slot that begins to move during each call.
+    /// Starts with the semaphore in a slot that begins to move during each call.
     pub fn start_moving() -> Self {
         let (server, moving) = moving::start("model");
         Self::with(server, Some(moving))
@@ -72,8 +72,8 @@ impl System {
         self.tickets.clear();
         self.freeze_at(START_US);
         for client in 0..2 {
-            // A case that failed may have left messages behind, and that of a smaller one is
-            // wanted.
+            // A failed case may leave messages behind. They must not affect the smaller case after
+            // it.
             let _of_the_case_before = self.listen(client, true);
         }
     }
@@ -166,7 +166,7 @@ impl System {
         let before = self.model.clone();
         let expected = ask(&mut self.model, script, arguments);
         self.was_refused = expected.is_err();
-        // E1 is checked where the call must fail; elsewhere the model says what changes.
+        // E1 is checked if the call must fail. In all other cases the model determines the changes.
         let dump = if self.was_refused { self.scripts.dump() } else { Vec::new() };
         match (self.call(script, arguments), expected) {
             (Ok(reply), Ok(expected)) => {
@@ -180,7 +180,8 @@ impl System {
                 }
                 let numbers = (last, self.model.last);
                 Err(format!(
-                    "{script} {arguments:?}: {reply:?}, the model says {expected:?}; last {numbers:?}"
+                    "{script} {arguments:?}: {reply:?}, the model says {expected:?}; last \
+                     {numbers:?}"
                 ))
             }
             (Err(error), Err(expected)) if is_same(&error, &expected) => {
@@ -211,8 +212,9 @@ impl System {
         get.query::<Option<i64>>(&mut self.scripts.connection).unwrap().unwrap_or(0)
     }
 
-    /// Valkey looks at the clock once a millisecond, and lets it go on by itself in between. How
-    /// far it had come in this call is seen in the reply and in the last.
+    /// Checks the reply for a slightly later time. Valkey reads the system's clock once per
+    /// millisecond, and its time continues in between. The reply and the last number show the time
+    /// of this call.
     fn agrees_a_little_later(
         &mut self,
         (script, arguments): (&str, &[String]),
@@ -244,12 +246,12 @@ impl System {
         self.server.clock.freeze_seen_at(us, &mut self.scripts.connection);
     }
 
-    /// Time may take keys away, but only those in which nothing lives.
+    /// Moves the clock. Keys may expire, but only if nothing in them is alive.
     fn move_clock(&mut self, us: i64) -> Result<(), String> {
         self.freeze_at(self.frozen_us + us);
         self.model.now_us = self.frozen_us;
-        // One that may go at any moment, on a server whose clock is not quite where it was put,
-        // goes now. So what ends until then may have ended.
+        // The server's clock is not exactly at the given time. A key that may expire at any moment
+        // is removed now, so leases that expire until then may have expired.
         let soon = self.model.now() + CLOCK_LAG.end / 1000;
         let gone = |key: &str, scripts: &mut Scripts| {
             let lives: i64 = redis::cmd("PTTL").arg(key).query(&mut scripts.connection).unwrap();
@@ -292,19 +294,20 @@ impl System {
             lose(&mut self.model, 3);
         }
         if us < 0 && self.model.last == 0 {
-            // Nobody was there for hours: only the clock says how far the numbers had come.
+            // The semaphore was unused for hours, so the clock is the only lower bound for the
+            // numbers.
             self.watch.last = 0;
         }
         Ok(())
     }
 
-    /// It changes nothing, and tells what the model has.
+    /// Checks that `inspect` changes nothing and returns the model's state.
     fn inspect(&mut self, pages: [&str; 4]) -> Result<(), String> {
         let mut model = self.model.clone();
         recover(&mut model);
         let reply = self.call("inspect", &pages.map(str::to_owned)).unwrap();
         let told = read_inspected(reply);
-        // On Valkey the clock may be a little further.
+        // On Valkey the clock may be slightly later.
         let later = told.numbers[0] * 1000;
         if later > model.now_us && CLOCK_LAG.contains(&(later - model.now_us)) {
             model.now_us = later;
@@ -318,13 +321,13 @@ impl System {
         Err(format!("inspect {told:?}, the model says {expected:?}"))
     }
 
-    /// No message was sent that the model knows nothing of.
+    /// Checks that no message was sent that the model does not expect.
     pub fn end_case(&mut self) -> Result<(), String> {
         (0..2).try_for_each(|client| self.listen(client, true))?;
         self.check_that_all_goes()
     }
 
-    /// L2
+    /// L2: all keys expire.
     fn check_that_all_goes(&mut self) -> Result<(), String> {
         self.freeze_at(self.frozen_us + 100 * DAY);
         let keys = self.scripts.keys.clone();
@@ -355,7 +358,7 @@ fn read_inspected(reply: Value) -> Inspected {
     Inspected { numbers: [a, b, c, d, e, f, g, h], holders, waiters }
 }
 
-/// `wake_in` may be early: it comes from the first end of a lease that was known.
+/// Compares the replies. `wake_in` may be early, because it comes from the earliest known expiry.
 fn agree(script: &str, reply: &[i64], expected: &[i64]) -> bool {
     assert!(reply.len() > 2, "{script} answers {reply:?}");
     let waits = match script {
@@ -364,7 +367,7 @@ fn agree(script: &str, reply: &[i64], expected: &[i64]) -> bool {
         _ => false,
     };
     let is_early_enough = match expected[1] {
-        // No lease ends.
+        // No lease expires.
         -1 if waits => reply[1] != 0,
         -1 => reply[1] == -1,
         at_most => (1..=at_most).contains(&reply[1]),

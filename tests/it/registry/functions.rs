@@ -1,4 +1,4 @@
-//! Clients that call functions share semaphores with those that call scripts.
+//! Clients that call functions share semaphores with clients that call scripts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,14 +14,15 @@ use test_support::head::folder;
 use test_support::observer::{Observer, eventually, in_time};
 use test_support::server::{Server, connect};
 
-/// The documented rights, with those for functions in place of those for scripts.
+/// Returns the documented rights, with the rights for functions instead of those for scripts.
 fn rules(rules: &[String]) -> Vec<String> {
     let scripts = ["+evalsha", "+eval", "+script|load"];
     let rest = rules.iter().filter(|rule| !scripts.contains(&rule.as_str())).cloned();
     rest.chain(["+fcall", "+function|load"].map(str::to_owned)).collect()
 }
 
-/// A server whose user may call functions and no scripts. None where it has no functions.
+/// Starts a server whose user may call functions and no scripts. Returns `None` if the server has
+/// no functions.
 fn start() -> Option<Server> {
     let mut server = Server::start();
     if server.is_older_than_7() {
@@ -53,7 +54,7 @@ async fn a_server_without_functions_is_named() {
     assert!(reason.contains("6.2") && reason.contains("does not know FCALL"), "{reason}");
 }
 
-/// Whatever half of the clients begins, the other half ends: who waits is woken by the other kind.
+/// Each kind of client starts in half of the rounds, and its waiters are woken by the other kind.
 #[tokio::test]
 async fn both_kinds_take_turns() {
     const TURNS: usize = 40;
@@ -122,7 +123,8 @@ fn libraries(server: &Server) -> BTreeSet<String> {
     list.iter().map(name).collect()
 }
 
-/// Whoever put a library there may have a newer one, and the user need not be allowed to load any.
+/// Another client may have loaded a newer library, and the user does not need the right to load
+/// one.
 #[tokio::test]
 async fn a_library_that_is_there_is_used_as_it_is() {
     let Some(mut server) = start() else { return };
@@ -154,7 +156,7 @@ async fn without_a_right_for_functions_connecting_names_it() {
     }
 }
 
-/// Functions are refused as a whole then, unless their flags allow them.
+/// If memory is full, the server rejects functions completely, unless their flags allow them.
 #[tokio::test]
 async fn a_full_memory_takes_nothing_from_those_who_hold() {
     let Some(server) = start() else { return };
@@ -184,7 +186,7 @@ async fn nor_when_the_functions_are_lost_then() {
     permit.refresh().await.unwrap();
     assert_eq!(build(&by_functions(&server.admin_url()).await, 2).inspect().await.unwrap().held, 1);
     permit.release().await.unwrap();
-    // Who may not run scripts hears what is wrong.
+    // A user without the right to run scripts gets an error that names the problem.
     server.set_user(&rules(acl::documented_rules()));
     let refused =
         SemaphoreClient::builder().use_functions().connect(&server.url()).await.unwrap_err();
@@ -206,8 +208,8 @@ async fn functions_that_are_not_ours_are_found_when_connecting() {
     };
     for (library, reason) in [
         (other("redis_semaphore", "else", "1"), "Library 'redis_semaphore' already exists"),
-        (other("mine", "sem_acquire", "{}"), "\"acquire\" is not that of lua/functions.lua"),
-        (other("mine", "sem_acquire", "1 + nil"), "\"acquire\" is not that of lua/functions.lua"),
+        (other("mine", "sem_acquire", "{}"), "\"acquire\" differs from lua/functions.lua"),
+        (other("mine", "sem_acquire", "1 + nil"), "\"acquire\" differs from lua/functions.lua"),
         (other("mine", "sem_wake", "1"), "Function sem_wake already exists"),
         (ours.replace("'sem_refresh'", "'sem_other'"), "there is no sem_refresh"),
     ] {
@@ -221,7 +223,7 @@ async fn functions_that_are_not_ours_are_found_when_connecting() {
     }
 }
 
-/// Some are, before they are called.
+/// Some functions are removed before they are called.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn functions_that_are_removed_as_soon_as_they_are_there_only_cost_time() {
     let Some(server) = start() else { return };

@@ -1,5 +1,5 @@
-//! The script registry: a user's own folder, includes that are missing or run in a circle, and a
-//! server that does not know a script.
+//! The script registry: a user's own folder, missing and circular includes, and a server that does
+//! not know a script.
 
 mod functions;
 
@@ -32,7 +32,8 @@ fn what_is_wrong_with_a_folder_is_said_when_it_is_read() {
         ("missing", "missing/a.lua includes missing/lib/nowhere.lua: the last of these is missing"),
         (
             "circle",
-            "circle/lib/b.lua includes circle/lib/c.lua includes circle/lib/b.lua: the last of these includes itself",
+            "circle/lib/b.lua includes circle/lib/c.lua includes circle/lib/b.lua: the last of \
+             these includes itself",
         ),
         ("numbers", "should be ARGV[2] and a name"),
         ("latin1", "is not UTF-8"),
@@ -57,7 +58,7 @@ async fn runs_scripts_of_a_user_and_says_what_fails() {
     let registry = ScriptRegistry::from_dir(&GOOD).unwrap();
     let client = redis::Client::open(shared_admin_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    // Not loaded: the first call brings the source along.
+    // The script is not loaded, so the first call sends its source.
     let sum: i64 =
         registry.run(&mut connection, "sum", &[unique_name()], &[1, 2, 3]).await.unwrap();
     assert_eq!(sum, 6);
@@ -68,7 +69,7 @@ async fn runs_scripts_of_a_user_and_says_what_fails() {
     assert!(matches!(refused, Err(Error::Redis(_))), "{refused:?}");
 }
 
-/// After SCRIPT FLUSH, a restart or a failover: one trip more, once.
+/// This happens after SCRIPT FLUSH, a restart or a failover, and takes one more round trip, once.
 #[tokio::test]
 async fn a_server_that_forgot_a_script_gets_it_in_one_more_trip() {
     let server = Server::start();

@@ -13,7 +13,7 @@ use test_support::observer::{Observer, eventually, in_time};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_url, unique_name};
 
-/// What a future has of one runtime must not be used after its end.
+/// A future must not use resources of one runtime after that runtime has ended.
 #[test]
 fn a_wait_with_a_timeout_goes_on_in_another_runtime() {
     let home = one_worker();
@@ -43,7 +43,7 @@ fn who_waits_for_a_loss_goes_on_in_another_runtime() {
     });
     let (first, second) = (one_thread(), one_thread());
     let mut lost = Box::pin(permit.lost());
-    // On a machine that stood still it may be.
+    // The permit may be lost if the machine stood still.
     let is_lost = first.block_on(async { (&mut lost).now_or_never().is_some() });
     drop((first, home));
     if !is_lost {
@@ -52,7 +52,7 @@ fn who_waits_for_a_loss_goes_on_in_another_runtime() {
     assert!(permit.is_lost());
 }
 
-/// Home has ended, so calls are made in the runtimes of those who call, for others, too.
+/// The I/O runtime has ended, so calls are made in the callers' runtimes, for other callers, too.
 #[test]
 fn a_call_whose_runtime_ends_does_not_answer_for_others_in_flight() {
     let faults = Runtime::new().unwrap();
@@ -79,7 +79,7 @@ fn a_call_whose_runtime_ends_does_not_answer_for_others_in_flight() {
         one_thread,
         (semaphore, first),
         move |(semaphore, permit): (Semaphore, Permit)| async move {
-            // Makes the connection for what follows.
+            // This makes the connection for the following calls.
             semaphore.inspect().await.unwrap();
             connected.send(()).unwrap();
             goes.await.unwrap();

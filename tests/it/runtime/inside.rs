@@ -1,4 +1,4 @@
-//! A runtime inside a task of another one, for a while.
+//! A runtime inside a task of another runtime, for a limited time.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use super::one_thread;
 use test_support::observer::in_time;
 use test_support::server::{shared_url, unique_name};
 
-/// What was polled in there goes on outside, whether that other runtime rests or has ended.
+/// A future that was polled inside continues outside, whether the inner runtime is idle or has
+/// ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_polled_there_goes_on_at_home() {
     let on_home = tokio::spawn(async {

@@ -1,5 +1,5 @@
-//! Calls from elsewhere than the runtime in which was connected: from another one, while that one
-//! rests, is blocked or has ended, and from none at all. All times that are documented hold there.
+//! Calls from outside the I/O runtime: from another runtime while the I/O runtime is idle, blocked
+//! or has ended, and from outside any runtime. All documented times apply there.
 
 mod ends;
 mod inside;
@@ -20,16 +20,16 @@ use tokio::runtime::{Builder, Runtime};
 use test_support::observer::{connected, eventually};
 use test_support::server::{Server, shared_url, unique_name};
 
-/// For what must end by itself much earlier.
+/// A deadline for calls that must end by themselves much earlier.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Where nothing is answered.
+/// The response timeout if nothing replies.
 const SHORT: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Home {
-    /// Runs in threads of its own.
+    /// It runs in its own threads.
     Runs,
-    /// A runtime of one thread that nobody drives.
+    /// A runtime of one thread that nothing drives.
     Idle,
     BlockedThread,
     BlockedWorker,
@@ -42,7 +42,7 @@ struct Scene {
     permits: Mutex<Vec<Permit>>,
 }
 
-/// Keeps home as it is.
+/// Keeps the I/O runtime in its state.
 type Guard = Box<dyn std::any::Any>;
 
 fn one_thread() -> Runtime {
@@ -69,7 +69,7 @@ impl Scene {
         Arc::new(scene)
     }
 
-    /// With a wait that was begun in another runtime.
+    /// Returns a scene with a wait that began in another runtime.
     async fn set_with_wait(response: Duration) -> (Arc<Self>, Ending) {
         let scene = Self::set(16, response).await;
         let waits = guest(one_thread, scene.semaphore.clone(), async |semaphore| {
@@ -80,7 +80,7 @@ impl Scene {
         (scene, waits)
     }
 
-    /// One that connects at a home that is as wanted from then on.
+    /// Connects in an I/O runtime, and then brings that runtime into the given state.
     fn at(home: Home) -> (Arc<Self>, Guard, Ending) {
         let response = match home {
             Home::Runs | Home::Gone => DEADLINE / 2,
@@ -110,7 +110,7 @@ impl Scene {
 
 type Ending = mpsc::Receiver<Result<(), Error>>;
 
-/// The maintenance waits for what never comes, until the sender is dropped.
+/// Blocks the only worker until the sender is dropped.
 fn block_worker(runtime: &Runtime) -> mpsc::Sender<()> {
     let ((unblock, blocked), (begun, is_begun)) = (mpsc::channel::<()>(), mpsc::channel());
     runtime.spawn(async move {
@@ -133,7 +133,7 @@ fn blocked_thread() -> (Arc<Scene>, Guard, Ending) {
     (scene, Box::new(unblock), waits)
 }
 
-/// Calls in a runtime of its own, in a thread of its own.
+/// Makes the call in a new runtime and a new thread.
 fn guest<T: Send + 'static, F: Future<Output = Result<(), Error>>>(
     runtime: fn() -> Runtime,
     with: T,
@@ -146,7 +146,8 @@ fn guest<T: Send + 'static, F: Future<Output = Result<(), Error>>>(
 
 type Call = fn(Arc<Scene>) -> BoxFuture<'static, Result<(), Error>>;
 
-/// Each with how it ends while home rests, and after home's end.
+/// Each call, with its result while the I/O runtime is idle, and its result after the I/O runtime
+/// has ended.
 const CALLS: [(&str, Call, &str, &str); 19] = [
     (
         "try_acquire",
@@ -196,7 +197,7 @@ fn first_set_limit(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
     async move { first.set_limit(2).await.map(drop) }.boxed()
 }
 
-/// Nobody has it.
+/// No client has this permit.
 fn revoke(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
     let id = format!("P:nobody.1:1:1000:{}", "0".repeat(22));
     async move { scene.semaphore.revoke(&id).await.map(drop) }.boxed()
@@ -246,7 +247,7 @@ fn ended(result: &Result<(), Error>) -> &'static str {
     }
 }
 
-/// Fails where it hangs, and where it panics.
+/// Checks the result. Fails if the call hangs or panics.
 fn ends(what: &str, ending: &Ending, as_wanted: &str) {
     match ending.recv_timeout(DEADLINE) {
         Ok(result) => assert_eq!(ended(&result), as_wanted, "{what}: {result:?}"),
@@ -258,7 +259,7 @@ fn all_calls_end(home: Home) {
     let (scene, guard, waits) = Scene::at(home);
     let wanted = |away, end| if home == Home::Gone { end } else { away };
     ends(&format!("a wait, {home:?}"), &waits, wanted(AWAY, END));
-    // In the second round the connection may have been given up.
+    // In the second round, the client may have given up the connection.
     for runtime in [one_thread as fn() -> Runtime, one_worker] {
         let begun = CALLS.map(|(name, call, away, end)| {
             (format!("{name}, {home:?}"), guest(runtime, scene.clone(), call), wanted(away, end))
@@ -267,7 +268,7 @@ fn all_calls_end(home: Home) {
             ends(&what, &ending, wanted);
         }
     }
-    // It makes no call again whose connection ends with another guest.
+    // `doctor` does not retry a call whose connection ends with another guest, so it runs alone.
     let examined = guest(one_thread, scene.clone(), doctor);
     ends(&format!("doctor, {home:?}"), &examined, wanted("Connect", OK));
     ends(&format!("shutdown, {home:?}"), &guest(one_thread, scene, shutdown), OK);
@@ -289,7 +290,7 @@ fn all_calls_end_while_the_worker_of_the_connection_is_blocked() {
     all_calls_end(Home::BlockedWorker);
 }
 
-/// By the maintenance, which knows why: home runs.
+/// The maintenance reports the reason, because the I/O runtime runs.
 #[test]
 fn a_wait_from_elsewhere_says_what_an_outage_is() {
     let server = Server::start();
@@ -309,7 +310,7 @@ fn a_wait_from_elsewhere_says_what_an_outage_is() {
     home.block_on(eventually("it is queued", queued, |queued| *queued == 1));
     server.signal(Signal::SIGSTOP);
     let error = ending.recv_timeout(DEADLINE).unwrap();
-    assert!(error.to_string().contains("nothing was answered in time"), "{error}");
+    assert!(error.to_string().contains("no reply in time"), "{error}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Outside any runtime.
+//! Calls outside any runtime.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -45,11 +45,11 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 fn calls_outside_any_runtime_are_served() {
     let (scene, guard, waits) = Scene::at(Home::Runs);
     for (name, call, ..) in CALLS {
-        // All permits are taken at first.
+        // At first, all permits are taken.
         let wanted = match name {
             "acquire" => continue,
             "acquire_timeout" => "Timeout",
-            // The user may not look through all keys.
+            // The user has no right to scan all keys.
             "names" => "Connect",
             _ => OK,
         };
@@ -107,13 +107,13 @@ fn a_loss_is_told_outside_any_runtime() {
     }
 }
 
-/// Nobody measures time any more.
+/// No timer measures the lease any more.
 #[test]
 fn a_permit_is_lost_outside_any_runtime_when_that_of_the_connection_has_ended() {
     for (what, watches) in WATCHES {
         let permit = one_worker().block_on(permit_of(DEADLINE * 10));
         ends(what, &alone(permit, watches), OK);
-        // And where it ends while somebody waits.
+        // The I/O runtime may also end during the wait.
         let home = one_worker();
         let permit = home.block_on(permit_of(DEADLINE * 10));
         let (waits, is_waiting) = mpsc::channel();
@@ -121,7 +121,7 @@ fn a_permit_is_lost_outside_any_runtime_when_that_of_the_connection_has_ended() 
             let mut watching = watches(permit);
             poll_fn(move |cx| {
                 let told = watching.as_mut().poll(cx);
-                // Only the first time is waited for.
+                // The receiver waits only for the first poll.
                 let _ = waits.send(());
                 told
             })

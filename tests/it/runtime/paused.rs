@@ -1,4 +1,4 @@
-//! Tokio's clock, paused: what cannot work says so, and nothing goes on without end.
+//! Tokio's clock is paused: calls that cannot work return an error, and nothing loops forever.
 
 use std::time::Duration;
 
@@ -37,10 +37,10 @@ fn says_so<T: std::fmt::Debug>(answer: Result<T, Error>) {
     assert!(failed.to_string().contains("tokio's clock is paused"), "{failed}");
 }
 
-/// Of real time, in which thousands of attempts could be made.
+/// In this real time, thousands of attempts could be made.
 const WHILE: Duration = Duration::from_secs(2);
 
-/// At a runtime whose clock goes on.
+/// Waits in a runtime whose clock runs.
 async fn some_time_passes() {
     tokio::time::sleep(WHILE).await;
 }
@@ -63,7 +63,7 @@ fn a_clock_that_is_paused_later_fails_calls_and_has_nothing_spin() {
         eventually("it is queued", queued, |queued| *queued == 1).await;
 
         tokio::time::pause();
-        // Nothing is answered as fast as time passes.
+        // The paused time passes faster than any reply arrives.
         proxy.replies(Flow::Hold);
         says_so(semaphore.try_acquire().await);
         says_so(semaphore.acquire().await);

@@ -1,4 +1,4 @@
-//! Permits that are handed out only when replicas have them.
+//! Permits that are returned only after replicas have acknowledged them.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ fn build(client: &SemaphoreClient, limit: u32, replicas: u32, within: Duration) 
     builder.acknowledged_by(replicas, within).build().unwrap()
 }
 
-/// Whether that server knows a permit.
+/// Returns whether this server has the permit.
 fn knows(server: &Server, name: &str, id: &str) -> bool {
     let mut score = redis::cmd("ZSCORE");
     score.arg(format!("sem:{{{name}}}:permits")).arg(id);
     let mut connection = server.connect();
-    // Replicas in a cluster want to be told; others know no such thing.
+    // Replicas in a cluster require this command, which other servers reject.
     let _: Result<(), _> = redis::cmd("READONLY").exec(&mut connection);
     score.query::<Option<f64>>(&mut connection).unwrap().is_some()
 }
@@ -96,7 +96,7 @@ async fn waiting_for_a_replica_holds_up_nobody_else() {
         let permit = in_time("a permit of another semaphore", other.acquire()).await.unwrap();
         in_time("its release", permit.release()).await.unwrap();
     }
-    // Those who want the same of another semaphore have a connection of their own.
+    // An acquire with acknowledgements on another semaphore uses its own connection.
     let careful = client.semaphore("careful").limit(1).acknowledged_by(1, Duration::from_millis(9));
     let refused = in_time("an answer", careful.build().unwrap().acquire()).await;
     assert!(matches!(refused, Err(Error::NotAcknowledged { .. })), "{refused:?}");
@@ -119,8 +119,8 @@ async fn many_permits_wait_for_replicas_together() {
     assert!((1..=4).contains(&waits), "{waits}");
 }
 
-/// Also where it comes in the same millisecond as the grant, so that the refresh would change
-/// nothing: Valkey counts only what was written over the connection itself.
+/// This includes a refresh in the same millisecond as the grant, which would change nothing: Valkey
+/// counts only the writes of the connection itself.
 #[tokio::test]
 async fn a_replica_that_has_stopped_is_never_counted() {
     let pair = Pair::start();
@@ -137,7 +137,7 @@ async fn a_replica_that_has_stopped_is_never_counted() {
     }
 }
 
-/// Nobody is left who gives back in the background.
+/// After the shutdown, no background task is left that could release the permit.
 #[tokio::test]
 async fn a_shutdown_meanwhile_leaves_nothing() {
     let server = Server::start();
@@ -195,7 +195,7 @@ async fn a_node_of_a_cluster_has_replicas_of_its_own() {
     let semaphore = semaphore.build().unwrap();
     let first = semaphore.acquire().await.unwrap();
     assert!(knows(&cluster.nodes[4], &name, first.id()));
-    // Nothing is lost, though nobody waited for the replica.
+    // Nothing is lost, although no call waited for the replica.
     cluster.nodes[1].kill();
     cluster.sees_promoted(4);
     let refresh = async || first.refresh().await;
@@ -235,7 +235,7 @@ async fn what_cannot_work_is_refused() {
         let refused = builder.acknowledged_by(replicas, within).build().unwrap_err();
         assert!(matches!(refused, Error::Invalid { what: "acknowledged_by", .. }), "{refused}");
     }
-    // It would be lost when it is handed out.
+    // The permit would be lost when it is returned.
     let builder = client.semaphore(unique_name()).limit(1).max_hold(lease);
     let refused = builder.acknowledged_by(1, lease).build().unwrap_err();
     assert!(matches!(refused, Error::Invalid { what: "acknowledged_by", .. }), "{refused}");

@@ -1,4 +1,4 @@
-//! Acquiring: order, weights, tries, limits, and what it costs in calls.
+//! Acquiring: order, weights, `try_acquire`, limits, and the cost in calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -39,7 +39,7 @@ async fn tokens_grow_and_permits_tell_what_they_are() {
     }
 }
 
-/// The semaphore's acquire timeout counts, unless the request has another one or none.
+/// The semaphore's acquire timeout applies, unless the request has its own or none.
 #[tokio::test]
 async fn a_request_takes_any_weight_and_timeout() {
     let (url, name) = (shared_url(), unique_name());
@@ -75,7 +75,8 @@ async fn a_request_takes_any_weight_and_timeout() {
     let patient = tokio::spawn(hasty.request().weight(2).without_timeout().acquire());
     let long = tokio::spawn(hasty.request().weight(2).timeout(Duration::MAX).acquire());
     observer.sees(3, 2).await;
-    // One that came after them, with the semaphore's own timeout, is over: theirs do not count.
+    // A later request with the semaphore's own timeout has ended: the timeouts of the other
+    // requests do not affect it.
     let refused = in_time("a timeout", hasty.acquire_many(2)).await;
     assert!(matches!(refused, Err(Error::Timeout { .. })), "{refused:?}");
     held.release().await.unwrap();
@@ -84,7 +85,7 @@ async fn a_request_takes_any_weight_and_timeout() {
     }
 }
 
-/// Over several connections, as over several processes.
+/// The waiters use several connections, like several processes.
 #[tokio::test]
 async fn waiters_are_served_in_the_order_of_their_coming() {
     let (semaphore, observer) = semaphore(1).await;
@@ -123,7 +124,7 @@ async fn a_heavy_request_is_not_starved_and_a_try_never_overtakes() {
         async move { semaphore.acquire_many(4).await.unwrap() }
     });
     observer.sees(3, 1).await;
-    // One place is free, but not for those who come after the heavy one.
+    // One permit is free, but later requests must not overtake the heavy one.
     assert!(semaphore.try_acquire().await.unwrap().is_none());
     let late = tokio::spawn({
         let semaphore = semaphore.clone();
@@ -164,7 +165,7 @@ async fn never_more_than_the_limit_among_many_tasks() {
     observer.sees(0, 0).await;
 }
 
-/// It would be refused, too, again and again, and hold up a shutdown.
+/// The release would be rejected again and again, and delay a shutdown.
 #[tokio::test]
 async fn what_a_script_has_refused_is_not_given_back() {
     let server = Server::start();
@@ -197,7 +198,7 @@ async fn limits_at_run_time() {
     });
     assert!(matches!(waiting.await.unwrap(), Err(Error::TooHeavy { weight: 3, limit: 2, .. })));
     assert_eq!(semaphore.set_limit(0).await.unwrap(), 2);
-    // Heavier than the declared limit, but with one that was set at run time it may wait.
+    // It is heavier than the declared limit, but with a runtime limit it may wait.
     let waiting = tokio::spawn({
         let semaphore = semaphore.clone();
         async move { semaphore.acquire_many(3).await.unwrap() }
@@ -212,8 +213,8 @@ async fn limits_at_run_time() {
     three.release().await.unwrap();
 }
 
-/// A request that was allowed to wait by a limit at run time must not block the queue when that is
-/// cleared, and is told so.
+/// A request waits because of a runtime limit. After that limit is cleared, the request must not
+/// block the queue, and it gets an error.
 #[tokio::test]
 async fn a_waiter_that_became_too_heavy_is_told_and_the_next_is_served() {
     let (semaphore, observer) = semaphore(2).await;
@@ -265,7 +266,7 @@ async fn the_newest_declaration_is_in_force() {
     let old = client.semaphore(&name).limit(2).build().unwrap();
     drop(old.acquire().await.unwrap());
     let new = client.semaphore(&name).limit(7).build().unwrap();
-    // Looking declares nothing.
+    // Read-only calls declare nothing.
     assert_eq!((new.limit().await.unwrap(), new.inspect().await.unwrap().limit), (2, 2));
     drop(new.acquire().await.unwrap());
     assert_eq!(old.limit().await.unwrap(), 7);
@@ -286,7 +287,7 @@ async fn a_contended_acquire_and_release_costs_two_calls() {
         tasks.spawn(async move {
             for _ in 0..turns {
                 let permit = semaphore.acquire().await.unwrap();
-                // Others must come to wait meanwhile.
+                // This lets other requests queue.
                 tokio::task::yield_now().await;
                 permit.release().await.unwrap();
             }
@@ -303,12 +304,12 @@ async fn two_connections_however_many_wait() {
     let server = Server::start();
     let clients = || {
         let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut server.connect()).unwrap();
-        // One of them looks.
+        // One of them is this connection.
         list.lines().count() - 1
     };
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let observer = Observer::new(&server.url(), "busy", 1).await;
-    // Those of the observer, too.
+    // This includes the observer's connections.
     assert_eq!(clients(), 4);
     let semaphore = client.semaphore("busy").limit(1).build().unwrap();
     let _holder = semaphore.acquire().await.unwrap();

@@ -1,4 +1,4 @@
-//! Permits of several semaphores at once.
+//! Acquiring permits of several semaphores in one call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,7 +29,7 @@ fn names_of(name: &str) -> Vec<String> {
     (0..COUNT).map(|number| format!("{name}-{number}")).collect()
 }
 
-/// Some of them, at least two, in any order and of any weight.
+/// Returns requests for at least two of the semaphores, in any order and with any weight.
 fn some_of(semaphores: &[Semaphore]) -> Vec<(usize, u32, AcquireRequest)> {
     let mut numbers: Vec<_> = (0..semaphores.len()).collect();
     fastrand::shuffle(&mut numbers);
@@ -41,7 +41,8 @@ fn some_of(semaphores: &[Semaphore]) -> Vec<(usize, u32, AcquireRequest)> {
     numbers.into_iter().map(request).collect()
 }
 
-/// Of two processes. Without an order, some would soon hold what others wait for.
+/// The tasks belong to two processes. Without an order, some tasks would soon hold permits that
+/// others wait for.
 #[tokio::test]
 async fn many_with_overlapping_sets_all_have_their_turns() {
     let names = names_of(&unique_name());
@@ -80,7 +81,7 @@ async fn many_with_overlapping_sets_all_have_their_turns() {
     }
 }
 
-/// Not a test of its own: a process that acquires again and again.
+/// This is not a test, but a process that acquires repeatedly.
 #[tokio::test]
 async fn a_process_that_acquires_sets() {
     let Some(name) = child::role() else {

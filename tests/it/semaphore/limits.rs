@@ -82,10 +82,7 @@ async fn without_any_limit_whoever_brings_none_is_told_at_once_and_leaves_nothin
         assert!(matches!(error, Error::NoLimit { .. }), "{error:?}");
         assert_eq!(
             error.to_string(),
-            format!(
-                "semaphore {name}: no limit is in force, and none was brought: declare one, or set \
-                 one at run time"
-            )
+            format!("semaphore {name}: no limit exists: declare one, or set a runtime limit")
         );
     }
     let keys: Vec<String> = redis::cmd("KEYS")

@@ -54,7 +54,7 @@ async fn lost_at_the_deadline_with_redis_out_of_reach() {
         panic!("{error}");
     };
     assert_eq!((&*semaphore, operation, lost), ("cut", "release", id));
-    assert!(text.contains("release came too late"), "{text}");
+    assert!(text.contains("release failed, because the permit"), "{text}");
 }
 
 /// Long before its deadline, when the server says so.

@@ -85,5 +85,5 @@ async fn nothing_is_sent_for_what_is_no_id() {
         assert!(matches!(refused, Error::Invalid { what: "id", .. }), "{id}: {refused}");
     }
     let unanswered = semaphore.revoke("P:a:1:30000:9fJ2mQ0xV7sT1bLc").await.unwrap_err();
-    assert!(unanswered.to_string().contains("revoke had no answer"), "{unanswered}");
+    assert!(unanswered.to_string().contains("revoke got no reply"), "{unanswered}");
 }

@@ -70,7 +70,7 @@ async fn a_lease_that_never_outlasts_its_answer_is_an_error() {
     for outcome in outcomes {
         let error = outcome.unwrap_err();
         assert!(matches!(error, Error::LeaseTooShort { .. }), "{error:?}");
-        assert!(error.to_string().contains("lease of 10 ms"), "{error}");
+        assert!(error.to_string().contains("granted lease (10 ms)"), "{error}");
     }
 }
 

@@ -345,7 +345,9 @@ async fn connecting_says_what_is_wrong() {
         SemaphoreClient::builder().connect_cluster([single.admin_url()]).await.unwrap_err();
     assert_eq!(kind_of(&refused), Some(ConnectErrorKind::Cluster), "{refused}");
     assert!(
-        refused.to_string().contains("it is no node of a cluster: connect to it as one server"),
+        refused
+            .to_string()
+            .contains("the server is not a cluster node: connect to it as a single server"),
         "{refused}"
     );
 

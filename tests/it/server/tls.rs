@@ -63,7 +63,7 @@ async fn an_authority_that_the_system_does_not_know_is_to_be_named() {
     let Some(server) = TlsServer::start("127.0.0.1", &["--tls-auth-clients", "no"]) else { return };
     let refused = in_time("an answer", SemaphoreClient::connect(&server.url())).await.unwrap_err();
     assert_eq!(kind_of(&refused), Some(Tls), "{refused}");
-    let advice = "name the authority to the client, or in SSL_CERT_FILE";
+    let advice = "pass the authority to the client, or name it in SSL_CERT_FILE";
     assert!(refused.to_string().contains(advice), "{refused}");
     assert!(whole(&refused).contains("UnknownIssuer"), "{}", whole(&refused));
 }
@@ -75,9 +75,9 @@ async fn what_is_wrong_with_a_certificate_is_said() {
     let (kind, reason) = refusal(client(&url, others, Some(ours))).await;
     assert!(kind == Tls && reason.contains("UnknownIssuer"), "{kind:?}: {reason}");
     let (kind, reason) = refusal(client(&url, ours, None)).await;
-    assert!(kind == Tls && reason.contains("wants a certificate of its clients"), "{reason}");
+    assert!(kind == Tls && reason.contains("requires a client certificate"), "{reason}");
     let (kind, reason) = refusal(client(&url, ours, Some(others))).await;
-    assert!(kind == Tls && reason.contains("does not trust the certificate of this"), "{reason}");
+    assert!(kind == Tls && reason.contains("does not trust this client's"), "{reason}");
 }
 
 #[tokio::test]
@@ -100,8 +100,9 @@ async fn a_server_that_wants_a_password_says_so() {
         let (kind, reason) = refusal(client.clone()).await;
         assert!(kind == ConnectErrorKind::Authentication, "{kind:?}: {reason}");
         assert!(
-            reason
-                .contains("the server wants a password of the default user, and got none (NOAUTH)"),
+            reason.contains(
+                "the server requires a password for the default user, but none was sent (NOAUTH)"
+            ),
             "{reason}"
         );
     }
@@ -154,14 +155,23 @@ async fn what_is_wrong_is_said_of_the_right_side_in_every_way_to_connect() {
     let stranger: Certificate = |_| Authority::create().certificate("127.0.0.1");
     let itself: Certificate = Authority::itself;
     for (servers, clients, words) in [
-        (expired, good, "the server's certificate has expired: renew that one at the server"),
+        (expired, good, "the server's certificate has expired: replace it on the server"),
         (early, good, "the server's certificate is not valid yet"),
         (other_host, good, "the server's certificate is for another host"),
-        (stranger, good, "nobody whom this machine trusts has signed the server's certificate"),
-        (itself, good, "the server shows the certificate of an authority as its own"),
-        (good, expired, "the server says that the certificate of this client has expired"),
-        (good, early, "the server refuses the certificate of this client as it is: see until when"),
-        (good, stranger, "the server does not trust the certificate of this client"),
+        (
+            stranger,
+            good,
+            "the server's certificate is not signed by an authority that this machine trusts",
+        ),
+        (itself, good, "the server's certificate is that of an authority"),
+        (good, expired, "the server reports that this client's certificate has expired"),
+        (
+            good,
+            early,
+            "the server rejects this client's certificate as malformed: check its period of \
+             validity",
+        ),
+        (good, stranger, "the server does not trust this client's certificate"),
     ] {
         let Some(server) = TlsServer::start_with(servers, &[]) else { return };
         let certificates = TlsCertificates {
@@ -188,8 +198,8 @@ async fn certificates_of_the_builder_are_used_or_refused() {
     in_time("a permit", semaphore.acquire()).await.unwrap().release().await.unwrap();
 
     let plain = builder(&good).connect(&server.server.url()).await.unwrap_err();
-    assert!(plain.to_string().starts_with("certificates: they are for TLS"), "{plain}");
+    assert!(plain.to_string().starts_with("certificates: certificates require TLS"), "{plain}");
     let none = TlsCertificates { client_tls: None, root_cert: Some(b"none".to_vec()) };
     let none = builder(&none).connect(&server.url()).await.unwrap_err();
-    assert!(none.to_string().contains("is none in PEM (BEGIN CERTIFICATE)"), "{none}");
+    assert!(none.to_string().contains("is not a PEM certificate (BEGIN CERTIFICATE)"), "{none}");
 }

@@ -68,62 +68,65 @@ fn every_form_that_is_refused() {
     let (unreadable, look) =
         ("cannot be read (in a password @ is %40", "a URL looks like redis://");
     let slashes = "begins with a slash, as in redis+unix:///path/of/socket";
-    let login = "stand behind \"?\", as in redis+unix:///path/of/socket?user=";
+    let login = "of a socket after \"?\", as in redis+unix:///path/of/socket?user=";
     for (url, words) in [
         ("", "it is empty"),
         (" ", "it is empty"),
-        ("localhost", "does not begin with redis://: put that before"),
-        ("localhost:6379", "does not begin with redis://: put that before"),
-        ("http://127.0.0.1", "it begins with http://, which is not for Redis"),
-        ("geheim://127.0.0.1", "what it begins with is not for Redis"),
+        ("localhost", "does not begin with redis://: add that"),
+        ("localhost:6379", "does not begin with redis://: add that"),
+        ("http://127.0.0.1", "it begins with http://, which is not a Redis scheme"),
+        ("geheim://127.0.0.1", "a scheme that is not for Redis"),
         ("jobs:geheim@h:6379", "does not begin with redis://"),
-        ("redis:h", "two slashes follow"),
-        ("redis:/h", "two slashes follow"),
+        ("redis:h", "two slashes must follow"),
+        ("redis:/h", "two slashes must follow"),
         ("redis://", "the host is missing"),
         ("redis://:geheim", "the host is missing"),
         ("redis://h:geheim", unreadable),
         ("redis://h:0", unreadable),
         ("redis://h:65536", unreadable),
         ("redis://h:+1", unreadable),
-        ("redis://::1", "stands in brackets, as in redis://[::1]:6379/"),
+        ("redis://::1", "in brackets, as in redis://[::1]:6379/"),
         ("redis://[::1", unreadable),
         ("redis://[geheim]", unreadable),
-        ("redis://h,i", "one server is wanted here"),
+        ("redis://h,i", "only one server is allowed here"),
         ("redis://h%41", unreadable),
-        ("redis://h i", "white space in it"),
-        ("redis://0.0.0.0", "where a server listens"),
-        ("redis://[::]:7", "where a server listens"),
+        ("redis://h i", "it contains white space"),
+        ("redis://0.0.0.0", "addresses to listen on"),
+        ("redis://[::]:7", "addresses to listen on"),
         ("redis://jobs:ge/heim@h/", unreadable),
         ("redis://:ge#heim@h", unreadable),
         ("redis://:ge?heim@h", unreadable),
-        ("redis://%zz@h", "followed by two hexadecimal digits"),
-        ("redis://:100%@h", "followed by two hexadecimal digits"),
+        ("redis://%zz@h", "two hexadecimal digits must follow"),
+        ("redis://:100%@h", "two hexadecimal digits must follow"),
         ("redis://:%ff@h", "is not UTF-8"),
-        ("redis://:%00@h", "there is a %00 in it"),
+        ("redis://:%00@h", "it contains %00"),
         ("redis://h/geheim", "invalid database number"),
         ("redis://h/-1", "invalid database number"),
         ("redis://h/1/2", "invalid database number"),
         (
             "redis://h?db=5",
-            "\"db\" behind \"?\" is not taken: a database is told as in redis://host:6379/3",
+            "\"db\" after \"?\" is not supported: write a database as in redis://host:6379/3",
         ),
-        ("redis://h?password=geheim", "user and password stand before the host"),
-        ("redis://h?geheim=1", "what stands behind \"?\" is not taken"),
+        ("redis://h?password=geheim", "write user and password before the host"),
+        ("redis://h?geheim=1", "a parameter after \"?\" is not supported"),
         ("redis://h?geheim", "has no value"),
         ("redis://h?protocol=geheim", "protocol=2 or protocol=3"),
         ("redis://h?protocol=2&protocol=3", "twice"),
-        ("redis://h#foo", "nothing may stand behind \"#\""),
-        ("rediss://h#foo", "nothing may stand behind \"#\""),
-        ("rediss://h/#insecure", "#insecure, which takes any certificate, is not supported: name"),
-        ("redis://h/#insecure", "nothing may stand behind \"#\""),
-        ("unix:///p#foo", "nothing may stand behind \"#\""),
-        ("unix:///p?foo=1", "is not taken"),
+        ("redis://h#foo", "nothing may follow \"#\""),
+        ("rediss://h#foo", "nothing may follow \"#\""),
+        (
+            "rediss://h/#insecure",
+            "#insecure, which accepts any certificate, is not supported: pass",
+        ),
+        ("redis://h/#insecure", "nothing may follow \"#\""),
+        ("unix:///p#foo", "nothing may follow \"#\""),
+        ("unix:///p?foo=1", "is not supported"),
         ("unix:///p?foo", "has no value"),
         ("unix:///p?pass=", "has no value"),
-        ("unix:///p?password=geheim", "\"password\" behind \"?\" is not taken: write pass"),
-        ("unix:/p?username=jobs", "\"username\" behind \"?\" is not taken: write user"),
+        ("unix:///p?password=geheim", "\"password\" after \"?\" is not supported: write pass"),
+        ("unix:/p?username=jobs", "\"username\" after \"?\" is not supported: write user"),
         ("unix:/p?db=x", "invalid database number"),
-        ("unix:/p?pass=a+b", "a plus is written %2B"),
+        ("unix:/p?pass=a+b", "write a plus as %2B"),
         ("unix:///:geheim@/run/redis.sock", login),
         ("unix://:geheim@/run/redis.sock", login),
         ("unix:/jobs:geheim@/run/redis.sock", login),
@@ -231,9 +234,12 @@ async fn the_user_of_a_url_and_a_password_of_a_provider_are_joined() {
 
     let other = Credentials::new(acl::PASSWORD).username("somebody");
     let refused = with(other).connect(&url).await.unwrap_err();
-    assert!(whole(&refused).contains("\"somebody\", and the URL has \"jobs\""), "{refused}");
+    assert!(whole(&refused).contains("\"somebody\", but the URL names \"jobs\""), "{refused}");
     let both = with(Credentials::new(acl::PASSWORD)).connect(&server.url()).await.unwrap_err();
-    assert!(both.to_string().contains("it has a password, and a provider is asked"), "{both}");
+    assert!(
+        both.to_string().contains("the URL has a password, and a credentials provider is set"),
+        "{both}"
+    );
 }
 
 /// They are who connects, and not the default user.
@@ -259,9 +265,9 @@ async fn users_without_a_password_are_themselves_or_refused() {
         semaphores.shutdown().await;
     }
     for (user, words) in [
-        ("nobody@", "the server does not know the user of the URL without a password"),
-        ("nobody:wrong@", "the server does not know the user \"nobody\" with this password"),
-        (":wrong-as-well@", "the server has no password, and was given one"),
+        ("nobody@", "the server rejects the user of the URL without a password"),
+        ("nobody:wrong@", "the server rejects the user \"nobody\" with this password"),
+        (":wrong-as-well@", "a password was sent, but the server has none"),
     ] {
         for query in ["", "?protocol=3"] {
             let url = format!("redis://{user}127.0.0.1:{}/{query}", server.port);
@@ -310,7 +316,7 @@ async fn a_cluster_may_have_several_databases() {
     if !has_several {
         if !plain.is_older_than_7() {
             let refused = connecting("1").await.unwrap_err().to_string();
-            assert!(refused.contains("the cluster has no databases but 0"), "{refused}");
+            assert!(refused.contains("a cluster has only database 0"), "{refused}");
         }
         return;
     }
@@ -323,5 +329,5 @@ async fn a_cluster_may_have_several_databases() {
         held.push(permit.expect("nobody else is there"));
     }
     let refused = connecting("99").await.unwrap_err().to_string();
-    assert!(refused.contains("the server has no database of that number"), "{refused}");
+    assert!(refused.contains("the server has no database with that number"), "{refused}");
 }

@@ -49,7 +49,8 @@ pub fn draw(seed: u64, events: &[Event], violations: &[Violation]) -> String {
     let (width, height) = (LEFT + WIDTH + 30.0, bottom + 50.0);
     let column = axis.seconds() * 1000.0 / COLUMNS as f64;
     let title = format!(
-        "Campaign with seed {seed}: {:.0} s, {} violations. Each column shows the most within {column:.0} ms.",
+        "Campaign with seed {seed}: {:.0} s, {} violations. Each column shows the most within \
+         {column:.0} ms.",
         axis.seconds(),
         violations.len(),
     );

@@ -1,4 +1,5 @@
-//! Each finding of `doctor`, from a real server that is as it says; and none from a healthy one.
+//! Each finding of `doctor` from a real server with that problem, and no finding from a healthy
+//! server.
 
 mod rights;
 
@@ -16,8 +17,8 @@ use test_support::server::Server;
 
 use Verdict::{Critical, Notice, Unchecked};
 
-/// A server to find nothing about, the semaphores of somebody who may look at all, and a connection
-/// to change that.
+/// A healthy server, a client whose user may read everything, and a connection that changes the
+/// server.
 struct Patient {
     server: Server,
     client: SemaphoreClient,
@@ -49,7 +50,7 @@ impl Patient {
         info.get(field).unwrap_or_else(|| panic!("INFO has no {field}"))
     }
 
-    /// The user of the documentation, with these rights besides.
+    /// Connects as the user of the documentation, with these additional rights.
     async fn as_user(&mut self, rules: &str) -> SemaphoreClient {
         let mut set = words("ACL SETUSER jobs reset");
         set.extend_from_slice(acl::documented_rules());
@@ -71,7 +72,7 @@ impl Patient {
     }
 }
 
-/// What is not fine about the one server.
+/// Returns all checks of the only server that are not ok.
 async fn findings_of(client: &SemaphoreClient) -> Vec<Check> {
     let diagnosis = client.doctor().await.unwrap();
     let [server] = &diagnosis.servers[..] else { panic!("{diagnosis}") };
@@ -82,7 +83,7 @@ async fn findings_of(client: &SemaphoreClient) -> Vec<Check> {
     findings
 }
 
-/// One finding and no other, that tells what it is about and what to do.
+/// Checks that there is exactly one finding, with a description and a fix.
 #[track_caller]
 fn assert_only(findings: &[Check], verdict: Verdict, name: &str, saying: &str) {
     let [check] = findings else { panic!("{name}: {findings:#?}") };
@@ -94,7 +95,7 @@ fn assert_only(findings: &[Check], verdict: Verdict, name: &str, saying: &str) {
     assert!(shown.ends_with(&format!("fix: {fix}")) && !fix.is_empty(), "{shown}");
 }
 
-/// Each check of the one server with its verdict, in the order of their names.
+/// Returns each check of the only server with its verdict, ordered by name.
 fn all_checks(diagnosis: &Diagnosis) -> Vec<(&str, Verdict)> {
     let [server] = &diagnosis.servers[..] else { panic!("{diagnosis}") };
     let mut checks: Vec<_> =
@@ -141,7 +142,7 @@ async fn nothing_is_found_about_a_healthy_server_and_nothing_is_left_there() {
     assert_eq!(redis::cmd("DBSIZE").query(&mut patient.admin), Ok(0));
     patient.run_words(&["CONFIG", "SET", "save", "3600 1 300 100"].map(str::to_owned));
     patient.finds_nothing().await;
-    // A limit with room below it is as it should be.
+    // A limit with free memory below it is no finding.
     patient.run("CONFIG SET maxmemory 1gb");
     patient.finds_nothing().await;
 }
@@ -150,31 +151,31 @@ async fn nothing_is_found_about_a_healthy_server_and_nothing_is_left_there() {
 async fn eviction() {
     let mut patient = Patient::healthy().await;
     patient.run("CONFIG SET maxmemory-policy allkeys-lru");
-    patient.finds(Notice, "eviction", "if there were a maxmemory").await;
+    patient.finds(Notice, "eviction", "if maxmemory is set").await;
     patient.run("CONFIG SET maxmemory 1gb");
     patient.finds(Critical, "eviction", "CONFIG SET maxmemory-policy noeviction").await;
     patient.run("CONFIG SET maxmemory-policy volatile-ttl");
-    patient.finds(Critical, "eviction", "keys of semaphores (they have an expiry)").await;
-    // It says how many it was.
+    patient.finds(Critical, "eviction", "keys of semaphores (because they have an expiry)").await;
+    // The finding contains the number of evicted keys.
     patient.run("SET some-key value PX 100000");
     patient.run("CONFIG SET maxmemory 1");
     eventually("evicted", async || patient.info("evicted_keys"), |keys| keys == "1").await;
     patient.run("CONFIG SET maxmemory 1gb");
-    patient.finds(Critical, "eviction", "it has dropped 1 keys").await;
+    patient.finds(Critical, "eviction", "it has evicted 1 keys").await;
 }
 
 #[tokio::test]
 async fn memory_that_runs_out() {
     let mut patient = Patient::healthy().await;
     let used: u64 = patient.info("used_memory").parse().unwrap();
-    // A connection more or less makes some difference.
+    // The number of connections changes the used memory a little.
     patient.run(&format!("CONFIG SET maxmemory {}", used * 100 / 80));
     patient.finds_nothing().await;
     patient.run(&format!("CONFIG SET maxmemory {}", used * 100 / 95));
     patient.finds(Critical, "memory", " % of maxmemory is used").await;
 }
 
-/// As it is said there.
+/// The server behaves as the finding says.
 #[tokio::test]
 async fn a_full_server_refuses_new_acquires_and_limits_but_no_renewals_and_releases() {
     let mut patient = Patient::healthy().await;
@@ -183,7 +184,8 @@ async fn a_full_server_refuses_new_acquires_and_limits_but_no_renewals_and_relea
     patient.run("CONFIG SET maxmemory 1");
     let findings = patient.findings().await;
     let memory: Vec<_> = findings.into_iter().filter(|check| check.name == "memory").collect();
-    let said = "a full server refuses new acquires and new limits, while holders renew and release";
+    let said = "a full server rejects new acquires and new limits, while holders can still \
+                refresh and release";
     assert_only(&memory, Critical, "memory", said);
     for refused in [
         semaphore.acquire().await.map(drop).unwrap_err(),
@@ -193,7 +195,7 @@ async fn a_full_server_refuses_new_acquires_and_limits_but_no_renewals_and_relea
     }
     permit.refresh().await.unwrap();
     permit.release().await.unwrap();
-    // What mends it does.
+    // The suggested fix works.
     patient.run(memory[0].fix.as_ref().unwrap().split(',').next().unwrap());
     patient.finds_nothing().await;
     semaphore.acquire().await.unwrap().release().await.unwrap();
@@ -207,26 +209,26 @@ async fn persistence() {
     patient.run("CONFIG SET appendonly no");
     patient.finds(Critical, "persistence", "nothing is written to disk").await;
     patient.run_words(&["CONFIG", "SET", "save", "3600 1"].map(str::to_owned));
-    patient.finds(Notice, "persistence", "save points only (3600 1)").await;
+    patient.finds(Notice, "persistence", "only save points are set (3600 1)").await;
 }
 
 #[tokio::test]
 async fn a_save_that_failed() {
     let mut patient = Patient::healthy().await;
-    // A save is moved to this name in the end.
+    // The server cannot rename its snapshot to a directory.
     std::fs::create_dir(patient.server.folder().join("dump.rdb")).unwrap();
     patient.run("BGSAVE");
     let status = async || patient.info("rdb_last_bgsave_status");
     eventually("failed", status, |status| status == "err").await;
-    // As nobody wants it to save, nothing is refused.
+    // No save points are set, so the server rejects nothing.
     patient.finds_nothing().await;
     patient.run_words(&["CONFIG", "SET", "save", "3600 1"].map(str::to_owned));
     let acquired = patient.client.semaphore("a").limit(1).build().unwrap().acquire().await;
     assert!(acquired.unwrap_err().to_string().contains("MISCONF"));
     let findings = patient.findings().await;
     assert_eq!(findings.len(), 2, "{findings:#?}");
-    assert_only(&findings[..1], Critical, "saves", "the last one failed");
-    // All that writes is refused meanwhile.
+    assert_only(&findings[..1], Critical, "saves", "the last save failed");
+    // The server rejects all writes in this state.
     assert_only(&findings[1..], Critical, "commands", "(MISCONF)");
 }
 
@@ -252,7 +254,7 @@ async fn a_primary_that_became_a_replica() {
     assert_only(&findings[..1], Critical, "role", "a replica of 127.0.0.1:1");
     let untried: Vec<_> = findings[1..].iter().map(|check| (check.verdict, check.name)).collect();
     assert_eq!(untried, [(Unchecked, "commands"), (Unchecked, "wake-ups")]);
-    // Who may not look sees it by what is refused.
+    // A user without the right to read the role sees it in the rejected commands.
     let findings = findings_of(&restricted).await;
     let [server, unchecked @ ..] = &findings[..] else { panic!("nothing is found") };
     assert_only(std::slice::from_ref(server), Critical, "commands", "a replica");
@@ -263,7 +265,7 @@ async fn a_primary_that_became_a_replica() {
 async fn connections_that_run_out() {
     let mut patient = Patient::healthy().await;
     patient.run("CONFIG SET maxclients 20");
-    // One each for admin, commands and wake-ups.
+    // The client has one connection each for admin, commands and wake-ups.
     let mut crowd: Vec<_> = (0..14).map(|_| patient.server.connect()).collect();
     patient.finds_nothing().await;
     crowd.push(patient.server.connect());
@@ -271,10 +273,10 @@ async fn connections_that_run_out() {
     crowd.extend([patient.server.connect(), patient.server.connect()]);
     let findings = patient.findings().await;
     assert_only(&findings[..1], Critical, "clients", "100 % of maxclients");
-    assert_only(&findings[1..], Critical, "wake-ups", "as many connections as it takes");
+    assert_only(&findings[1..], Critical, "wake-ups", "its maximum number of connections");
 }
 
-/// Nobody has noticed.
+/// No call has used the connection since it was cut.
 #[tokio::test]
 async fn an_idle_connection_that_was_cut_is_no_finding() {
     let mut patient = Patient::healthy().await;
@@ -287,8 +289,8 @@ async fn a_clock_that_is_far_off() {
     let patient = Patient::healthy().await;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     for (server, how) in [
-        (now + Duration::from_secs(1000), " s ahead of the one here"),
-        (now - Duration::from_secs(1000), " s behind the one here"),
+        (now + Duration::from_secs(1000), " s ahead of the local clock"),
+        (now - Duration::from_secs(1000), " s behind the local clock"),
     ] {
         patient.server.clock.freeze_at(server.as_micros() as i64);
         patient.finds(Notice, "clock", how).await;
@@ -304,7 +306,7 @@ async fn a_server_that_is_gone_is_an_error() {
     assert!(gone.to_string().contains(&patient.server.port.to_string()), "{gone}");
 }
 
-/// Why there is no finding about the setting `timeout`.
+/// This is why the setting `timeout` is no finding.
 #[tokio::test]
 async fn a_timeout_of_the_server_does_not_cut_who_listens() {
     let mut patient = Patient::healthy().await;
@@ -338,7 +340,7 @@ async fn a_timeout_of_the_server_does_not_cut_who_listens() {
     in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// The cut comes earlier or later, until it comes after the end.
+/// The cut comes later in each round, until `doctor` ends before it.
 #[tokio::test]
 async fn a_connection_that_is_cut_in_the_middle_is_made_again() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! What the user may not do, and what the server does not tell.
+//! Rights that the user lacks, and facts that the server does not return.
 
 use redis_semaphore::Verdict::{Critical, Notice, Unchecked};
 
@@ -29,7 +29,7 @@ async fn rights_that_were_taken_away() {
         ("+publish", "commands"),
     ] {
         let client = patient.as_user("+info +config|get").await;
-        // Redis 6.2 takes no single subcommand away.
+        // Redis 6.2 cannot remove the right for a single subcommand.
         let command = right[1..].split('|').next().unwrap();
         patient.run(&format!("ACL SETUSER jobs -{command}"));
         let findings = findings_of(&client).await;
@@ -68,7 +68,7 @@ async fn what_the_user_may_not_look_at() {
             );
         }
     }
-    // And what would mend it does.
+    // The suggested fix works.
     patient.run("ACL SETUSER jobs +info +config|get");
     assert_eq!(findings_of(&client).await, []);
 }
@@ -95,12 +95,12 @@ async fn what_the_server_does_not_tell() {
     let patient = Patient::with(&["--rename-command", "CONFIG", ""]).await;
     let findings = patient.findings().await;
     assert_eq!(findings.len(), 2, "{findings:?}");
-    assert_only(&findings[..1], Unchecked, "persistence", "the server refuses CONFIG GET (");
-    assert_only(&findings[1..], Unchecked, "saves", "the server refuses CONFIG GET (");
-    // Some other text under that name, in which nothing is found.
+    assert_only(&findings[..1], Unchecked, "persistence", "the server rejects CONFIG GET (");
+    assert_only(&findings[1..], Unchecked, "saves", "the server rejects CONFIG GET (");
+    // `INFO` returns another command's text, which contains none of the expected fields.
     let renamed = ["--rename-command", "INFO", "", "--rename-command", "LOLWUT", "INFO"];
     let patient = Patient::with(&renamed).await;
     let findings = patient.findings().await;
     assert_eq!(findings.len(), 7, "{findings:?}");
-    assert_only(&findings[..1], Unchecked, "role", "INFO does not tell role");
+    assert_only(&findings[..1], Unchecked, "role", "INFO does not report role");
 }

@@ -1,4 +1,4 @@
-//! What a burst has the clients do at once, and how many calls it may take.
+//! The operations of a burst, and the number of calls that it may take.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl Clients {
         request
     }
 
-    /// Polls it for the first time: so it arrives in its batcher.
+    /// Polls the request for the first time, which adds it to its batch.
     async fn start_acquire(&mut self, request: Request, ask: &Ask) {
         let semaphore = self.semaphores[request.client].clone();
         let Ask { weight, waits, is_dropped } = *ask;
@@ -57,12 +57,13 @@ impl Clients {
                 self.case.model.ask(request, ask.waits);
             }
         }
-        // What may be too heavy goes by itself.
+        // A request that may be too heavy is sent in its own call.
         let may_be_too_heavy = |ask: &Ask| u64::from(ask.weight) > self.case.model.declared;
         let turns = asks.windows(2);
         let turns = turns.filter(|pair| may_be_too_heavy(&pair[0]) != may_be_too_heavy(&pair[1]));
         let batches = batches(asks.len(), lead) + turns.count() as u64;
-        // Those that were under way are given back, and once more when their answers come.
+        // Dropped requests that were under way are released now, and again when their replies
+        // arrive.
         let strays = if is_dropped { 2 * batches } else { 0 };
         Batches { now: batches, strays }
     }
@@ -72,7 +73,7 @@ impl Clients {
         self.case.permits.keys().copied().filter(is_theirs).collect()
     }
 
-    /// The permits of a client that were picked, each once.
+    /// Returns the picked permits of a client, each once.
     fn pick(&self, client: usize, picks: impl Iterator<Item = usize>) -> Vec<usize> {
         let mut permits = self.permits_of(client);
         picks.map_while(|pick| take(&mut permits, pick)).collect()
@@ -80,8 +81,8 @@ impl Clients {
 
     pub async fn end(&mut self, client: usize, lead: usize, ends: &[(usize, End)]) -> Batches {
         let numbers = self.pick(client, ends.iter().map(|(pick, _)| *pick));
-        // A client that is told of a request that is too heavy asks again. Whether that meets a
-        // limit set at run time, which a forget sets, is not known.
+        // A client that is notified of a request that is too heavy sends its requests again. A
+        // forget sets a runtime limit, and it is unknown which limit those requests meet.
         let forgets = !self.case.model.has_too_heavy();
         let (mut now, mut last) = (0, None);
         for (index, (number, (_, end))) in numbers.iter().zip(ends).enumerate() {
@@ -94,10 +95,10 @@ impl Clients {
                 End::Release | End::Drop => self.case.model.give_back(*number),
             };
             self.start_end(*number, end, held).await;
-            // Only ends of one kind share a call.
+            // Only ends of the same kind share a call.
             now += u64::from(last.replace(end) != Some(end));
         }
-        // What was lost before may be given back when all looks settled.
+        // A permit that was lost before may be released after everything else has settled.
         let strays = (last == Some(End::Drop)).into();
         Batches { now: now + batches(numbers.len(), lead) - 1, strays }
     }
@@ -119,7 +120,7 @@ impl Clients {
 
     pub async fn refresh(&mut self, client: usize, lead: usize, picks: &[usize]) -> Batches {
         let mut permits = self.permits_of(client);
-        // What is known to be lost is not asked for.
+        // The client does not refresh a permit that it knows to be lost.
         permits.retain(|number| !self.case.permits[number].is_lost());
         let (mut now, mut asked) = (1, BTreeSet::new());
         if permits.is_empty() {
@@ -132,7 +133,7 @@ impl Clients {
             let expected = Answer::Held(self.case.model.holds(number));
             let refresh = async move { was_held(permit.refresh().await) };
             self.start_other(format!("refresh of {number}"), expected, refresh).await;
-            // One that is out goes out again when it is back.
+            // If the refresh of a permit is under way, the next one is sent after its reply.
             now += u64::from(!asked.insert(number));
         }
         Batches { now: now + batches(picks.len(), lead) - 1, strays: 0 }
@@ -147,11 +148,11 @@ impl Clients {
             self.case.acquiring.remove(number);
         }
         model.leave(&numbers);
-        // One that did not look at its answer yet is given back once more when it comes.
+        // If a reply has arrived and was not read, its permit is released once more.
         Batches { now: (!numbers.is_empty()).into(), strays: 1 }
     }
 
-    /// The program's order: what it gives up is free for the acquires that come after that.
+    /// Permits and requests that a program gives up are free for the acquires that follow.
     pub async fn reuse(
         &mut self,
         client: usize,
@@ -205,7 +206,7 @@ impl Clients {
             };
             self.start_other(what, Answer::Limit(told), call).await;
         }
-        // Each comes after a call that declares the limit where the server knows of none.
+        // If the server knows no limit, a call that declares the limit comes before each change.
         Batches { now: changes.len() as u64, strays: 0 }
     }
 
@@ -217,7 +218,8 @@ impl Clients {
     ) -> Result<(), String> {
         let old = self.case.requests.len();
         let mut permits: Vec<_> = self.case.permits.keys().copied().collect();
-        // What these would start has no end that can be seen: a client would ask again.
+        // A client with requests that are too heavy would send them again, and the test could not
+        // see when that ends.
         let may_end = !self.case.model.has_too_heavy();
         let mut ends = ends.iter().filter(|_| may_end);
         for (index, (client, ask)) in asks.iter().enumerate() {
@@ -233,26 +235,27 @@ impl Clients {
             }
         }
         self.settle(false).await?;
-        // As many as that are too heavy, or given up.
+        // Each request may be too heavy or given up, which takes two more calls.
         self.strays = 2 * asks.len() as u64;
         self.check_order(old)
     }
 }
 
-/// How many calls a burst takes, and how many more it may.
+/// The number of calls that a burst takes, and the number of additional calls that it may take.
 pub struct Batches {
     pub now: u64,
     pub strays: u64,
 }
 
-/// Lets what came before have its turn.
+/// Yields, so that earlier operations run.
 async fn give_way_after(lead: usize, index: usize) {
     if lead == index && lead > 0 {
         tokio::task::yield_now().await;
     }
 }
 
-/// The first goes out alone, and what is asked for before others have had their turn together.
+/// Returns the number of calls. The first operation is sent alone. Operations that start before the
+/// others have run share a call.
 fn batches(count: usize, lead: usize) -> u64 {
     1 + u64::from(count > 1) + u64::from(1 < lead && lead < count)
 }

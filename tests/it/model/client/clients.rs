@@ -1,4 +1,4 @@
-//! Two clients, as two processes would have them, on a real server beside the reference.
+//! Two clients, like two processes, on a real server, compared with the reference.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use test_support::server::{Server, unique_name};
 pub type Future<T> = Pin<Box<dyn std::future::Future<Output = T>>>;
 pub type Acquiring = Future<Result<Option<Permit>, Error>>;
 
-/// Longer than the test takes, so that clients call for no reason but our operations.
+/// Longer than the test takes, so that clients make no calls other than the test's operations.
 const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub struct Clients {
@@ -25,16 +25,16 @@ pub struct Clients {
     pub scripts: Scripts,
     processes: Vec<SemaphoreClient>,
     pub semaphores: Vec<Semaphore>,
-    /// The number in the next id of each client: they count on.
+    /// The number in the next ID of each client, which increases by one.
     pub next_numbers: Vec<u64>,
     pub case: Case,
-    /// Script calls that are not the clients'.
+    /// Script calls made by the test instead of the clients.
     pub own_calls: u64,
-    /// Calls that the last burst may have left for later.
+    /// Calls that the last burst may have postponed.
     pub strays: u64,
 }
 
-/// What any operation but an acquire answers.
+/// The result of an operation other than an acquire.
 #[derive(Debug, PartialEq)]
 pub enum Answer {
     Held(bool),
@@ -55,7 +55,7 @@ pub struct Case {
     pub acquiring: BTreeMap<usize, Acquiring>,
     pub others: Vec<Other>,
     pub permits: BTreeMap<usize, Arc<Permit>>,
-    /// By the number of the request, as far as they are [`counted`].
+    /// The [`counted`] part of each ID, by the number of the request.
     pub ids: Vec<String>,
     pub last_token: u64,
 }
@@ -68,11 +68,11 @@ pub fn client_name(client: usize) -> String {
     format!("client{client}")
 }
 
-/// The digits of a nonce, which stand for six bits each.
+/// The digits of a nonce. Each digit stands for six bits.
 const DIGITS: &str = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz";
 
-/// What can be foretold of an ID: its client name, and the half of its nonce that is counted. The
-/// other one is random.
+/// Returns the predictable part of an ID: the client name, and the counted half of the nonce. The
+/// other half is random.
 pub fn counted(id: &str) -> String {
     let (client_name, _) = part(id, 1).rsplit_once('.').unwrap();
     let digits = part(id, 4)[..11].chars().map(|digit| DIGITS.find(digit).unwrap() as u128);
@@ -85,7 +85,8 @@ impl Clients {
         let server = Server::start();
         let mut scripts = Scripts::new(server.connect(), "unused");
         for script in ["acquire", "release", "refresh", "wake", "limit", "inspect"] {
-            // Refused, but the server knows the script from now on: no call is made twice.
+            // The call fails, but the server knows the script from now on. No later call must be
+            // sent twice.
             assert!(scripts.call(script, "").is_err() || script == "wake");
         }
         let (mut processes, mut next_numbers) = (Vec::new(), Vec::new());
@@ -93,7 +94,7 @@ impl Clients {
             let builder = SemaphoreClient::builder()
                 .client_name(client_name(client))
                 .heartbeat_timeout(NEVER);
-            // On a busy machine, too, no call is repeated: they are counted.
+            // The test counts calls, so none may be retried, even on a busy machine.
             let builder = builder.response_timeout(DEADLINE);
             let process = builder.connect(&server.url()).await.unwrap();
             let semaphore = process.semaphore(unique_name()).limit(1).build().unwrap();
@@ -116,27 +117,28 @@ impl Clients {
         };
         self.semaphores = self.processes.iter().map(build).collect();
         if !self.case.requests.is_empty() {
-            // It failed, and what it left is given back while the next one runs.
+            // The case failed, and its permits are released while the next case runs.
             self.strays = 100;
         }
         let model = Reference { declared: limit.into(), ..Reference::default() };
         self.case = Case { model, ..Case::default() };
     }
 
-    /// Nothing is left behind of what clients drop.
+    /// Checks that nothing remains after the clients drop everything.
     pub async fn end_case(&mut self) -> Result<(), String> {
         self.case.model.held.clear();
         self.case.model.queue.clear();
         self.case.acquiring.clear();
         self.case.permits.clear();
-        // One of each client: permits that were lost before are given back all the same.
+        // Each client may make one more call, because permits that were lost before are still
+        // released.
         self.strays += 2;
         self.settle(true).await?;
         self.case = Case::default();
         Ok(())
     }
 
-    /// All script calls so far.
+    /// Returns the number of all script calls so far.
     fn calls(&mut self) -> u64 {
         let mut info = redis::cmd("INFO");
         let stats: String = info.arg("commandstats").query(&mut self.scripts.connection).unwrap();
@@ -159,8 +161,8 @@ impl Clients {
             Burst::Mixed(asks, ends) => return self.mix(*lead, asks, ends).await,
         };
         self.settle(true).await?;
-        // One that was too heavy is refused in a call of its own. Where it was queued its client
-        // may have asked again, and has given back what it asked for.
+        // A request that was too heavy is rejected in its own call. If it was queued, its client
+        // may have sent its requests again, and has released them.
         let heavy = 4 * (self.refused_as_too_heavy() - heavy_before);
         let calls = self.calls() - calls_before - (self.own_calls - own_before);
         let allowed = batches.now + batches.strays + heavy + self.strays;

@@ -1,5 +1,5 @@
-//! Hundreds of random bursts of operations through the public API, so through the batchers that
-//! make batches of them, against a reference and against the invariants.
+//! Hundreds of random bursts of operations through the public API, which batches them. The results
+//! are compared with a reference, and the invariants are checked.
 
 mod bursts;
 mod clients;
@@ -17,7 +17,7 @@ use clients::Clients;
 pub struct Ask {
     weight: u32,
     waits: bool,
-    /// It is dropped as soon as it was started.
+    /// The request is dropped immediately after its start.
     is_dropped: bool,
 }
 
@@ -35,28 +35,29 @@ pub enum Change {
     Clear,
 }
 
-/// Operations that a client starts at once. Which permits and waits they are about: numbers that
-/// are taken modulo how many there are.
+/// Operations that a client starts at the same time. Numbers select the permits and waits, modulo
+/// how many exist.
 #[derive(Debug, Clone)]
 pub enum Burst {
     Acquire(Vec<Ask>),
-    /// Of one kind each, or releases and forgets.
+    /// All ends are of one kind, or they are releases and forgets.
     End(Vec<(usize, End)>),
     Refresh(Vec<usize>),
     Cancel(Vec<usize>),
-    /// Permits are dropped and waits are canceled, and acquires follow at once.
+    /// Permits are dropped, waits are canceled, and acquires follow immediately.
     Reuse(Vec<usize>, Vec<usize>, Vec<Ask>),
-    /// The server takes permits away, as it does when leases have ended.
+    /// The server removes permits, as if their leases had expired.
     Lose(Vec<usize>),
     Limit(Vec<Change>),
-    /// Acquires of both clients and ends of permits, all at once: here the order is not known.
+    /// Acquires of both clients and ends of permits at the same time, in an unknown order.
     Mixed(Vec<(usize, Ask)>, Vec<(usize, End)>),
 }
 
 #[derive(Debug, Clone)]
 pub struct Step {
     client: usize,
-    /// How many operations are started before what came so far has its turn. With 0 all of them.
+    /// The number of operations that start before earlier operations run. With 0, all operations
+    /// start first.
     lead: usize,
     burst: Burst,
 }
@@ -88,7 +89,8 @@ fn ends() -> impl Strategy<Value = Vec<(usize, End)>> {
     ]
 }
 
-/// Nothing comes after a clear: it may have a client ask again, and that would meet what comes.
+/// Returns changes of the limit. A clear is the last one, because a client may send its requests
+/// again after it, which would interfere with later changes.
 fn changes() -> impl Strategy<Value = Vec<Change>> {
     let change =
         prop_oneof![2 => (0..7_u32).prop_map(Change::Set), 1 => (0..4_u32).prop_map(Change::Add)];
@@ -123,7 +125,7 @@ fn random_bursts_are_answered_as_the_reference_says_and_go_out_in_batches() {
     let cases = std::env::var("PROPTEST_CASES").map_or(500, |cases| cases.parse().unwrap());
     let config =
         Config { cases, failure_persistence: None, max_shrink_time: 30_000, ..Config::default() };
-    // One thread: what is started first is first in its batcher.
+    // With one thread, the first operation to start is the first in its batch.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let clients = std::cell::RefCell::new(runtime.block_on(Clients::connect()));
     TestRunner::new(config)

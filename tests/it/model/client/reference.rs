@@ -1,10 +1,11 @@
-//! What clients must see of a semaphore on which no lease ends: a limit, who holds, who waits.
+//! What clients must see of a semaphore on which no lease expires: the limit, the holders and the
+//! waiters.
 
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Request {
-    /// Tests count their requests, in the order of arrival.
+    /// The tests number their requests in the order of arrival.
     pub number: usize,
     pub client: usize,
     pub weight: u64,
@@ -23,7 +24,7 @@ pub struct Reference {
     pub runtime: Option<u64>,
     pub held: Vec<Request>,
     pub queue: Vec<Request>,
-    /// Of all requests that were answered.
+    /// The outcomes of all requests that have a result.
     pub outcomes: BTreeMap<usize, Outcome>,
     /// In the order of the grants.
     pub granted: Vec<usize>,
@@ -42,7 +43,8 @@ impl Reference {
         self.held_weight() + weight <= self.limit()
     }
 
-    /// A limit set at run time may be raised any time, so then nothing is.
+    /// Returns whether a request is too heavy. With a runtime limit no request is, because that
+    /// limit may be raised at any time.
     pub fn is_too_heavy(&self, weight: u64) -> bool {
         self.runtime.is_none() && weight > self.declared
     }
@@ -69,7 +71,7 @@ impl Reference {
         self.held.push(request);
     }
 
-    /// Answers whether it was held.
+    /// Releases the permit, and returns whether it was held.
     pub fn give_back(&mut self, number: usize) -> bool {
         let held = self.holds(number);
         self.held.retain(|held| held.number != number);
@@ -77,7 +79,8 @@ impl Reference {
         held
     }
 
-    /// As [`give_back`](Self::give_back), and the weight comes off the limit.
+    /// Releases the permit like [`give_back`](Self::give_back), and subtracts its weight from the
+    /// limit.
     pub fn consume(&mut self, number: usize) -> bool {
         let weight = self.held.iter().find(|held| held.number == number).map(|held| held.weight);
         if let Some(weight) = weight {
@@ -86,7 +89,7 @@ impl Reference {
         self.give_back(number)
     }
 
-    /// All at once: none of them is served when another one leaves.
+    /// Removes all these requests before any request is granted.
     pub fn leave(&mut self, numbers: &[usize]) {
         self.queue.retain(|waiter| !numbers.contains(&waiter.number));
         self.serve();
@@ -97,7 +100,7 @@ impl Reference {
         self.serve();
     }
 
-    /// In strict order: nobody is served before the one in front.
+    /// Grants in strict order: no request is granted before the one in front of it.
     fn serve(&mut self) {
         while let Some(first) = self.queue.first().copied().filter(|_| self.fits(1)) {
             if self.is_too_heavy(first.weight) {
@@ -111,7 +114,8 @@ impl Reference {
         }
     }
 
-    /// A client that is told of one asks again for all that it has in the queue.
+    /// Rejects the client's requests that are too heavy. A client that is notified of one such
+    /// request sends all its queued requests again.
     fn refuse_too_heavy(&mut self, client: usize) {
         let queue = std::mem::take(&mut self.queue);
         for waiter in queue {

@@ -1,4 +1,4 @@
-//! Waits until all that a burst must settle is settled, and compares.
+//! Waits until the effects of a burst have settled, and compares the results.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,13 @@ use test_support::contents::ensure;
 use super::clients::{Clients, client_name, counted, poll_once};
 use super::reference::{Outcome, Request};
 
-/// A case that passes never waits for it, and one that fails must not take long to shrink.
+/// A case that passes never waits until this deadline. A case that fails must not take long to
+/// shrink.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
 impl Clients {
-    /// `is_known`: the reference says what must come. Else it learns what came.
+    /// Waits and compares. If `is_known`, the reference has the expected results; otherwise it
+    /// adopts the results.
     pub async fn settle(&mut self, is_known: bool) -> Result<(), String> {
         let deadline = Instant::now() + DEADLINE;
         let mut granted = Vec::new();
@@ -21,7 +23,7 @@ impl Clients {
             granted.extend(self.take_answers(is_known).await?);
             match self.compare(is_known).await {
                 Ok(()) => break,
-                // It may still become right.
+                // A later attempt may succeed.
                 Err(problem) => ensure(Instant::now() < deadline, || problem)?,
             }
         }
@@ -31,10 +33,10 @@ impl Clients {
         self.check_tokens(&granted, is_known)
     }
 
-    /// Answers which requests were granted.
+    /// Returns the requests that were granted.
     async fn take_answers(&mut self, is_known: bool) -> Result<Vec<usize>, String> {
         let mut granted = Vec::new();
-        // In the order of arrival, which those that still declare the limit keep in this way.
+        // In the order of arrival, so that requests that still declare the limit keep their order.
         for (number, mut acquiring) in std::mem::take(&mut self.case.acquiring) {
             match poll_once(&mut acquiring).await {
                 std::task::Poll::Ready(answer) => {
@@ -101,7 +103,7 @@ impl Clients {
         Ok(outcome)
     }
 
-    /// Each client looks over its own connection, so behind all that it has sent.
+    /// Each client reads over its own connection, which is ordered behind its earlier calls.
     async fn compare(&mut self, is_known: bool) -> Result<(), String> {
         for semaphore in self.semaphores.clone() {
             let seen = semaphore.inspect().await.map_err(|error| error.to_string())?;
@@ -151,7 +153,8 @@ impl Clients {
         Ok(())
     }
 
-    /// The queue as the server has it, where those of each client are in the order of arrival.
+    /// Returns the server's queue, in which the requests of each client are in the order of
+    /// arrival.
     fn queue(&self, seen: &Inspection) -> Result<Vec<Request>, String> {
         let of = |client: usize| {
             let waiting = self.case.acquiring.keys().map(|number| self.case.requests[*number]);
@@ -167,8 +170,8 @@ impl Clients {
         queue.ok_or_else(|| format!("too many wait: {:?}", seen.waiters))
     }
 
-    /// They grow in the order of the grants; where that is not known, in the order of arrival of
-    /// each client.
+    /// Checks that the tokens increase in the order of the grants. If that order is unknown, they
+    /// increase in the order of each client's arrivals.
     fn check_tokens(&mut self, granted: &[usize], is_known: bool) -> Result<(), String> {
         let case = &mut self.case;
         let token = |number: &usize| case.permits[number].fencing_token();
@@ -192,7 +195,8 @@ impl Clients {
         Ok(())
     }
 
-    /// What holds in any order. `old`: the number of the first request of the burst.
+    /// Checks the rules that apply in any order. `old` is the number of the first request of the
+    /// burst.
     pub fn check_order(&mut self, old: usize) -> Result<(), String> {
         let model = &self.case.model;
         let limit = model.limit();

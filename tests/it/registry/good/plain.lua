@@ -1,2 +1,2 @@
--- plain: answers 1.
+-- plain: returns 1.
 return 1

@@ -24,7 +24,7 @@ async fn a_name_stops_resolving_and_is_known_again() {
     let name = Name::unknown();
     let mut client = start_client(&name, proxy.port());
     let said = client.next().await.unwrap();
-    assert!(said.contains("the name cannot be resolved"), "{said}");
+    assert!(said.contains("the host name cannot be resolved"), "{said}");
     name.make_known();
     let mut client = start_client(&name, proxy.port());
     assert_eq!(client.next().await.unwrap(), "connected");
@@ -34,7 +34,7 @@ async fn a_name_stops_resolving_and_is_known_again() {
     proxy.cut_all();
     client.tell("look");
     let said = client.next().await.unwrap();
-    assert!(said.contains("the name cannot be resolved"), "{said}");
+    assert!(said.contains("the host name cannot be resolved"), "{said}");
     name.make_known();
     holder.release().await.unwrap();
     assert_eq!(client.next().await.unwrap(), "granted");

@@ -1,0 +1,37 @@
+//! The first error that a server returned over a connection.
+//!
+//! If the login fails, redis-rs creates its own error. That error lacks the code of the server's
+//! error, or its whole text.
+
+use std::sync::{Arc, OnceLock};
+
+use redis::{RedisError, Value};
+
+/// The number of bytes that are kept, because a server that is not Redis may send any number.
+const MAX_BYTES: usize = 1000;
+
+/// All copies are about the same connection.
+#[derive(Clone, Default)]
+pub(super) struct FirstError(Arc<OnceLock<String>>);
+
+impl FirstError {
+    pub(super) fn get(&self) -> Option<RedisError> {
+        let line = format!("{}\r\n", self.0.get()?);
+        match redis::parse_redis_value(line.as_bytes()) {
+            Ok(Value::ServerError(error)) => Some(error.into()),
+            _ => None,
+        }
+    }
+
+    /// Records an error, with its `-`. Later errors are ignored.
+    pub(super) fn set(&self, line: &[u8]) {
+        self.0.get_or_init(|| String::from_utf8_lossy(line).into_owned());
+    }
+
+    /// Adds a byte to the line of an error that is arriving.
+    pub(super) fn extend(&self, line: &mut Vec<u8>, byte: u8) {
+        if line.len() < MAX_BYTES && self.0.get().is_none() {
+            line.push(byte);
+        }
+    }
+}
