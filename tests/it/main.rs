@@ -24,4 +24,5 @@ mod scripts;
 mod semaphore;
 mod server;
 mod soak;
+mod terms;
 mod wakeup;
