@@ -1,5 +1,5 @@
-//! Writes the scripts, with their includes put in, to a folder: for tools that read Lua, and for
-//! clients in other languages that would rather have them whole.
+//! Writes the scripts with their includes to a folder, for tools that read Lua, and for clients in
+//! other languages that need complete scripts.
 //!
 //! `cargo run --example assemble -- target/lua`
 
@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use clap::Parser;
 use redis_semaphore::ScriptRegistry;
 
-/// Writes the scripts, with their includes put in, to a folder, and prints the SHA-1 of each
+/// Write the scripts with their includes to a folder, and print the SHA-1 of each
 #[derive(Parser)]
 #[command(name = "assemble")]
 struct Options {
-    /// Is made if it is not there
+    /// Folder for the scripts; created if it does not exist
     folder: PathBuf,
 }
 

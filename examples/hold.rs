@@ -1,21 +1,21 @@
-//! A process that wants a permit, in one of four ways. Start several, in several terminals; each
-//! holds until Enter is pressed or its input ends.
+//! A process that acquires a permit in one of four ways. Start several processes in several
+//! terminals. Each holds its permit until Enter is pressed or its input ends.
 //!
 //! ```text
 //! REDIS_URL=redis://... cargo run --example hold -- try downloads 2
 //! REDIS_URL=redis://... cargo run --example hold -- lock invoices 5000 30000
 //! ```
 //!
-//! They replace four designs that are known from "Redis in Action", chapter 6:
+//! They replace four designs of "Redis in Action", chapter 6:
 //!
 //! - `try`: the counting semaphore, a sorted set of holders by the client's time. A client with a
-//!   slow clock took the permit of another one.
-//! - `queue`: the fair semaphore, with a counter and a second sorted set. It refused, too, so
-//!   waiting meant to ask again and again; each acquire read all holders, in several round trips.
-//! - `stream`: the refreshed semaphore. Each holder had to refresh by itself, and heard of a loss
-//!   only when it did; for a moment a lost permit was there again.
-//! - `lock`: the lock with a timeout. Whoever waited asked every millisecond, and anybody might be
-//!   next; a crash between its two commands left it locked for good.
+//!   slow clock took the permit of another client.
+//! - `queue`: the fair semaphore, with a counter and a second sorted set. It did not queue
+//!   requests, so clients had to poll. Each acquire read all holders, in several round trips.
+//! - `stream`: the refreshed semaphore. Each holder had to refresh by itself, and found out about a
+//!   loss only then. For a moment, a lost permit seemed to be held again.
+//! - `lock`: the lock with a timeout. Waiters polled every millisecond, in no order. A crash
+//!   between its two commands left it locked permanently.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -24,21 +24,21 @@ use clap::Parser;
 use redis_semaphore::{Error, Permit, Semaphore, SemaphoreClient};
 use tokio::sync::oneshot;
 
-/// Whatever fails here ends up as a message for a person.
+/// Every error is printed as a message for the user.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const CHUNK: Duration = Duration::from_millis(20);
 
-/// Wants a permit, holds it until Enter is pressed, and tells what happens
+/// Acquire a permit, hold it until Enter is pressed, and print what happens
 #[derive(Parser)]
 enum How {
-    /// Takes a permit if there is one now, and is refused otherwise
+    /// Acquire a permit only if one is free
     Try { name: String, limit: u32 },
-    /// Waits in the queue, in the order of arrival
+    /// Wait in the queue, in order of arrival
     Queue { name: String, limit: u32 },
-    /// Sends a stream that may take longer than its lease, and stops when the permit is lost
+    /// Send a stream that may take longer than its lease, and stop if the permit is lost
     Stream { name: String, limit: u32, lease_ms: u64 },
-    /// Mutual exclusion: waits no longer than the timeout; a crash blocks the others for a lease
+    /// Wait for a lock no longer than the timeout; after a crash it stays locked for one lease
     Lock { name: String, timeout_ms: u64, lease_ms: u64 },
 }
 
@@ -60,7 +60,7 @@ async fn run(how: How) -> Result<()> {
             let semaphore = client.semaphore(name).limit(limit).build()?;
             match semaphore.try_acquire().await? {
                 Some(permit) => hold(permit, std::future::pending()).await?,
-                None => println!("refused"),
+                None => println!("not granted"),
             }
         }
         How::Queue { name, limit } => {
@@ -102,13 +102,13 @@ async fn wait(semaphore: &Semaphore) -> std::result::Result<Permit, Error> {
     semaphore.acquire().await
 }
 
-/// Works with the permit until Enter. Its renewal goes on by itself meanwhile.
+/// Works with the permit until Enter is pressed. The permit is refreshed in the background.
 async fn hold(permit: Permit, work: impl Future<Output = ()>) -> Result<()> {
     println!("granted {}", permit.fencing_token());
     tokio::select! {
         biased;
-        // Somebody else may hold it now, so the work is stopped at once. It is looked at first:
-        // when this process was asleep, there is not even one more chunk.
+        // Another process may hold the permit now, so the work stops immediately. This branch is
+        // polled first, so that no chunk is sent after this process was suspended.
         () = permit.lost() => {}
         () = enter() => {}
         () = work => {}
@@ -134,7 +134,7 @@ async fn send_chunks() {
 
 async fn enter() {
     let (pressed, is_pressed) = oneshot::channel::<()>();
-    // A thread of our own: tokio would wait for the end of one of its threads that still reads.
+    // This thread is not one of Tokio's, because Tokio would wait until the read ends.
     std::thread::spawn(move || {
         let _ = std::io::stdin().read_line(&mut String::new());
         drop(pressed);

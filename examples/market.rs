@@ -1,13 +1,14 @@
-//! A market whose traders are eight processes, once with a lock for the whole market, once with a
-//! lock for each item.
+//! A market with eight traders, each of which is a process. They trade first with one lock for the
+//! whole market, and then with a lock for each item.
 //!
 //! ```text
 //! scripts/with-redis cargo run --release --example market
 //! ```
 //!
-//! It replaces the market of "Redis in Action" (4.4 and 6.2): first a WATCH loop, where every sale
-//! sent all other buyers back to the start, then fine-grained locks, which were polled for and
-//! locked out everybody for good (or let in two) when a buyer crashed at the wrong moment.
+//! It replaces the market of "Redis in Action" (4.4 and 6.2). That first used a WATCH loop, in
+//! which every sale forced all other buyers to start again. It then used fine-grained locks, which
+//! were polled. If a buyer crashed at the wrong moment, such a lock stayed locked permanently, or
+//! admitted two buyers.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -21,14 +22,14 @@ use redis_semaphore::redis::{Client, cmd, pipe};
 use redis_semaphore::{Semaphore, SemaphoreClient};
 use tokio::process::Command;
 
-/// Whatever fails here ends up as a message for a person.
+/// Every error is printed as a message for the user.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const TRADERS: u32 = 8;
 const ITEMS: u32 = 24;
 const FUNDS: i64 = 100;
 const ATTEMPTS: u32 = 25;
-/// How long the bank of a buyer takes to say yes.
+/// The time that the buyer's bank takes to confirm.
 const BANK: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -39,15 +40,15 @@ enum Locking {
     Items,
 }
 
-/// Eight processes trade, first with one lock for the whole market, then with one for each item
+/// Let eight processes trade, first with one lock for the whole market, then with one for each item
 ///
-/// What the traders have in the end stays in Redis, under names that begin with NAME-whole and
+/// The final state of the traders stays in Redis, under names that begin with NAME-whole and
 /// NAME-items.
 #[derive(Parser)]
 struct Options {
     #[arg(default_value = "market")]
     name: String,
-    /// How the program starts itself again: number of the trader, and kind of locks
+    /// Used when the program starts itself: the number of the trader, and the kind of locks
     #[arg(hide = true, requires = "locking")]
     trader: Option<u32>,
     #[arg(hide = true)]
@@ -85,7 +86,7 @@ async fn trades_per_second(name: &str, locking: &str) -> Result<f64> {
     Ok(trades.iter().sum::<f64>() / start.elapsed().as_secs_f64())
 }
 
-/// Starts this program again as a trader. Answers how much it bought.
+/// Starts this program as a trader. Returns how much the trader bought.
 async fn in_process(name: &str, me: u32, locking: &str) -> Result<f64> {
     let mut trader = Command::new(std::env::current_exe()?);
     trader.arg(name).arg(me.to_string()).arg(locking).kill_on_drop(true);
@@ -102,7 +103,7 @@ fn redis_url() -> Result<String> {
     std::env::var("REDIS_URL").map_err(|_| "REDIS_URL is not set: see scripts/with-redis".into())
 }
 
-/// A trader: a process that offers whatever it has, and tries to buy what others offer.
+/// Runs a trader, which offers all its items and tries to buy the items that others offer.
 async fn trade(name: &str, me: u32, locking: Locking) -> Result<()> {
     let client = SemaphoreClient::connect(&redis_url()?).await?;
     let locks = Locks::new(&client, name, locking)?;
@@ -110,7 +111,7 @@ async fn trade(name: &str, me: u32, locking: Locking) -> Result<()> {
     let mut bought = 0;
     for _ in 0..ATTEMPTS {
         for item in goods.items_of(me).await? {
-            // Nobody else takes anything out of this inventory.
+            // No other process removes items from this inventory.
             let permit = locks.of(item).acquire().await?;
             goods.offer(&Offer { item, seller: me }, random(20) as i64 + 1).await?;
             permit.release().await?;
@@ -127,9 +128,9 @@ async fn trade(name: &str, me: u32, locking: Locking) -> Result<()> {
     Ok(())
 }
 
-/// The lock of the item makes these steps one. It keeps nobody from spending the buyer's money
-/// elsewhere meanwhile: only this process does that, one purchase after the other. If several did,
-/// each would take a lock for the buyer first, and then that of the item.
+/// Buys an item. The lock of the item makes these steps atomic. It does not protect the buyer's
+/// funds, which only this process spends, one purchase after the other. If several processes spent
+/// them, each would acquire a lock for the buyer first, and then the lock of the item.
 async fn buy(offer: &Offer, me: u32, locks: &Locks, goods: &mut Goods) -> Result<bool> {
     let permit = locks.of(offer.item).acquire().await?;
     let price = goods.price(offer).await?;
@@ -137,7 +138,7 @@ async fn buy(offer: &Offer, me: u32, locks: &Locks, goods: &mut Goods) -> Result
     let affordable = price.filter(|price| *price <= funds);
     if let Some(price) = affordable {
         tokio::time::sleep(BANK).await;
-        // Not if Redis was away for so long that somebody else may have the lock by now.
+        // After a long outage of Redis, another process may hold the lock.
         if permit.is_lost() {
             return Ok(false);
         }
@@ -164,13 +165,13 @@ impl Locks {
     }
 }
 
-/// From 0 to below that number, as random as a market needs it.
+/// Returns a number from 0 to `below - 1`, which is random enough for a market.
 fn random(below: usize) -> usize {
     RandomState::new().hash_one(0) as usize % below
 }
 
-/// Who has what: plain keys in Redis, read and written in several steps. Only the locks make these
-/// steps one.
+/// The possessions of all traders: plain keys in Redis, which are read and written in several
+/// steps. Only the locks make these steps atomic.
 ///
 /// - `NAME:market`: a sorted set of "item.seller" by price
 /// - `NAME:inventory:TRADER`: a set of items
@@ -202,7 +203,7 @@ impl Goods {
         Ok(Self { redis, name: name.to_owned() })
     }
 
-    /// A new market: all items are in the inventories, and everybody has the same funds.
+    /// Creates a new market: all items are in the inventories, and all traders have the same funds.
     async fn hand_out(&mut self, traders: u32) -> Result<()> {
         let mut steps = pipe();
         steps.atomic().del(self.market()).ignore();
@@ -226,7 +227,7 @@ impl Goods {
         members.iter().map(|member| Offer::read(member)).collect()
     }
 
-    /// `None` when it is gone.
+    /// Returns the price, or `None` if the offer no longer exists.
     async fn price(&mut self, offer: &Offer) -> Result<Option<i64>> {
         let mut price = cmd("ZSCORE");
         Ok(price.arg(self.market()).arg(offer.member()).query_async(&mut self.redis).await?)
@@ -243,7 +244,7 @@ impl Goods {
         Ok(steps.query_async(&mut self.redis).await?)
     }
 
-    /// In one transaction, so that a crash loses neither money nor goods.
+    /// Runs one transaction, so that a crash loses neither money nor goods.
     async fn hand_over(&mut self, offer: &Offer, buyer: u32, price: i64) -> Result<()> {
         let mut steps = pipe();
         steps.atomic().hincr(self.funds(), buyer, -price).ignore();

@@ -1,18 +1,18 @@
-//! Four problems out of textbooks on operating systems, each with processes that share nothing but
+//! Four problems from textbooks on operating systems. The processes of each share nothing except
 //! Redis.
 //!
 //! ```text
 //! scripts/with-redis cargo run --example textbook -- plate
 //! ```
 //!
-//! They replace the record semaphore: a number, and a list of those that sleep until V wakes one.
-//! It lives in the memory of one machine; a process that dies between P and V takes its permit
-//! along; and nothing shows who waits for what.
+//! They replace the record semaphore: a number, and a list of processes that sleep until V wakes
+//! one. It exists only in the memory of one machine. A process that dies between P and V never
+//! returns its permit. Nothing shows which process waits for what.
 //!
-//! - `plate`: it holds one fruit. Father puts apples on it, mother oranges; the daughter takes
-//!   nothing but apples, the son nothing but oranges.
+//! - `plate`: the plate holds one fruit. Father puts apples on it, and mother oranges. The daughter
+//!   takes only apples, and the son only oranges.
 //! - `buffer`: producers and consumers with a bounded buffer between them.
-//! - `readers`: many may read at once, but a writer is alone.
+//! - `readers`: several readers may read at the same time, but a writer is alone.
 //! - `philosophers`: they dine, each with the forks of both sides, and none starves.
 
 use std::process::ExitCode;
@@ -25,10 +25,10 @@ use redis_semaphore::redis::{Client, Cmd, FromRedisValue, cmd, pipe};
 use redis_semaphore::{Error, Semaphore, SemaphoreClient};
 use tokio::process::Command;
 
-/// Whatever fails here ends up as a message for a person.
+/// Every error is printed as a message for the user.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// How often each process does what it does.
+/// The number of times that each process repeats its work.
 const ROUNDS: u32 = 10;
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -43,7 +43,7 @@ enum Problem {
     Philosophers,
 }
 
-/// Has several processes solve a problem, and prints what each of them does
+/// Let several processes solve a problem, and print what each of them does
 ///
 /// The story stays in Redis as the list NAME:history.
 #[derive(Parser)]
@@ -51,7 +51,7 @@ struct Options {
     problem: Problem,
     #[arg(default_value = "textbook")]
     name: String,
-    /// How the program starts itself again, as one of the processes
+    /// Used when the program starts itself, as one of the processes
     #[arg(hide = true)]
     role: Option<String>,
 }
@@ -90,7 +90,7 @@ async fn run(Options { problem, name, role }: Options) -> Result<()> {
     table.clear_signals().await
 }
 
-/// Starts this program again as one of the processes. When one fails, the others are killed.
+/// Starts this program as one of the processes. If one fails, the others are killed.
 async fn in_process(problem: &str, name: &str, role: &str) -> Result<()> {
     let mut process = Command::new(std::env::current_exe()?);
     match process.args([problem, name, role]).kill_on_drop(true).status().await? {
@@ -106,7 +106,8 @@ fn redis_url() -> Result<String> {
 const PLATE_ROLES: [&str; 4] = ["father", "mother", "daughter", "son"];
 const PLATE_SIGNALS: [&str; 3] = ["empty", "apple", "orange"];
 
-/// A plate that holds one fruit. Who takes waits for a signal of who puts, and the other way round.
+/// Runs a member of the family. The plate holds one fruit: the children wait for signals of the
+/// parents, and the parents for signals of the children.
 async fn plate(role: &str, table: &mut Table) -> Result<()> {
     let empty = table.signal("empty", 1)?;
     let (fruit, puts) = match role {
@@ -114,7 +115,7 @@ async fn plate(role: &str, table: &mut Table) -> Result<()> {
         "mother" => ("orange", true),
         "daughter" => ("apple", false),
         "son" => ("orange", false),
-        _ => return Err(format!("nobody here is called {role}").into()),
+        _ => return Err(format!("unknown role: {role}").into()),
     };
     let is_there = table.signal(fruit, 0)?;
     for _ in 0..ROUNDS {
@@ -154,7 +155,8 @@ const ROOM: u32 = 3;
 /// Longer than a producer needs, so the buffer fills up.
 const CONSUMING: Duration = Duration::from_millis(10);
 
-/// A buffer with room for three: producers wait for a space, consumers for something to consume.
+/// Runs a producer or a consumer. The buffer holds three products: producers wait for a space, and
+/// consumers wait for a product.
 ///
 /// The textbook has a third semaphore around the buffer itself. A list in Redis needs none.
 async fn buffer(role: &str, table: &mut Table) -> Result<()> {
@@ -188,14 +190,14 @@ const READERS_ROLES: [&str; 6] =
 const AT_ONCE: u32 = 4;
 const READING: Duration = Duration::from_millis(3);
 
-/// Readers and writers: a reader takes one permit, a writer all of them.
+/// Runs a reader, which acquires one permit, or a writer, which acquires all of them.
 ///
-/// The textbook counts the readers in a variable with a semaphore of its own, and a writer may wait
-/// for ever while readers come and go. Here the order of arrival is kept: readers that come after a
-/// writer wait for it.
+/// The textbook counts the readers in a variable with its own semaphore, and a writer may wait
+/// forever while readers come and go. Here permits are granted in order of arrival: readers that
+/// arrive after a writer wait for it.
 async fn readers(role: &str, table: &mut Table) -> Result<()> {
     let access = table.semaphore("access", AT_ONCE)?;
-    // The two numbers are to be the same, always.
+    // The two numbers must always be equal.
     let command = |command, key| -> Cmd {
         let mut command = cmd(command);
         command.arg(key);
@@ -224,8 +226,8 @@ const PHILOSOPHERS_ROLES: [&str; 5] =
 const REACHING: Duration = Duration::from_millis(2);
 const EATING: Duration = Duration::from_millis(2);
 
-/// Five philosophers, five forks, and a room that lets in four at once. If all five could reach for
-/// their left fork, all would wait for the right one for ever.
+/// Runs one of five philosophers, who share five forks, and a room that admits four of them. If all
+/// five could take their left fork, all would wait for the right one forever.
 async fn philosophers(role: &str, table: &mut Table) -> Result<()> {
     let place =
         PHILOSOPHERS_ROLES.iter().position(|name| *name == role).ok_or("not one of the five")?;
@@ -258,7 +260,7 @@ fn count(table: &Table, role: &str, meals: u32) -> Cmd {
     count
 }
 
-/// What the processes share: semaphores, and a few keys in Redis with the story of what was done.
+/// The shared state of the processes: semaphores, and several keys in Redis with the story.
 struct Table {
     client: SemaphoreClient,
     redis: MultiplexedConnection,
@@ -273,12 +275,12 @@ impl Table {
         Ok(Self { client, redis, name: name.to_owned() })
     }
 
-    /// For permits that are given back by whoever took them.
+    /// Returns a semaphore whose holders release their permits.
     fn semaphore(&self, what: &str, limit: u32) -> Result<Semaphore> {
         Ok(self.client.semaphore(format!("{}-{what}", self.name)).limit(limit).build()?)
     }
 
-    /// For signals: one process adds permits, another one uses them up.
+    /// Returns a signaling semaphore: one process adds permits, and another one uses them up.
     fn signal(&self, what: &str, initial: u32) -> Result<Semaphore> {
         let name = format!("{}-{what}", self.name);
         Ok(self.client.semaphore(name).initial_permits(initial).build()?)
@@ -288,8 +290,8 @@ impl Table {
         format!("{}:{what}", self.name)
     }
 
-    /// Runs a command and adds a line to the story, in one transaction, so the story has all that
-    /// was done in the order in which it was.
+    /// Runs a command and adds a line to the story, in one transaction. The story therefore
+    /// contains all actions in their order.
     async fn tell<T: FromRedisValue>(&mut self, line: &str, command: Cmd) -> Result<T> {
         let mut steps = pipe();
         steps.atomic().add_command(command).rpush(self.key("history"), line).ignore();
@@ -306,7 +308,7 @@ impl Table {
         Ok(delete.exec_async(&mut self.redis).await?)
     }
 
-    /// The number of permits that can be signalled is data, which Redis keeps until it is cleared.
+    /// Clears the numbers of permits of the signals, which Redis keeps until then.
     async fn clear_signals(&self) -> Result<()> {
         for what in PLATE_SIGNALS.into_iter().chain(BUFFER_SIGNALS) {
             self.signal(what, 0)?.clear_limit().await?;
@@ -315,8 +317,8 @@ impl Table {
     }
 }
 
-/// The textbook's P: uses a permit up for good. One that was lost before is not used up, which
-/// means that somebody else may have it: once more, then.
+/// The textbook's P: uses up a permit. If the permit was lost before, it is not used up, and
+/// another process may have it, so P tries again.
 async fn p(signal: &Semaphore) -> Result<()> {
     loop {
         match signal.acquire().await?.forget().await {
@@ -326,7 +328,7 @@ async fn p(signal: &Semaphore) -> Result<()> {
     }
 }
 
-/// The textbook's V.
+/// The textbook's V: adds a permit.
 async fn v(signal: &Semaphore) -> Result<()> {
     signal.add_permits(1).await?;
     Ok(())

@@ -1,5 +1,5 @@
-//! Takes a permit again and again, and says when: beside programs in other languages that do the
-//! same, it shows that all of them share one semaphore. See `clients/test`.
+//! Acquires a permit repeatedly, and prints the times. Together with programs in other languages
+//! that do this, it shows that all of them share one semaphore. See `clients/test`.
 //!
 //! `cargo run --example turns -- NAME LIMIT COUNT HOLD_MS LEASE_MS`
 
@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Parser;
 use redis_semaphore::SemaphoreClient;
 
-/// Takes a permit again and again, and says when
+/// Acquire a permit repeatedly, and print the times
 #[derive(Parser)]
 #[command(name = "turns")]
 struct Options {
@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// In microseconds.
+/// Returns the time in microseconds.
 fn now() -> Result<u128, std::time::SystemTimeError> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros())
 }

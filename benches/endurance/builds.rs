@@ -1,5 +1,5 @@
-//! A process that builds a semaphore for each request, as one that has a semaphore for each of its
-//! customers may do.
+//! A process that builds a semaphore for each request, like one with a semaphore for each of its
+//! customers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,9 +15,9 @@ use crate::support::server::{semaphores, unique_name};
 
 const TASKS: u64 = 16;
 const CUSTOMERS: u64 = 1000;
-/// Longer than the run: what were kept for a part of it would add up.
+/// Longer than the run: memory kept for a part of a lease would add up.
 const LEASE: Duration = Duration::from_secs(60 * 60);
-/// Between two requests of a task.
+/// The pause between two requests of a task.
 const PAUSE: Duration = Duration::from_millis(1);
 const TENTHS: u32 = 10;
 

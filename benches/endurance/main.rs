@@ -1,5 +1,5 @@
-//! What a process that runs for long keeps: its memory and the server's after a tenth of the run
-//! and at the end. Needs Linux, which tells the memory of a process.
+//! The memory that a long-running process keeps: its own memory and the server's, after a tenth of
+//! the run and at the end. It needs Linux, which reports a process's memory.
 //!
 //! ```text
 //! scripts/with-redis cargo bench --bench endurance                            # 13 minutes
@@ -22,10 +22,10 @@ use support::report::Report;
 struct Options {
     #[command(flatten)]
     arguments: Arguments,
-    /// How many pairs of acquire and release
+    /// Number of acquire/release cycles
     #[arg(long, default_value_t = 10_000_000)]
     pairs: u64,
-    /// For how long a semaphore is built for each request
+    /// Minutes for which a semaphore is built for each request
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
 }

@@ -8,26 +8,26 @@ use crate::support::figure::{Better, Figure};
 use crate::support::rounds::length_of;
 use crate::support::server::Server;
 
-/// In which a server that has nothing to do gives back what it took for its connections.
+/// In this time, an idle server frees the memory of closed connections.
 const REST: Duration = Duration::from_secs(3);
 const READINGS: usize = 20;
 const BETWEEN_READINGS: Duration = Duration::from_millis(500);
-/// By how much the end may differ from the first tenth, in MB for this process.
+/// The allowed difference between the first tenth and the end for this process, in MB.
 const CLIENT_TARGET: f64 = 1.0;
-/// In KB.
+/// The allowed difference for the server, in KB.
 const SERVER_TARGET: f64 = 10.0;
 
-/// Of this process, in MB, and of the server, in KB.
+/// The readings: of this process in MB, and of the server in KB.
 pub struct Memory(Vec<(f64, f64)>);
 
 impl Memory {
     pub fn new() -> Result<Self> {
-        // The server keeps something of the first connection that asks.
+        // The server keeps some memory for the first connection that reads it.
         Server::connect()?.kept_memory()?;
         Ok(Self(Vec::new()))
     }
 
-    /// While nobody else does anything. `done` is for who watches.
+    /// Reads both while nothing else runs. `done` describes the progress for a user.
     pub async fn note(&mut self, done: String) -> Result<()> {
         tokio::time::sleep(length_of(REST)).await;
         let client = resident()? / 1e6;
@@ -37,7 +37,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The first is after a tenth, the last at the end.
+    /// Compares the first reading, after a tenth, with the last one, at the end.
     pub fn figures(
         self,
         (client, server): (&'static str, &'static str),
@@ -56,8 +56,8 @@ impl Memory {
     }
 }
 
-/// As soon as two readings agree: a server counts buffers a while after they have changed. Each is
-/// made by a connection of its own, whose buffers are always the same.
+/// Reads until two readings agree, because a server updates its count of buffers some time after
+/// they have changed. Each reading uses a new connection, whose buffers are always the same.
 async fn kept_by_server() -> Result<u64> {
     let mut last = None;
     for _ in 0..READINGS {
@@ -70,7 +70,7 @@ async fn kept_by_server() -> Result<u64> {
     Err("the server's memory does not come to rest: does anybody else use it?".into())
 }
 
-/// Bytes of this process in memory. The number in /proc/self/status may be some pages off.
+/// Returns this process's bytes in memory. The value in /proc/self/status may be several pages off.
 fn resident() -> Result<f64> {
     let rollup = fs::read_to_string("/proc/self/smaps_rollup")?;
     let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:"));

@@ -1,4 +1,4 @@
-//! Many pairs of acquire and release, by the tasks of one process.
+//! Many acquire/release cycles by the tasks of one process.
 
 use redis_semaphore::Semaphore;
 use tokio::task::JoinSet;

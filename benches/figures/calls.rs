@@ -1,6 +1,6 @@
-//! S1 to S7: what the server needs for a call by itself, when many come one right after the other.
-//! The baseline is a script that does nothing, with the arguments that the first scripts of this crate
-//! took: so it stays what it was when arguments change.
+//! S1 to S7: the server's time for a call, if many calls follow each other immediately. The
+//! baseline is a script that does nothing. It gets the arguments of the first scripts of this
+//! crate, so that it stays the same when arguments change.
 
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{Client, Cmd};
@@ -12,7 +12,7 @@ use crate::support::rounds::{Rounds, rounds_of};
 use crate::support::server::{Server, client, connection_to, load, unique_name};
 
 const ROUNDS: usize = 9;
-/// Requests that are measured in a round.
+/// The number of requests measured in a round.
 const REQUESTS: u64 = 200;
 const CLIENT: &str = "bench-host.4711.k3f9zq";
 const NO_LIMIT: u32 = u32::MAX;
@@ -55,13 +55,13 @@ pub enum Case {
     Releases {
         in_a_call: u64,
     },
-    /// A release each, to the first of those who wait.
+    /// Releases that each hand off to the first waiter.
     HandOffs,
     Queued,
     Refused,
 }
 
-/// The scripts, called as they are, in pipelines: nothing but the server's time counts.
+/// Calls the scripts directly, in pipelines, so that only the server's time counts.
 pub struct Calls {
     server: Server,
     connection: MultiplexedConnection,
@@ -70,7 +70,7 @@ pub struct Calls {
     nothing: String,
     /// The number of the next ID.
     next: u64,
-    /// Somebody listens to what hand-offs tell.
+    /// This subscriber receives the grant messages.
     _listener: PubSub,
 }
 
@@ -88,8 +88,8 @@ impl Calls {
         Ok(Self { server, connection, acquire, release, nothing, next: 0, _listener: listener })
     }
 
-    /// What the server needs for a call, in µs, on a semaphore of which so much is held already,
-    /// and for which nobody waits. Leaves it as it was.
+    /// Returns the server's time for a call, in µs, on a semaphore with this weight held and no
+    /// waiters. Leaves the semaphore unchanged.
     pub async fn time(&mut self, name: &str, held: u64, case: Case) -> Result<f64> {
         let one_more = held as u32 + 1;
         let others = self.ids(10, 1, LEASE);
@@ -101,7 +101,7 @@ impl Calls {
             _ => self.ids(REQUESTS, 1, LEASE),
         };
         let everybody = [&others[..1], &mine].concat();
-        // What comes before, what is measured, and how it is answered.
+        // The calls before, the measured calls, and the expected reply.
         let (before, calls, answer) = match case {
             Case::Grants { in_a_call, .. } => {
                 let before = self.acquires(name, NO_LIMIT, &others, 10, "wait");
@@ -151,7 +151,7 @@ impl Calls {
         Ok(())
     }
 
-    /// What it needs for calls that do nothing.
+    /// Returns the time for calls that do nothing.
     async fn baseline(&mut self, case: Case) -> Result<f64> {
         let (request, fixed, in_a_call): (&[&str], &[&str], u64) = match case {
             Case::Releases { in_a_call } => (&[], &["return"], in_a_call),
@@ -213,8 +213,8 @@ impl Calls {
         cmd
     }
 
-    /// In µs for each call. Fails unless each reply has this at that index; 3 stands for all
-    /// requests.
+    /// Returns the time in µs for each call. Fails unless each reply has this value at this index;
+    /// 3 is the short form for all requests.
     async fn time_of(&mut self, calls: &[Cmd], answer: Option<(usize, i64)>) -> Result<f64> {
         let before = self.server.scripts()?;
         let replies = self.send(calls).await?;
@@ -235,6 +235,6 @@ impl Calls {
     }
 }
 
-/// What came before the requests of an acquire.
+/// The first arguments of an acquire, before its requests.
 const FIXED: &[&str] =
     &["declare_if_unset", "1000", "sem:wake:4f1c7e0a9b2d4c6e8f0a1b2c3d4e5f60", "publish", "15000"];

@@ -1,4 +1,4 @@
-//! N7a: N1 in a cluster. One node has all slots, and tells clients to come through the network.
+//! N7a: N1 in a cluster. One node has all slots, and announces the network's address to clients.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -10,7 +10,7 @@ use crate::support::Result;
 use crate::support::figure::Figure;
 use crate::support::network::{Network, Way};
 
-/// None where the server is older than 7.0.
+/// Measures N7a, or returns `None` if the server is older than 7.0.
 pub async fn n7a() -> Result<Option<Figure>> {
     let entrance = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let port = entrance.local_addr()?.port().to_string();

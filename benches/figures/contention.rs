@@ -1,5 +1,5 @@
-//! P3 to P6: limit 10, 1,000 tasks, 5 ms of work. How much of the limit is used, how even the waits
-//! are, and how often the server is asked.
+//! P3 to P6: limit 10, 1,000 tasks, 5 ms of work. They measure the utilization, the fairness of the
+//! waits, and the number of calls.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ const LIMIT: u32 = 10;
 const TASKS: u32 = 1000;
 const WORK: Duration = Duration::from_millis(5);
 const ROUNDS: usize = 5;
-/// Some six turns for each task.
+/// About six turns for each task.
 const ROUND: Duration = Duration::from_secs(4);
 
-/// What a task did in a round.
+/// The turns of a task in a round.
 #[derive(Default)]
 struct Turns {
     taken: u32,
@@ -76,7 +76,7 @@ pub async fn p3_to_p6() -> Result<Vec<Figure>> {
             turn_ratio,
             at_most(1.5),
         ),
-        // Two calls are not a baseline: what gathers goes out together.
+        // Two calls are not a lower bound, because requests are batched.
         Figure::new(
             "P6",
             "contention: calls for each acquire and release",
@@ -112,7 +112,7 @@ async fn round(semaphore: Semaphore) -> Result<Round> {
     })
 }
 
-/// Until the round ends. What is held then counts as long as the round lasts.
+/// Takes turns until the round ends. A permit still held then counts until the end of the round.
 async fn take_turns(semaphore: Arc<Semaphore>, end: Instant) -> Result<Turns> {
     let mut turns = Turns::default();
     loop {

@@ -1,4 +1,4 @@
-//! P8 and P9: the time that the server needs for a call, when few or many others hold or wait.
+//! P8 and P9: the server's time for a call if few or many others hold or wait.
 
 use crate::support::Result;
 use crate::support::figure::{Better, Figure};
@@ -7,7 +7,7 @@ use crate::support::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_id};
 use crate::support::server::{Server, unique_name};
 
 const ROUNDS: usize = 9;
-/// Calls that are measured in a round.
+/// The number of calls measured in a round.
 const CALLS: u64 = 200;
 const FEW: u64 = 10;
 const MANY: u64 = 100_000;
@@ -43,7 +43,7 @@ fn figure(id: &'static str, what: &'static str, rounds: Rounds) -> Result<Figure
 struct Holders {
     scripts: Scripts,
     server: Server,
-    /// The number of the next one.
+    /// The number of the next ID.
     next: u64,
 }
 
@@ -56,7 +56,7 @@ impl Holders {
         Ok(Self { scripts, server: Server::connect()?, next: count })
     }
 
-    /// What the server needs for one more, in µs.
+    /// Returns the server's time for one more acquire, in µs.
     async fn acquire(&mut self) -> Result<f64> {
         let ids: Vec<_> = (self.next..self.next + CALLS).map(numbered_id).collect();
         self.next += CALLS;
@@ -70,7 +70,7 @@ impl Holders {
     }
 }
 
-/// One holds, the others wait in the order of their numbers.
+/// One holder, and waiters in the order of their numbers.
 struct Waiters {
     scripts: Scripts,
     server: Server,
@@ -88,7 +88,7 @@ impl Waiters {
         Ok(Self { scripts, server: Server::connect()?, holder: 0, count })
     }
 
-    /// What the server needs for a release that hands on to the first who waits, in µs.
+    /// Returns the server's time for a release that hands off to the first waiter, in µs.
     async fn release(&mut self) -> Result<f64> {
         let mut time = 0;
         for _ in 0..CALLS {

@@ -1,4 +1,4 @@
-//! P7: from the release in this process until the waiter in another one runs.
+//! P7: from a release in this process until the waiter in another process runs.
 
 #[path = "../semaphore/hand_off/ends.rs"]
 mod ends;
@@ -21,10 +21,10 @@ use crate::support::server::unique_name;
 
 const ROUNDS: usize = 9;
 const TIMES: usize = 40;
-/// Enough for the other process to be in the queue, once it has said that it goes there.
+/// After this time, the other process is in the queue. It prints a line before it queues.
 const TIME_TO_QUEUE: Duration = Duration::from_millis(3);
 
-/// What this program does when it is the other process; `None` when it is not.
+/// Runs this program as the other process, or returns `None` if it is not that process.
 pub fn as_partner() -> Option<Result<()>> {
     let (design, name) = partner::role()?;
     Some(Runner::new().and_then(|runner| match design.as_str() {
@@ -45,7 +45,7 @@ pub async fn p7() -> Result<Figure> {
     Ok(Figure::new("P7", what, "us", medians, ratio, Better::AtMost(1.4)))
 }
 
-/// This process and the other one.
+/// This process and its partner.
 struct Pair<E: Ends> {
     here: Option<E>,
     there: Partner,
@@ -71,7 +71,7 @@ impl<E: Ends> Pair<E> {
         here.take().await?;
         self.there.asks()?;
         tokio::time::sleep(TIME_TO_QUEUE).await;
-        // In a task, as in a program.
+        // The call runs in a task, as in a program.
         let give = async move { here.give().await.map(|given| (here, given)) };
         let (here, given) = tokio::spawn(give).await??;
         self.here = Some(here);

@@ -1,6 +1,6 @@
-//! P11: what a grant and a hand-off cost after an hour of mixed leases and weights, beside a
-//! semaphore that is new and has seen one length of leases only. The hour passes on a server of its
-//! own, whose clock is moved on.
+//! P11: the cost of a grant and of a handoff after an hour of mixed leases and weights, compared
+//! with a new semaphore that has seen only one length of leases. The hour passes on a private
+//! server, whose clock is moved.
 
 use redis::Client;
 use test_support::server::Server;
@@ -15,10 +15,11 @@ const ROUNDS: usize = 9;
 const MINUTES: i64 = 60;
 const MINUTE: i64 = 60_000_000; // µs
 const HOUR: u32 = 3_600_000; // ms
-const LONG: u32 = 600_000; // ms, longer than the leases that are measured
-/// Some of them longer than others, as ends the quick way of many a design for good.
+const LONG: u32 = 600_000; // ms, longer than the measured leases
+/// Some leases are longer than others, which permanently disables the fast path of many designs.
 const LEASES: [u32; 4] = [10_000, LEASE, LONG, HOUR];
-/// Who holds while it is measured: so many that a look at each of them would show.
+/// The number of holders during the measurement, which is large enough to show the cost of
+/// examining each.
 const STANDING: u64 = 100;
 const USED: &str = "used";
 
@@ -27,23 +28,23 @@ pub async fn p11() -> Result<Vec<Figure>> {
     let mut calls = Calls::to(&Client::open(server.admin_url())?).await?;
     for minute in 0..MINUTES {
         for (weight, lease) in (1..).zip(LEASES) {
-            // Half of them are given back, the others' leases end.
+            // Half of the permits are released, and the leases of the others expire.
             let ids = calls.hold(USED, 20, weight, lease).await?;
             calls.give_back(USED, &ids[..10]).await?;
         }
         server.clock.run_ahead_by((minute + 1) * MINUTE);
     }
-    // All that was granted in that hour has ended. It goes on with long leases.
+    // All permits of that hour have expired. The next part has long leases.
     server.clock.run_ahead_by((2 * MINUTES + 1) * MINUTE);
     let beside_long = measure(&mut calls, LONG).await?;
-    // Those have ended, too, and it has the same leases as the new one.
+    // These leases have expired, too. The semaphore now has the same leases as the new one.
     server.clock.run_ahead_by((2 * MINUTES + 12) * MINUTE);
     let afterwards = measure(&mut calls, LEASE).await?;
     let worse = |(one, other): (Figure, Figure)| if one.ratio > other.ratio { one } else { other };
     Ok(beside_long.into_iter().zip(afterwards).map(worse).collect())
 }
 
-/// The used one, where leases of so many ms stand, beside a new one.
+/// Measures the used semaphore with holders whose leases last `standing` ms, and the new one.
 async fn measure(calls: &mut Calls, standing: u32) -> Result<Vec<Figure>> {
     let fresh = unique_name("fresh");
     calls.hold(&fresh, STANDING, 1, LEASE).await?;

@@ -15,7 +15,8 @@ use crate::support::server::{semaphores, unique_name, url};
 const ROUNDS: usize = 11;
 const PAIRS: usize = 400;
 const PAIRS_OVER_NETWORK: usize = 20;
-/// What a pair over a network may take beyond its two round trips, in µs: about what P1 takes.
+/// The time that a cycle over a network may take in addition to its two round trips, in µs. It is
+/// about the time of P1.
 const BEYOND: f64 = 120.0;
 
 pub async fn p1() -> Result<Figure> {
@@ -43,8 +44,8 @@ async fn far_away(id: &'static str, what: &'static str, one_way: Duration) -> Re
     Ok(Figure::of_value(id, what, "us", medians, Better::AtMost(two_trips + BEYOND)))
 }
 
-/// Pairs of calls that do nothing, and of acquire and release, in a task, as in a program: see
-/// `support/pairs.rs`.
+/// Measures cycles of calls that do nothing and cycles of acquire and release, in a task as in a
+/// program: see `support/pairs.rs`.
 async fn in_turns(baseline: Baseline, semaphore: Semaphore, pairs: usize) -> Result<Rounds> {
     tokio::spawn(take_turns(baseline, semaphore, pairs)).await?
 }

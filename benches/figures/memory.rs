@@ -1,4 +1,4 @@
-//! P10: what a permit and a waiter take on the server, beside a member of a sorted set.
+//! P10: the server's memory for a permit and for a waiter, compared with a member of a sorted set.
 
 use crate::support::Result;
 use crate::support::figure::{Better, Figure};

@@ -1,5 +1,5 @@
-//! N0 to N4: through a network whose ways take time. How true it is itself, and how many of the
-//! turns that it allows are taken.
+//! N0 to N4: through a network with delays. They measure how exact the network is, and how many of
+//! the possible turns are taken.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::support::server::{client, unique_name, url};
 pub const NEAR: Duration = Duration::from_millis(1);
 pub const FAR: Duration = Duration::from_millis(10);
 const ROUNDS: usize = 5;
-/// In which turns are counted.
+/// The time in which turns are counted.
 const ROUND: Duration = Duration::from_secs(2);
 
-/// A load, and the way there.
+/// A load, and the delay of the network.
 pub struct Contention {
     pub id: &'static str,
     pub what: &'static str,
@@ -63,7 +63,7 @@ impl Contention {
         self.figure_at(&client, connect).await
     }
 
-    /// At the server that this client reaches.
+    /// Measures on the server that this client reaches.
     pub async fn figure_at(
         &self,
         client: &Client,
@@ -72,7 +72,7 @@ impl Contention {
         let baseline = Baseline::at(client).await?;
         let mut rounds = Rounds::default();
         for _ in 0..rounds_of(ROUNDS) {
-            // While nothing else is under way.
+            // Measured while nothing else is under way.
             let round_trip = round_trip(&baseline).await?;
             let semaphores = connect().await?;
             let name = unique_name(self.id);
@@ -86,7 +86,8 @@ impl Contention {
     }
 }
 
-/// A round trip of a script that does nothing, against the two ways and the trip without them.
+/// Compares a round trip of a script that does nothing with twice the delay plus a round trip
+/// without a network.
 pub async fn n0() -> Result<Vec<Figure>> {
     Ok(vec![
         own_error("N0", "the network's own error: 1 ms one way", NEAR, 1.05).await?,

@@ -1,4 +1,4 @@
-//! With `--features metrics`: all that is measured is counted, too, by a recorder of Prometheus.
+//! With `--features metrics`, a Prometheus recorder counts everything that is measured.
 
 use std::thread;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 
 use crate::support::Result;
 
-/// How often a program that serves them puts the values of histograms in order.
+/// The interval at which a program with this recorder sorts the values of its histograms.
 const UPKEEP: Duration = Duration::from_secs(5);
 
 pub fn install() -> Result<()> {

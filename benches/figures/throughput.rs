@@ -15,7 +15,7 @@ use crate::support::server::{semaphores, unique_name, url};
 
 const ROUNDS: usize = 7;
 const ROUND: Duration = Duration::from_millis(500);
-/// One way within a data centre.
+/// The delay in one direction within a data center.
 const NEXT_DOOR: Duration = Duration::from_micros(100);
 
 pub async fn p2() -> Result<Vec<Figure>> {
@@ -37,7 +37,7 @@ pub async fn n5() -> Result<Vec<Figure>> {
     ])
 }
 
-/// Where pairs are counted.
+/// A place at which cycles are counted.
 struct Place {
     baseline: Baseline,
     semaphores: SemaphoreClient,
@@ -88,7 +88,7 @@ async fn pairs(semaphore: Semaphore, end: Instant) -> Result<u64> {
     Ok(done)
 }
 
-/// How many pairs a second all tasks together do.
+/// Returns the number of cycles per second of all tasks.
 async fn per_second<F>(tasks: usize, pairs_until: impl Fn(Instant) -> F) -> Result<f64>
 where
     F: Future<Output = Result<u64>> + Send + 'static,

@@ -9,7 +9,7 @@ use crate::support::Result;
 use crate::support::figure::Figure;
 use crate::support::network::{Network, Way};
 
-/// None where the server was built without TLS.
+/// Measures N7, or returns `None` if the server was built without TLS.
 pub async fn n7() -> Result<Option<Figure>> {
     let Some(server) = TlsServer::start("127.0.0.1", &["--tls-auth-clients", "no"]) else {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! N8: round trips to the first permit, counted and not timed. Those in which TCP and TLS say hello
-//! are not among them.
+//! N8: the number of round trips until the first permit, counted and not timed. The handshakes of
+//! TCP and TLS are not included.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::support::rounds::{median, rounds_of};
 use crate::support::server::{unique_name, url};
 
 const ROUNDS: usize = 5;
-/// Longer than anything that clients and server do between two round trips.
+/// Longer than any work of clients and server between two round trips.
 const ONE_WAY: Duration = Duration::from_millis(20);
-/// What redis-rs says to a server first, and the acquire.
+/// The first commands of redis-rs, and the acquire.
 const LEAST_WITH_CONNECT: f64 = 2.0;
-/// One more: for what tells why a server cannot be used, while messages are subscribed to.
+/// One more round trip, which subscribes to messages and finds out why a server cannot be used.
 const ACHIEVABLE_WITH_CONNECT: f64 = 3.0;
-/// Semaphore and limit are told together with the first request.
+/// The first request contains the semaphore and its limit.
 const LEAST: f64 = 1.0;
 
 pub async fn n8() -> Result<Vec<Figure>> {
@@ -44,8 +44,8 @@ pub async fn n8() -> Result<Vec<Figure>> {
     ])
 }
 
-/// How many there were when a semaphore that nobody has used before gave its first permit. When
-/// this ends, nothing is on its way any more.
+/// Returns the number of round trips until a new semaphore granted its first permit. Nothing is
+/// under way when this returns.
 async fn first_permit(network: &Network, semaphores: &SemaphoreClient) -> Result<u32> {
     let semaphore = semaphores.semaphore(unique_name("n8")).limit(10).build()?;
     let permit = semaphore.acquire().await?;

@@ -1,4 +1,4 @@
-//! How much memory the server takes for each permit and each waiter.
+//! The server's memory for each permit and each waiter.
 //!
 //! ```text
 //! scripts/with-redis cargo bench --bench memory
@@ -27,7 +27,7 @@ async fn main() -> Result<()> {
         return Ok(());
     }
     open_files::allow_as_many_as_possible()?;
-    // Each waiter of the blocking list is a connection, so there are fewer of those.
+    // Each waiter of the blocking list is a connection, so it has fewer waiters.
     let (many, few) = if arguments.only_tests() { (1_000, 10) } else { (100_000, 1_000) };
     let mut memory = Memory { server: Server::connect()? };
     let member = memory::member(&mut memory.server, many).await?;
@@ -56,12 +56,12 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// What each takes, in bytes.
+/// The memory for each, in bytes.
 #[derive(Serialize)]
 struct Row {
     what: &'static str,
     permit: u64,
-    /// Who polls leaves nothing on the server.
+    /// Designs that poll store nothing for a waiter.
     waiter: Option<u64>,
 }
 

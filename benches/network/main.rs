@@ -1,5 +1,5 @@
-//! What share of the turns that a network allows are taken, over round trips of different length,
-//! with and without jitter.
+//! The share of the possible turns that are taken over a network, with round trips of different
+//! lengths, with and without jitter.
 //!
 //! ```text
 //! scripts/with-redis cargo bench --bench network
@@ -27,7 +27,7 @@ use support::rounds::{Rounds, length_of, median, rounds_of};
 use support::server::{client, unique_name, url};
 
 const LOAD: Load = Load { limit: 10, tasks: 100, work: Duration::from_millis(5) };
-/// Beside the way that is none: loopback itself.
+/// The delays in one direction. The loopback interface without a delay is measured, too.
 const ONE_WAYS: [Duration; 8] = [
     Duration::from_micros(50),
     Duration::from_micros(100),
@@ -40,7 +40,7 @@ const ONE_WAYS: [Duration; 8] = [
 ];
 const JITTERS: [f64; 2] = [0.0, 0.5];
 const ROUNDS: usize = 3;
-/// In which turns are counted.
+/// The time in which turns are counted.
 const ROUND: Duration = Duration::from_millis(1_500);
 
 /// Medians of the rounds.
@@ -74,7 +74,7 @@ async fn main() -> Result<()> {
     print(&points, arguments.json)
 }
 
-/// Crate and baseline take turns.
+/// Measures the crate and the baseline in alternating rounds.
 async fn at(client: &Client, jitter: f64) -> Result<[Point; 2]> {
     let baseline = Baseline::at(client).await?;
     let mut trips = Vec::new();

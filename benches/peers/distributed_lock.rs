@@ -1,5 +1,5 @@
-//! The semaphore of distributed-lock-redis, with its default settings: a script for each attempt,
-//! sent in full, and polling in growing steps, from 10 to 200 ms, while it is full.
+//! The semaphore of distributed-lock-redis, with its default settings. Each attempt sends a whole
+//! script. If no permit is free, it polls with intervals that grow from 10 to 200 ms.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::support::Result;
 use crate::support::design::Design;
 use crate::support::server::url;
 
-/// All tasks share its one connection.
+/// The semaphore. All tasks share its connection.
 pub struct DistributedLock {
     semaphore: Arc<RedisDistributedSemaphore>,
 }

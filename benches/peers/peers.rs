@@ -1,4 +1,5 @@
-//! The semaphore beside the one of the crate distributed-lock-redis, and beside its baseline.
+//! This crate's semaphore beside the one of the crate distributed-lock-redis, and beside its
+//! baseline.
 //!
 //! ```text
 //! scripts/with-redis cargo bench --manifest-path benches/peers/Cargo.toml

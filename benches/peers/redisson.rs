@@ -1,4 +1,4 @@
-//! What the server needs for a pair of acquire and release, with room for all: the semaphore beside
+//! The server's time for an acquire/release cycle without contention: this crate's semaphore beside
 //! Redisson's RPermitExpirableSemaphore. Both clients call their scripts as they do in use.
 //!
 //! ```text
@@ -20,9 +20,9 @@ use support::server::{Server, semaphores, unique_name, url};
 use tokio::task::JoinSet;
 
 const ROUNDS: usize = 9;
-/// That many pairs are under way at once.
+/// The number of concurrent cycles.
 const TASKS: usize = 200;
-/// Of each task in a round.
+/// The number of cycles of each task in a round.
 const PAIRS: usize = 50;
 const LIMIT: u32 = 1_000_000;
 
@@ -36,14 +36,14 @@ async fn main() -> Result<()> {
     let name = unique_name("redisson");
     let mut redisson = Redisson::start(&class_path, &name)?;
     let gathering = vec![semaphores().await?.semaphore(&*name).limit(LIMIT).build()?; TASKS];
-    // Each on its own, as if it were a process: it has nothing to gather.
+    // Each task has its own client, as if it were a process, so its requests are not batched.
     let mut alone = Vec::new();
     for _ in 0..TASKS {
         alone.push(semaphores().await?.semaphore(&*name).limit(LIMIT).build()?);
     }
     let mut server = Server::connect()?;
     let (mut alone_rounds, mut gathering_rounds) = (Rounds::default(), Rounds::default());
-    // The first round is for warming up.
+    // The first round is a warm-up.
     for round in 0..=rounds_of(ROUNDS) {
         let mut spent = vec![server.scripts()?.usec];
         redisson.pairs()?;
@@ -70,7 +70,7 @@ async fn main() -> Result<()> {
     redisson.end()
 }
 
-/// A task of its own for each of them.
+/// Runs the cycles of each semaphore in its own task.
 async fn pairs(semaphores: &[Semaphore]) -> Result<()> {
     let tasks: JoinSet<_> = semaphores.iter().cloned().map(take).collect();
     tasks.join_all().await.into_iter().collect()
@@ -83,7 +83,7 @@ async fn take(semaphore: Semaphore) -> Result<()> {
     Ok(())
 }
 
-/// The Java program, which does its pairs when told.
+/// The Java program, which runs a round for each line of its input.
 struct Redisson {
     program: Child,
     input: ChildStdin,
@@ -109,7 +109,7 @@ impl Redisson {
         if line == "done\n" { Ok(()) } else { Err(format!("Redisson answered {line:?}").into()) }
     }
 
-    /// It ends with its input.
+    /// Closes its input, which ends it.
     fn end(self) -> Result<()> {
         let Self { mut program, input, .. } = self;
         drop(input);

@@ -1,6 +1,6 @@
-"""How the designs are called and drawn."""
+"""The names of the designs, and how they are drawn."""
 
-# Name in the benches: name for people, color, line, marker.
+# Name in the benches: name in tables and plots, color, line, marker.
 DESIGNS = {
     "ours": ("this crate", "#1356a0", "-", "o"),
     "baseline": ("baseline", "#808080", "--", "s"),

@@ -1,4 +1,4 @@
-"""Runs the benches, and keeps what they print."""
+"""Runs the benches, and stores their output."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from places import PEERS, PEERS_TARGET, PRINTED, ROOT, TARGET
 def all_benches():
     PRINTED.mkdir(parents=True, exist_ok=True)
     for target in (TARGET, PEERS_TARGET):
-        # What an older version has measured must not turn up among the new figures.
+        # Results of an older version must not be mixed with the new ones.
         shutil.rmtree(target / "criterion", ignore_errors=True)
     ours, peers = [], ["--manifest-path", str(PEERS / "Cargo.toml")]
     for place in (ours, peers):
@@ -29,7 +29,7 @@ def all_benches():
 
 
 def network():
-    """This part can be measured by itself, so it says by itself on what it was."""
+    """Measures networks. This part may run alone, so it records its own machine and versions."""
     PRINTED.mkdir(parents=True, exist_ok=True)
     cargo([], ["--bench", "network", "--no-run"])
     (PRINTED / "about-network.json").write_text(json.dumps(about()))
@@ -39,7 +39,7 @@ def network():
 def cargo(place, arguments, output=None):
     command = [str(ROOT / "scripts/with-redis"), "cargo", "bench", *place, *arguments]
     print("$", *command, flush=True)
-    # Criterion looks there, too, for where to put its results.
+    # Criterion also uses this variable to choose the folder of its results.
     env = {**os.environ, "CARGO_TARGET_DIR": str(PEERS_TARGET if place else TARGET)}
     printed = subprocess.run(
         command, cwd=ROOT, env=env, check=True, stdout=subprocess.PIPE if output else None
@@ -49,7 +49,7 @@ def cargo(place, arguments, output=None):
 
 
 def about():
-    """The machine and the versions."""
+    """Returns the machine and the versions."""
     manifest = (ROOT / "Cargo.toml").read_text()
     return {
         "processor": f"{processor()}, {os.cpu_count()} cores",

@@ -1,4 +1,4 @@
-"""Where benches leave what they measured, and where plots and tables go."""
+"""Paths of the results, the plots and the page."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 TARGET = ROOT / "target"
 PEERS = ROOT / "benches/peers"
 PEERS_TARGET = PEERS / "target"
-# What the benches without criterion print.
+# The output of the benches that do not use criterion.
 PRINTED = TARGET / "bench"
 PAGE = ROOT / "docs/benchmarks.md"
 PLOTS = ROOT / "docs/plots"

@@ -1,4 +1,4 @@
-"""Draws the plots. The same figures give the same files, byte for byte."""
+"""Draws the plots. The same results produce the same files, byte for byte."""
 
 import matplotlib
 
@@ -31,7 +31,7 @@ def draw_all(results):
     throughput(results)
     waits(results)
     turns(results)
-    crowd(results, "holders", "permits held by others")
+    crowd(results, "holders", "permits held by other clients")
     crowd(results, "waiters", "requests in the queue")
     network(results.network)
 
@@ -46,7 +46,7 @@ def throughput(results):
             axes.plot([tasks for tasks, _ in points], rates, **style(design))
     axes.set(xscale="log", yscale="log", ylim=(1000, None))
     axes.set_xlabel("tasks in one process")
-    axes.set_ylabel("acquire and release, pairs per second")
+    axes.set_ylabel("cycles (acquire and release) per second")
     ticks(axes.xaxis, [1, 16, 256, 2048])
     axes.yaxis.set_major_formatter(THOUSANDS)
     finish(figure, [axes], "throughput")
@@ -58,7 +58,7 @@ def all_runs(results):
 
 
 def turns(results):
-    """What each of a few tasks got, from the one with the fewest turns to the one with the most."""
+    """Plots the grants of each task, for the smallest number of tasks."""
     runs = all_runs(results)
     tasks = min(run["tasks"] for run in runs)
     figure, axes = pyplot.subplots(figsize=(8, 4.2))
@@ -69,15 +69,15 @@ def turns(results):
                 axes.plot(range(1, tasks + 1), run["turns"], **style(design), markevery=marks)
                 seconds = run["seconds"]
     fair = max(sum(run["turns"]) for run in runs if run["tasks"] == tasks) / tasks
-    axes.set(xlim=(1, tasks), ylim=(0, 2.5 * fair))  # who has more still is off the plot
-    axes.set_xlabel(f"{tasks} tasks, from the one with the fewest turns to the one with the most")
-    axes.set_ylabel(f"turns in {seconds:.0f} s")
+    axes.set(xlim=(1, tasks), ylim=(0, 2.5 * fair))  # tasks with more grants are off the plot
+    axes.set_xlabel(f"{tasks} tasks, in the order of their number of grants")
+    axes.set_ylabel(f"grants in {seconds:.0f} s")
     finish(figure, [axes], "turns")
 
 
 def waits(results):
-    """The longest wait in each design, and how many were inside at most: a short wait is worth
-    nothing where that is more than the limit."""
+    """Plots the longest wait and the most concurrent holders of each design. If these exceed the
+    limit, the wait is not meaningful, and its label is red."""
     runs = all_runs(results)
     crowds = sorted({run["tasks"] for run in runs})
     figure, all_axes = pyplot.subplots(1, len(crowds), figsize=(11, 3.8), sharey=True)
@@ -92,7 +92,7 @@ def waits(results):
             label.set_color("#c00000" if run["most_inside"] > run["limit"] else "black")
         limit, work = bars[0]["limit"], bars[0]["work_ms"]
         axes.set_title(f"{tasks:,} tasks, limit {limit}, {work:g} ms of work")
-        axes.set(xlim=(0, 1.9 * max(longest)))  # the labels stand beside the bars
+        axes.set(xlim=(0, 1.9 * max(longest)))  # space for the labels beside the bars
         axes.set_xlabel("longest wait, s")
         axes.grid(visible=False, axis="y")
         axes.set_axisbelow(True)
@@ -102,16 +102,16 @@ def waits(results):
 
 
 def told(run):
-    """Where somebody was never let in, the end of the run has cut the wait off."""
+    """Returns the label of a bar. If a task got no permit, the end of the run has cut off its wait."""
     longest = run["waits_ms"][-1]
     longest = f"more than {longest / 1000:.0f} s" if run["turns"][0] == 0 else f"{longest:,.0f} ms"
-    return f"{longest}, {run['most_inside']} inside"
+    return f"{longest}, {run['most_inside']} holders"
 
 
 def crowd(results, group, what):
-    """What a pair costs among many others: to its caller, and in the server's time."""
+    """Plots the time of a cycle among many holders or waiters: for its caller, and on the server."""
     figure, all_axes = pyplot.subplots(1, 2, figsize=(11, 4.6), sharey=True)
-    titles = ("what the caller waits for", "what the server spends in scripts")
+    titles = ("time for the caller", "time in scripts on the server")
     for axes, suffix, title in zip(all_axes, ("", "_on_server"), titles):
         for design in DESIGNS:
             points = results.ours.line(group, design + suffix)
@@ -123,7 +123,7 @@ def crowd(results, group, what):
         axes.set_xlabel(what)
         axes.xaxis.set_major_formatter(THOUSANDS)
         axes.yaxis.set_major_formatter(THOUSANDS)
-    all_axes[0].set_ylabel("acquire and release, µs")
+    all_axes[0].set_ylabel("cycle (acquire and release), µs")
     finish(figure, all_axes, group)
 
 
@@ -136,12 +136,12 @@ def network(results):
             points = results.line(design, jitter)
             if points:
                 axes.plot(*zip(*points), **style(design))
-        axes.set_title(f"each way varies by ±{jitter:.0%}" if jitter else "each way takes the same")
+        axes.set_title(f"each direction varies by ±{jitter:.0%}" if jitter else "each direction is steady")
         axes.set(xscale="log", ylim=(0, 1.05))
         axes.set_xlabel("round trip, ms")
         ticks(axes.xaxis, [0.1, 0.5, 1, 2, 5, 10, 20])
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    all_axes[0].set_ylabel("turns, share of what the network allows")
+    all_axes[0].set_ylabel("grants, share of the possible grants")
     all_axes[0].yaxis.set_major_formatter(PercentFormatter(1))
     finish(figure, all_axes, "network")
 
@@ -153,7 +153,7 @@ def ticks(axis, values):
 
 
 def finish(figure, all_axes, plot):
-    """One legend below all axes, in the order of the designs, and the file."""
+    """Adds one legend below all axes, in the order of the designs, and writes the file."""
     labels = {}
     for axes in all_axes:
         handles, names = axes.get_legend_handles_labels()

@@ -1,4 +1,4 @@
-"""What was measured, as criterion and the other benches left it."""
+"""Reads the results of criterion and of the other benches."""
 
 import json
 from collections import defaultdict
@@ -7,7 +7,7 @@ from places import PEERS_TARGET, PRINTED, TARGET
 
 
 class Missing(Exception):
-    """Something was not measured yet."""
+    """A result is missing, because its bench has not run yet."""
 
 
 class Results:
@@ -30,7 +30,7 @@ class Network:
         return sorted({point["jitter"] for point in self.points})
 
     def line(self, design, jitter):
-        """Round trips in ms, and shares of the ideal, in order."""
+        """Returns pairs of round trip in ms and share of the possible grants, in order."""
         return sorted(
             (point["round_trip_ms"], point["share"])
             for point in self.points
@@ -50,7 +50,7 @@ class Groups:
             parameter = number(bench["value_str"])
             self.medians[key][parameter] = estimates["median"]["point_estimate"]
         if not self.medians:
-            raise Missing(f"there is nothing in {folder}")
+            raise Missing(f"{folder} contains no results")
 
     def median(self, group, design, parameter=None):
         try:
@@ -59,7 +59,7 @@ class Groups:
             raise Missing(f"{group}, {design}, {parameter} was not measured") from None
 
     def line(self, group, design):
-        """Parameters and medians, in order; empty for a design that did not take part."""
+        """Returns pairs of parameter and median, in order. Empty if the design was not measured."""
         return sorted(self.medians.get((group, design), {}).items())
 
 
@@ -70,5 +70,5 @@ def number(parameter):
 def printed(name):
     path = PRINTED / name
     if not path.exists():
-        raise Missing(f"there is no {path}")
+        raise Missing(f"{path} does not exist")
     return json.loads(path.read_text())

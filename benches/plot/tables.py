@@ -1,4 +1,4 @@
-"""Fills in the tables of the page: whatever stands between a mark and the mark of its end."""
+"""Fills in the tables of the page, each between two marks."""
 
 import re
 
@@ -37,7 +37,7 @@ def write(tables):
     for key, rows in tables.items():
         begin, end = f"<!-- table: {key} -->\n", "<!-- end -->"
         if begin not in page:
-            raise Missing(f"{PAGE} has no place for the table {key}")
+            raise Missing(f"{PAGE} has no mark for the table {key}")
         before, rest = page.split(begin, 1)
         after = rest[rest.index(end) :]
         page = before + begin + markdown(rows) + after
@@ -64,7 +64,7 @@ def about(facts):
 
 
 def latency(results):
-    rows = [("", "acquire + release", "× baseline", "hand-off", "× baseline")]
+    rows = [("", "acquire + release", "× baseline", "handoff", "× baseline")]
     for design in BENCHED:
         row = [name(design)]
         for group in ("uncontended", "hand_off"):
@@ -77,7 +77,7 @@ def latency(results):
 
 def throughput(results):
     crowds = [tasks for tasks, _ in results.ours.line("throughput", "ours")]
-    rows = [["pairs per second"] + [tasks_of(tasks) for tasks in crowds]]
+    rows = [["cycles per second"] + [tasks_of(tasks) for tasks in crowds]]
     for design in BENCHED:
         rates = {tasks: rate(time / tasks) for tasks, time in results.ours.line("throughput", design)}
         rows.append([name(design)] + [rates.get(tasks, "–") for tasks in crowds])
@@ -85,7 +85,7 @@ def throughput(results):
 
 
 def clients(groups):
-    rows = [("pairs per second", "baseline", "this crate")]
+    rows = [("cycles per second", "baseline", "this crate")]
     for number, time in groups.line("clients", "ours"):
         baseline = groups.median("clients", "baseline", number)
         rows.append((f"{number} clients", rate(baseline / number), rate(time / number)))
@@ -93,7 +93,7 @@ def clients(groups):
 
 
 def contention(results):
-    rows = [["turns per second"] + [name(design) for design in BENCHED]]
+    rows = [["grants per second"] + [name(design) for design in BENCHED]]
     for point, _ in sorted(results.ours.line("contention", "ours"), key=by_numbers):
         rates = []
         for design in BENCHED:
@@ -104,13 +104,13 @@ def contention(results):
 
 
 def by_numbers(item):
-    """Sorts "limit 10, 100 tasks, 5 ms" by its numbers, the work first."""
+    """Returns the sort key of a point such as "limit 10, 100 tasks, 5 ms": work, limit, tasks."""
     limit, tasks, work = (int(digits) for digits in re.findall(r"\d+", item[0]))
     return work, limit, tasks
 
 
 def waits(results):
-    heads = ("", "turns/s", "busy", "most inside", "median", "99 %", "longest", "turns of each task")
+    heads = ("", "grants/s", "busy", "most holders", "median", "99%", "longest", "grants of each task")
     rows = [heads]
     peer = [run for run in results.peers_waits if run["design"] == PEER]
     for run in sorted(results.waits + peer, key=lambda run: run["tasks"]):
@@ -141,7 +141,7 @@ def crowds(groups):
 
 
 def renewal(groups):
-    rows = [("permits", "baseline", "this crate", "for each permit")]
+    rows = [("permits", "baseline", "this crate", "per permit")]
     for permits, time in groups.line("renewal", "ours"):
         baseline = groups.median("renewal", "baseline", permits)
         times = (f"{baseline / 1e6:.2f} ms", f"{time / 1e6:.2f} ms", f"{time / permits / 1000:.1f} µs")
@@ -150,7 +150,7 @@ def renewal(groups):
 
 
 def memory(measured):
-    rows = [("bytes", "a permit", "a waiter")]
+    rows = [("bytes per", "permit", "waiter")]
     for row in measured:
         label = row["what"]
         waiter = f"{row['waiter']:,}" if row["waiter"] else "–"
@@ -159,8 +159,8 @@ def memory(measured):
 
 
 def network(results):
-    """Each jitter has round trips of its own, so it has rows of its own."""
-    rows = [("a round trip", "each way", "baseline", "this crate")]
+    """Returns the rows of each jitter after each other, because the round trips differ."""
+    rows = [("round trip", "each direction", "baseline", "this crate")]
     for jitter in results.jitters():
         steadiness = f"± {jitter:.0%}" if jitter else "steady"
         lines = (results.line(design, jitter) for design in ("baseline", "ours"))
@@ -173,13 +173,13 @@ def peers(groups):
     designs = ["baseline", "ours", PEER]
     rows = [[""] + [name(design) for design in designs]]
     times = [groups.median("uncontended", design) for design in designs]
-    rows.append(["one task: a pair"] + [f"{time / 1000:,.0f} µs" for time in times])
+    rows.append(["1 task: one cycle"] + [f"{time / 1000:,.0f} µs" for time in times])
     for tasks, _ in groups.line("throughput", "ours"):
         times = [groups.median("throughput", design, tasks) for design in designs]
-        rows.append([f"{tasks_of(tasks)}: pairs/s"] + [rate(time / tasks) for time in times])
+        rows.append([f"{tasks_of(tasks)}: cycles/s"] + [rate(time / tasks) for time in times])
     for point, _ in sorted(groups.line("contention", "ours"), key=by_numbers):
         times = [groups.median("contention", design, point) for design in designs]
-        rows.append([f"{point}: turns/s"] + [rate(time) for time in times])
+        rows.append([f"{point}: grants/s"] + [rate(time) for time in times])
     return rows
 
 
@@ -188,7 +188,7 @@ def tasks_of(tasks):
 
 
 def rate(nanoseconds):
-    """How many a second, with two digits: more would promise too much."""
+    """Returns a rate per second with two digits, because more would suggest too much precision."""
     per_second = 1e9 / nanoseconds
     digits = 2 - len(str(int(per_second)))
     return f"{round(per_second, digits):,.0f}"

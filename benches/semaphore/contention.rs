@@ -1,4 +1,4 @@
-//! How fast turns are taken when more tasks of one process want in than may.
+//! Grants per second within one process, with more tasks than permits.
 
 use std::fmt;
 use std::time::Duration;
@@ -32,7 +32,8 @@ impl fmt::Display for Point {
     }
 }
 
-/// The time is that from the end of one turn to the end of the next, whoever takes them.
+/// Creates the group. The measured time is that from the end of one turn to the end of the next, of
+/// any task.
 pub fn group(criterion: &mut Criterion) -> BenchmarkGroup<'_, WallTime> {
     let mut group = criterion.benchmark_group("contention");
     group.sampling_mode(SamplingMode::Flat).throughput(Throughput::Elements(1));

@@ -1,5 +1,5 @@
-//! What an acquire and a release cost while many others hold permits: to the caller, and in time
-//! that the server spends in scripts.
+//! The cost of an acquire and a release while many others hold permits: for the caller, and in the
+//! server's time for scripts.
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion};
@@ -17,7 +17,7 @@ use crate::support::runner::Runner;
 use crate::support::server::{Server, unique_name};
 
 const SIZES: [u64; 6] = [10, 100, 1_000, 10_000, 100_000, 1_000_000];
-/// As many as older designs are measured with: each of their acquires copies a set of this size.
+/// The largest size for older designs, because each of their acquires copies a set of this size.
 const FEW: u64 = 10_000;
 
 pub fn bench(criterion: &mut Criterion, runner: &Runner) -> Result<()> {

@@ -1,10 +1,10 @@
-//! What the semaphore costs, beside its baseline and beside older designs.
+//! The cost of the semaphore, beside its baseline and beside older designs.
 //!
 //! ```text
 //! scripts/with-redis cargo bench --bench semaphore
 //! ```
 //!
-//! `docs/benchmarks.md` tells what is measured and what came of it.
+//! `docs/benchmarks.md` describes the measurements and their results.
 
 mod contention;
 mod hand_off;
@@ -36,7 +36,7 @@ fn main() -> Result<()> {
     if let Some(outcome) = hand_off::as_partner(&runner) {
         return outcome;
     }
-    // Each point takes about three seconds: many points tell more than many digits.
+    // Each point takes about three seconds: many points are more useful than many digits.
     let mut criterion = Criterion::default()
         .sample_size(20)
         .warm_up_time(Duration::from_millis(500))
@@ -58,14 +58,14 @@ fn main() -> Result<()> {
         throughput::bench::<Ours>(&mut group, &runner, tasks);
         throughput::bench::<Fair>(&mut group, &runner, tasks);
         throughput::bench::<BlockingList>(&mut group, &runner, tasks);
-        // With more tasks it takes seconds for a round: they are in each other's way at the lock.
+        // With more tasks, a round takes seconds, because the tasks compete for the lock.
         if tasks <= 256 {
             throughput::bench::<Locked>(&mut group, &runner, tasks);
         }
     }
     group.finish();
 
-    // Many processes with one task each: nothing gathers in any of them, each request is a call.
+    // Many processes with one task each: requests are not batched, so each request is a call.
     let mut group = throughput::group(&mut criterion, "clients");
     for clients in [16, 128] {
         throughput::bench::<Apart<Baseline>>(&mut group, &runner, clients);
@@ -78,7 +78,7 @@ fn main() -> Result<()> {
         contention::bench::<Relay>(&mut group, &runner, point);
         contention::bench::<Ours>(&mut group, &runner, point);
         contention::bench::<BlockingList>(&mut group, &runner, point);
-        // When more of them poll, hardly anybody gets in: see the bench `waits`.
+        // If more tasks poll, hardly any task gets a permit: see the bench `waits`.
         if point.tasks <= 100 {
             contention::bench::<Fair>(&mut group, &runner, point);
         }

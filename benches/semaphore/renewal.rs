@@ -1,4 +1,4 @@
-//! What it costs to renew the leases of many permits: a call for each 1,000, as the crate does it.
+//! The cost of refreshing the leases of many permits: one call for each 1,000, as in the crate.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! How many pairs of acquire and release many tasks get through, with room for all.
+//! The number of acquire/release cycles that many tasks complete without contention.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::support::server::unique_name;
 
 pub const TASKS: [usize; 4] = [1, 16, 256, 2048];
 
-/// The time is that of a round: as many pairs as there are tasks. Tasks come in waves, so less than
-/// a round may be all acquires or all releases.
+/// Creates the group. Measures the time of a round, with as many cycles as there are tasks.
+/// Tasks come in waves, so a part of a round may contain only acquires or only releases.
 pub fn group<'a>(criterion: &'a mut Criterion, name: &str) -> BenchmarkGroup<'a, WallTime> {
     let mut group = criterion.benchmark_group(name);
     group.sampling_mode(SamplingMode::Flat).sample_size(10);
@@ -23,7 +23,7 @@ pub fn group<'a>(criterion: &'a mut Criterion, name: &str) -> BenchmarkGroup<'a,
 
 pub fn bench<D: Design>(group: &mut BenchmarkGroup<'_, WallTime>, runner: &Runner, tasks: usize) {
     let start = async || {
-        // More than there are tasks: nobody waits.
+        // The limit exceeds the number of tasks, so no task waits.
         let design = D::open(&unique_name("throughput"), 1_000_000).await?;
         Crew::start(design, tasks, Duration::ZERO).await
     };

@@ -1,4 +1,4 @@
-//! How long one task takes to acquire and release, with nobody else there.
+//! The time of an acquire/release cycle without any other task.
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion};

@@ -1,7 +1,7 @@
-//! What it costs to queue one request and to release one permit, which hands it to the head of the
-//! queue, while many others wait: to the caller, and in time that the server spends in scripts.
+//! The cost of queuing one request and of a release that hands off to the head of the queue, while
+//! many others wait: for the caller, and in the server's time for scripts.
 //!
-//! The queue is filled, and kept as long as it is, by calling the scripts themselves.
+//! The bench fills the queue, and keeps its length, by calling the scripts directly.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,12 +52,12 @@ pub fn bench(criterion: &mut Criterion, runner: &Runner) -> Result<()> {
     Ok(())
 }
 
-/// A semaphore with a limit of one, and those who stand in line for it.
+/// A semaphore with limit 1, and its waiters.
 struct Line {
     scripts: Scripts,
-    /// The number of the one that holds.
+    /// The number of the holder.
     holder: u64,
-    /// The number of the next one to come.
+    /// The number of the next request.
     next: u64,
 }
 
@@ -68,7 +68,7 @@ impl Line {
         Ok(Arc::new(Mutex::new(Self { scripts, holder: 0, next: 1 })))
     }
 
-    /// Until so many wait.
+    /// Queues requests until this number waits.
     async fn fill(line: &Mutex<Self>, waiters: u64) -> Result<()> {
         let line = &mut *line.lock().await;
         let end = line.holder + 1 + waiters;
@@ -79,7 +79,8 @@ impl Line {
         Ok(())
     }
 
-    /// How long it takes so many times to queue one and to release one, in a task.
+    /// Returns the time for this many cycles, each of which queues a request and releases a permit.
+    /// It runs in a task.
     async fn time(line: &Arc<Mutex<Self>>, pairs: u64) -> Result<Duration> {
         let line = line.clone();
         let task = tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! Tasks that share nothing but the server, as if each were a process of its own.
+//! Tasks that share nothing but the server, as if each were a process.
 
 use super::Result;
 use super::design::Design;

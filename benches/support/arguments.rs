@@ -2,15 +2,15 @@
 
 use clap::Parser;
 
-/// What benches without criterion understand of the arguments that `cargo bench` passes on.
+/// The arguments of `cargo bench` that benches without criterion support.
 #[derive(Parser)]
 pub struct Arguments {
-    /// Only runs a bench whose name has this in it
+    /// Run only benches whose name contains this text
     filter: Option<String>,
-    /// Prints the figures as one line of JSON
+    /// Print the figures as one line of JSON
     #[arg(long)]
     pub json: bool,
-    /// Only tries whether the bench runs
+    /// Only check that the bench runs
     #[arg(long)]
     test: bool,
     #[arg(long, hide = true)]
@@ -22,13 +22,14 @@ impl Arguments {
         self.filter.as_ref().is_none_or(|filter| bench.contains(filter))
     }
 
-    /// As criterion has it: measuring is for `cargo bench`.
+    /// Returns whether the bench only checks that it runs. Like criterion, it measures only if
+    /// `cargo bench` started it.
     pub fn only_tests(&self) -> bool {
         self.test || !self.bench
     }
 }
 
-/// Whether criterion only tries its benches. It does not tell them.
+/// Returns whether criterion only tests its benches, which criterion itself does not report.
 pub fn only_tests() -> bool {
     let has = |wanted: &str| std::env::args().any(|argument| argument == wanted);
     has("--test") || !has("--bench")

@@ -1,6 +1,6 @@
-//! The baseline: scripts that do nothing, called with the keys and arguments of `acquire`, `release`
-//! and `refresh`, with answers of the same shape, over the same kind of connection. What a call
-//! costs beyond that is what this crate adds.
+//! The baseline: scripts that do nothing, called with the keys and arguments of `acquire`,
+//! `release` and `refresh`. Their replies have the same form, and they use the same kind of
+//! connection. This crate adds the cost beyond that.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Client, Cmd, RedisResult};
@@ -14,7 +14,7 @@ const RELEASE: &str = "return {1, -1, 1}";
 const REFRESH: &str =
     "local reply = {1, -1} for i = 1, #ARGV / 2 do reply[i + 2] = 3 end return reply";
 
-/// Cheap to clone: all clones share a connection, as the tasks of a process do.
+/// A client of the baseline. Clones are cheap and share a connection, like the tasks of a process.
 #[derive(Clone)]
 pub struct Baseline {
     connection: MultiplexedConnection,
@@ -29,12 +29,12 @@ impl Baseline {
         Self::at(&client()?).await
     }
 
-    /// At the end of a network, say.
+    /// Connects with this client, for example through a network.
     pub async fn at(client: &Client) -> Result<Self> {
         Self::over(connection_to(client).await?, RELEASE).await
     }
 
-    /// With a script of one's own for releases.
+    /// Connects with another script for releases.
     pub(super) async fn over(mut connection: MultiplexedConnection, release: &str) -> Result<Self> {
         let acquire = load(&mut connection, ACQUIRE).await?;
         let release = load(&mut connection, release).await?;
@@ -45,21 +45,21 @@ impl Baseline {
         Ok(Self { connection, acquire, release, refresh, keys })
     }
 
-    /// One call with what an acquire sends.
+    /// Makes one call with the arguments of an acquire.
     pub async fn acquire(&mut self, id: &str) -> RedisResult<()> {
         let mut cmd = self.call(&self.acquire);
         cmd.arg("declare_if_unset").arg(1000).arg(15000).arg(id).arg("wait");
         self.send(cmd, 6).await
     }
 
-    /// One call with what a release sends.
+    /// Makes one call with the arguments of a release.
     pub async fn release(&mut self, id: &str) -> RedisResult<()> {
         let mut cmd = self.call(&self.release);
         cmd.arg("return").arg(id);
         self.send(cmd, 3).await
     }
 
-    /// One call with what a refresh of so many permits sends.
+    /// Makes one call with the arguments of a refresh of these permits.
     pub async fn refresh(&mut self, ids: &[String]) -> RedisResult<()> {
         let mut cmd = self.call(&self.refresh);
         for id in ids {
@@ -68,7 +68,7 @@ impl Baseline {
         self.send(cmd, ids.len() + 2).await
     }
 
-    /// What an acquire and a release cost at least.
+    /// Makes both calls of an acquire/release cycle.
     pub async fn pair(&mut self, id: &str) -> RedisResult<()> {
         self.acquire(id).await?;
         self.release(id).await
@@ -87,7 +87,7 @@ impl Baseline {
     }
 }
 
-/// Never refuses: there is no limit, and nothing to wait for.
+/// The baseline grants every request, because it has no limit.
 impl Design for Baseline {
     const NAME: &'static str = "baseline";
     type Permit = String;
@@ -111,7 +111,7 @@ impl Design for Baseline {
     }
 }
 
-/// As long as the crate's own.
+/// Returns an ID with the length of the crate's IDs.
 pub fn id() -> String {
     let nonce = uuid::Uuid::new_v4().simple().to_string();
     format!("P:bench-host.{}.12345678:1:30000:{}", std::process::id(), &nonce[..22])

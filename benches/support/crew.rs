@@ -1,4 +1,4 @@
-//! Tasks of one process that take turns for as long as they are measured.
+//! Tasks of one process that take turns during a whole measurement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,24 +10,24 @@ use tokio::task::JoinSet;
 use super::Result;
 use super::design::Design;
 
-/// The tasks never stop between two measurements, so that what is measured is the middle of a long
-/// run, and neither its beginning nor its end.
+/// A crew of tasks. They do not stop between two measurements, so that each measures the middle of
+/// a long run.
 pub struct Crew {
     tasks: JoinSet<Result<()>>,
     done: Done,
 }
 
-/// What all tasks together have done.
+/// The work of all tasks so far.
 #[derive(Clone)]
 struct Done {
-    /// A permit for each turn that was taken.
+    /// One permit for each turn.
     turns: Arc<Semaphore>,
-    /// How long they worked, in ns: a timer ends when it likes.
+    /// The time of work in ns, which depends on when timers end.
     work: Arc<AtomicU64>,
 }
 
 impl Crew {
-    /// Has so many tasks acquire, work for so long, release, and begin again.
+    /// Starts tasks that acquire, work for this time, release, and begin again.
     pub async fn start<D: Design>(design: D, tasks: usize, work: Duration) -> Result<Self> {
         let mut designs = Vec::with_capacity(tasks);
         for _ in 0..tasks {
@@ -38,7 +38,7 @@ impl Crew {
         Ok(Self { tasks: tasks.collect(), done })
     }
 
-    /// How long the crew takes for so many turns from now on.
+    /// Returns how long the crew takes for this many further turns.
     pub async fn time(&mut self, turns: u64) -> Result<Duration> {
         self.done.turns.forget_permits(usize::MAX);
         let started = Instant::now();
@@ -50,7 +50,7 @@ impl Crew {
         Ok(started.elapsed())
     }
 
-    /// How long all of them have worked until now.
+    /// Returns how long all tasks have worked so far.
     pub fn worked(&self) -> Duration {
         Duration::from_nanos(self.done.work.load(Ordering::Relaxed))
     }

@@ -1,4 +1,4 @@
-//! What the benches ask of a semaphore, so that several designs can be measured side by side.
+//! The interface of a semaphore for the benches, so that several designs can be compared.
 
 use super::Result;
 
@@ -6,14 +6,14 @@ pub trait Design: Send + Sized + 'static {
     const NAME: &'static str;
     type Permit: Send;
 
-    /// Whoever opens the same name on the same server shares the semaphore.
+    /// Opens a semaphore. All clients that use the same name on the same server share it.
     fn open(name: &str, limit: u32) -> impl Future<Output = Result<Self>> + Send;
 
-    /// The same semaphore for one more task of this process. Tasks share connections, unless the
-    /// design needs one for each.
+    /// Returns the same semaphore for another task of this process. Tasks share connections, unless
+    /// the design needs a connection for each task.
     fn for_task(&self) -> impl Future<Output = Result<Self>> + Send;
 
-    /// Waits as long as it takes.
+    /// Acquires without a timeout.
     fn acquire(&mut self) -> impl Future<Output = Result<Self::Permit>> + Send;
 
     fn release(&mut self, permit: Self::Permit) -> impl Future<Output = Result<()>> + Send;

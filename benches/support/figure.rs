@@ -1,4 +1,4 @@
-//! One figure: what was measured, against what, and what is to be reached.
+//! A figure: a measured value, what it is compared with, and its target.
 
 use serde::Serialize;
 
@@ -14,14 +14,14 @@ pub struct Figure {
     pub met: bool,
 }
 
-/// What is better.
+/// The direction in which values are better.
 pub enum Better {
     AtMost(f64),
     AtLeast(f64),
 }
 
 impl Better {
-    /// The target, and whether it is met.
+    /// Returns the target, and whether it is met.
     fn judge(self, measured: f64) -> (f64, bool) {
         match self {
             Self::AtMost(target) => (target, measured <= target),
@@ -31,7 +31,7 @@ impl Better {
 }
 
 impl Figure {
-    /// A figure whose ratio has a target.
+    /// Creates a figure whose ratio has a target.
     pub fn new(
         id: &'static str,
         what: &'static str,
@@ -44,7 +44,7 @@ impl Figure {
         Self { id, what, unit, baseline, value, ratio, target, met }
     }
 
-    /// A figure whose value has a target, in its own unit.
+    /// Creates a figure whose value has a target, in its own unit.
     pub fn of_value(
         id: &'static str,
         what: &'static str,

@@ -1,4 +1,4 @@
-//! Designs that can be filled with holders which ask for nothing more.
+//! Designs that can be filled with idle holders.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::ours::Ours;
 use super::scripts::{GRANTED, Scripts, batches};
 
 pub trait Fill: Design {
-    /// Has holders of these numbers acquire, for longer than any bench takes.
+    /// Adds holders with these numbers, for longer than any bench takes.
     fn add_holders(&mut self, numbers: Range<u64>) -> impl Future<Output = Result<()>>;
 }
 

@@ -1,4 +1,4 @@
-//! More tasks want in than may: how many turns they take of those that a network allows.
+//! A load of more tasks than permits: how many of the turns that a network allows are taken.
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +8,9 @@ use super::crew::Crew;
 use super::design::Design;
 use super::rounds::median;
 
-/// Rounds that all tasks have had before anything is counted.
+/// The rounds of all tasks before counting begins.
 const WARM_UP: u64 = 3;
-/// How often the way to the server and back is measured.
+/// The number of measurements of the round trip to the server.
 const ROUND_TRIPS: usize = 50;
 
 #[derive(Debug, Clone, Copy)]
@@ -20,17 +20,17 @@ pub struct Load {
     pub work: Duration,
 }
 
-/// Turns a second.
+/// Turns per second.
 pub struct Turns {
     pub taken: f64,
-    /// A hand-off is one way to the server and one to the next holder, so each place is without
-    /// work for a round trip after each turn. The work counts as long as it took.
+    /// A handoff takes one way to the server and one way to the next holder, so each permit is idle
+    /// for a round trip after each turn. The work counts with its actual duration.
     pub ideal: f64,
 }
 
 impl Load {
-    /// Counts for about so long, at least one turn for each place. `round_trip` is the way to the
-    /// server and back.
+    /// Counts for about this time, and at least one turn for each permit. `round_trip` is the round
+    /// trip to the server.
     pub async fn turns<D: Design>(
         &self,
         design: D,
@@ -39,7 +39,8 @@ impl Load {
     ) -> Result<Turns> {
         let mut crew = Crew::start(design, self.tasks, self.work).await?;
         crew.time(WARM_UP * self.tasks as u64).await?;
-        // Turns may end in groups as large as the limit: from one end to another of such a kind.
+        // Turns may end in groups as large as the limit, so counting starts and stops at the end of
+        // a group.
         crew.time(1).await?;
         let before = crew.worked();
         let groups = time.as_secs_f64() / (self.work + round_trip).as_secs_f64();
@@ -51,7 +52,8 @@ impl Load {
     }
 }
 
-/// How long a script that does nothing takes, there and back. In a task, as in a program.
+/// Returns the round trip time of a script that does nothing. It is measured in a task, as in a
+/// program.
 pub async fn round_trip(baseline: &Baseline) -> Result<Duration> {
     let mut baseline = baseline.clone();
     let task = tokio::spawn(async move {

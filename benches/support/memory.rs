@@ -1,10 +1,10 @@
-//! What permits and waiters take on the server, in bytes each.
+//! The server's memory for a permit and for a waiter, in bytes.
 
 use super::Result;
 use super::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_id};
 use super::server::{Server, connection, unique_name};
 
-/// What each of so many takes.
+/// Returns the memory for each of these.
 pub async fn each(
     server: &mut Server,
     count: u64,
@@ -15,7 +15,7 @@ pub async fn each(
     Ok((server.used_memory()? as f64 - before) / count as f64)
 }
 
-/// A member of a sorted set, which is the baseline.
+/// Returns the memory for a member of a sorted set, which is the baseline.
 pub async fn member(server: &mut Server, count: u64) -> Result<f64> {
     let (mut connection, key) = (connection().await?, unique_name("memory"));
     let add = async {

@@ -1,7 +1,7 @@
-//! What all benches share: the designs that they compare, the baseline against which they measure, and
-//! what the server counts.
+//! Shared code of the benches: the designs that they compare, the baseline, and the server's
+//! statistics.
 
-// Each bench uses a part of it.
+// Each bench uses only a part of this.
 #![allow(dead_code)]
 
 pub mod apart;
@@ -25,5 +25,5 @@ pub mod runner;
 pub mod scripts;
 pub mod server;
 
-/// The result of something that a bench cannot go on without.
+/// The result of an operation without which a bench cannot continue.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;

@@ -1,5 +1,5 @@
-//! One design needs a connection for each of its waiters, which is more than a process may open on
-//! many machines unless it asks.
+//! Raises the limit of open files. One design needs a connection for each waiter, which exceeds the
+//! default limit on many machines.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 

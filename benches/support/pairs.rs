@@ -1,12 +1,12 @@
-//! One task that acquires and releases, with nobody in its way.
+//! One task that acquires and releases without contention.
 
 use std::time::{Duration, Instant};
 
 use super::Result;
 use super::design::Design;
 
-/// How long so many pairs take, one after the other. They run in a task, as in a program; outside
-/// of one each answer would have to wake the main thread.
+/// Returns the time for this many cycles, one after the other. They run in a task, as in a program.
+/// Outside a task, each reply would have to wake the main thread.
 pub async fn time_pairs<D: Design>(design: &D, pairs: u64) -> Result<Duration> {
     let mut design = design.for_task().await?;
     let task = tokio::spawn(async move {

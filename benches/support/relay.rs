@@ -1,5 +1,5 @@
-//! The baseline of a hand-off: a release publishes to the process that waits, and that is all the
-//! server does. Who waits is known only to the process itself.
+//! The baseline of a handoff: a release only publishes to the waiting process. Only the process
+//! itself knows its waiters.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use super::server::{client, connection_to};
 
 pub struct Relay {
     baseline: Baseline,
-    /// The places that are free, as far as messages have told.
+    /// The free permits, as far as messages have arrived.
     places: Arc<Semaphore>,
     _listener: Arc<Listener>,
 }
 
-/// Ends with the last that uses it.
+/// The task that receives messages. It ends when the last user is dropped.
 struct Listener(AbortHandle);
 
 impl Drop for Listener {
@@ -30,7 +30,8 @@ impl Drop for Listener {
     }
 }
 
-/// Publishes what a grant message contains: the semaphore, the ID, its token, the end of its lease.
+/// Returns a script that publishes the contents of a grant message: the semaphore, the ID, its
+/// token, and the expiry of the lease.
 fn release_script(name: &str) -> String {
     let channel = channel(name);
     format!(
@@ -43,20 +44,20 @@ fn channel(name: &str) -> String {
     format!("sem:wake:{name}")
 }
 
-/// Subscribed to what the releases of that name publish.
+/// Subscribes to the messages of releases with this name.
 pub async fn listen(client: &Client, name: &str) -> Result<PubSub> {
     let mut messages = client.get_async_pubsub().await?;
     messages.subscribe(channel(name)).await?;
     Ok(messages)
 }
 
-/// Calls that publish as a hand-off does.
+/// Returns a client whose releases publish like a handoff.
 pub async fn publisher(connection: MultiplexedConnection, name: &str) -> Result<Baseline> {
     Baseline::over(connection, &release_script(name)).await
 }
 
 impl Relay {
-    /// At the end of a network, say.
+    /// Connects with this client, for example through a network.
     pub async fn at(client: &Client, name: &str, limit: u32) -> Result<Self> {
         let baseline = publisher(connection_to(client).await?, name).await?;
         Ok(Self::between(baseline, listen(client, name).await?, limit))
@@ -75,7 +76,7 @@ impl Relay {
     }
 }
 
-/// For one process: each release of that name frees a place here.
+/// This works for one process only: each release with this name frees a permit here.
 impl Design for Relay {
     const NAME: &'static str = "baseline";
     type Permit = String;

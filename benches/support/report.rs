@@ -1,4 +1,4 @@
-//! What a run has measured, and what it could not.
+//! The results of a run, and the figures that could not be measured.
 
 use super::Result;
 use super::figure::{self, Figure};
@@ -6,7 +6,7 @@ use super::figure::{self, Figure};
 #[derive(Default)]
 pub struct Report {
     figures: Vec<Figure>,
-    /// Why not, a line each.
+    /// The reasons, one on each line.
     missing: Vec<String>,
 }
 
@@ -23,7 +23,7 @@ impl Report {
         self.missing.push(format!("{what} was not measured: {reason}"));
     }
 
-    /// The figures are all that a program gets to read.
+    /// Prints the results. With `json`, prints only the figures.
     pub fn print(&self, json: bool) -> Result<()> {
         if json {
             println!("{}", serde_json::to_string(&self.figures)?);

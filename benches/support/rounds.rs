@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::arguments::only_tests;
 
-/// One round shows whether a figure can be measured, which is what a test wants to know.
+/// Returns the number of rounds. In a test, one round shows whether a figure can be measured.
 pub fn rounds_of(many: usize) -> usize {
     if only_tests() { 1 } else { many }
 }
 
-/// The same for how long a round or a rest lasts.
+/// Returns the length of a round or a rest, which is zero in a test.
 pub fn length_of(measured: Duration) -> Duration {
     if only_tests() { Duration::ZERO } else { measured }
 }
@@ -27,7 +27,7 @@ pub fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
-/// Floor and value of each round.
+/// The baseline and the value of each round.
 #[derive(Default)]
 pub struct Rounds(Vec<(f64, f64)>);
 
@@ -36,7 +36,7 @@ impl Rounds {
         self.0.push((baseline, value));
     }
 
-    /// The median baseline and value, and the median of the rounds' ratios.
+    /// Returns the median baseline and value, and the median of the rounds' ratios.
     pub fn medians(&self) -> ((f64, f64), f64) {
         let of =
             |what: fn(&(f64, f64)) -> f64| median(&mut self.0.iter().map(what).collect::<Vec<_>>());

@@ -1,10 +1,10 @@
-//! Runs asynchronous code inside criterion's closures, which cannot pass an error on.
+//! Runs asynchronous code inside criterion's closures, which cannot return errors.
 
 use tokio::runtime::Runtime;
 
 use super::Result;
 
-/// The runtime of a bench: as many worker threads as there are cores, as `#[tokio::main]` has it.
+/// The runtime of a bench, with one worker thread for each core, like `#[tokio::main]`.
 pub struct Runner(Runtime);
 
 impl Runner {
@@ -12,7 +12,7 @@ impl Runner {
         Ok(Self(Runtime::new()?))
     }
 
-    /// Ends the bench when the work fails.
+    /// Runs the work. An error ends the bench.
     pub fn run<T>(&self, work: impl Future<Output = Result<T>>) -> T {
         self.0.block_on(work).unwrap_or_else(|error| panic!("{error}"))
     }

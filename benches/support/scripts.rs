@@ -1,5 +1,5 @@
-//! The scripts of the protocol, called as they are: for what the library does not do, such as to
-//! fill a semaphore with a million holders.
+//! Calls the protocol's scripts directly, for operations that the library does not have, for
+//! example filling a semaphore with a million holders.
 
 use redis::ToRedisArgs;
 use redis::aio::MultiplexedConnection;
@@ -8,16 +8,16 @@ use redis_semaphore::ScriptRegistry;
 use super::Result;
 use super::server::connection;
 
-/// The most requests in a call.
+/// The largest number of requests in a call.
 pub const BATCH: u64 = 1000;
 
-/// Longer than any bench takes: leases and waits that nobody renews.
+/// Longer than any bench takes, for leases and waits that are not refreshed.
 const LONG: u32 = 60 * 60 * 1000;
 
 pub const GRANTED: i64 = 1;
 pub const QUEUED: i64 = 2;
 
-/// A client of the protocol that listens to no messages.
+/// A client of the protocol without a subscription.
 #[derive(Clone)]
 pub struct Scripts {
     connection: MultiplexedConnection,
@@ -31,7 +31,7 @@ impl Scripts {
         Ok(Self { connection: connection().await?, keys })
     }
 
-    /// Fails unless all of these IDs get the same answer.
+    /// Acquires. Fails unless all of these IDs get the same result.
     pub async fn acquire(&mut self, limit: u32, ids: &[String], answer: i64) -> Result<()> {
         let mut arguments = Vec::with_capacity(3 + 2 * ids.len());
         arguments.extend(["declare_if_unset".to_owned(), limit.to_string(), LONG.to_string()]);
@@ -40,13 +40,13 @@ impl Scripts {
         }
         let reply = self.call("acquire", &arguments).await?;
         match reply[3..] {
-            // One answer for all.
+            // This is the short form: one result for all.
             [3, ..] => all_are(answer, [1].into_iter()),
             ref each => all_are(answer, each.chunks_exact(3).map(|request| request[0])),
         }
     }
 
-    /// Fails unless all of these IDs held a permit.
+    /// Releases. Fails unless all of these IDs held a permit.
     pub async fn release(&mut self, ids: &[String]) -> Result<()> {
         let arguments: Vec<&str> =
             ["return"].into_iter().chain(ids.iter().map(String::as_str)).collect();
@@ -57,7 +57,7 @@ impl Scripts {
         }
     }
 
-    /// Fails unless all of these IDs hold a permit.
+    /// Refreshes. Fails unless all of these IDs hold a permit.
     pub async fn refresh(&mut self, ids: &[String]) -> Result<()> {
         let lease = LONG.to_string();
         let arguments: Vec<&str> =
@@ -66,7 +66,7 @@ impl Scripts {
         all_are(1, reply[2..].iter().map(|end| i64::from(*end > 0)))
     }
 
-    /// Leaves nothing on the server, which may be somebody's.
+    /// Deletes the keys, because the server may be used for other purposes.
     pub async fn remove(mut self) -> Result<()> {
         Ok(redis::cmd("DEL").arg(&self.keys).exec_async(&mut self.connection).await?)
     }
@@ -84,13 +84,13 @@ fn all_are(wanted: i64, mut answers: impl Iterator<Item = i64>) -> Result<()> {
     }
 }
 
-/// The same ID for the same number, as long as those of the crate: what it takes must not depend on
-/// the number of a process.
+/// Returns the ID for this number, with the length of the crate's IDs. Its cost must not depend on
+/// the process ID.
 pub fn numbered_id(number: u64) -> String {
     format!("N:bench-host.12345.12345678:1:{LONG}:{number:022x}")
 }
 
-/// IDs for these numbers, in batches for one call each.
+/// Returns the IDs for these numbers, in batches of one call each.
 pub fn batches(numbers: std::ops::Range<u64>) -> impl Iterator<Item = Vec<String>> {
     let end = numbers.end;
     let starts = numbers.step_by(BATCH as usize);

@@ -1,4 +1,4 @@
-//! The server under measurement: where it is, and what it says of its own work.
+//! The measured server: its address, and its own statistics.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use redis_semaphore::SemaphoreClient;
 
 use super::Result;
 
-/// What the crate has by default.
+/// The default of the crate.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the server did for scripts: all clients, all scripts, since it started.
+/// The server's work for scripts: for all clients and all scripts, since its start.
 #[derive(Debug, Clone, Copy)]
 pub struct Work {
     pub calls: u64,
     pub usec: u64,
 }
 
-/// A connection beside those that are measured.
+/// A connection beside the measured ones.
 pub struct Server {
     pub connection: Connection,
 }
@@ -30,7 +30,7 @@ impl Server {
         Ok(Self { connection })
     }
 
-    /// Calls of scripts and the time spent in them. A script is counted as one call, however many
+    /// Returns the number of script calls and their time. A script counts as one call, however many
     /// commands it runs.
     pub fn scripts(&mut self) -> RedisResult<Work> {
         let stats = self.info("commandstats")?;
@@ -43,7 +43,7 @@ impl Server {
         Ok(work)
     }
 
-    /// The time that the server spends in scripts while this is done. Ends the bench on an error.
+    /// Returns the server's time for scripts during `work`. An error ends the bench.
     pub fn time_in_scripts<T>(&mut self, work: impl FnOnce() -> T) -> Duration {
         let mut usec = || match self.scripts() {
             Ok(work) => work.usec,
@@ -54,14 +54,14 @@ impl Server {
         Duration::from_micros(usec() - before)
     }
 
-    /// In bytes.
+    /// Returns the used memory in bytes.
     pub fn used_memory(&mut self) -> Result<u64> {
         memory(&self.info("memory")?, "used_memory")
     }
 
-    /// The same without the buffers of its connections, which grow and shrink by themselves, and
-    /// without its log of slow calls, which is emptied: each that a busy machine holds up for 10 ms
-    /// takes a KB or more there, up to 128 of them.
+    /// Returns the used memory without the buffers of connections, which change by themselves. Also
+    /// empties the log of slow calls: on a busy machine, each call that takes 10 ms uses at least a
+    /// KB there, for up to 128 calls.
     pub fn kept_memory(&mut self) -> Result<u64> {
         redis::cmd("SLOWLOG").arg("RESET").exec(&mut self.connection)?;
         let info = self.info("memory")?;
@@ -77,7 +77,7 @@ fn memory(info: &InfoDict, kind: &str) -> Result<u64> {
     info.get(kind).ok_or_else(|| format!("the server does not tell its {kind}").into())
 }
 
-/// Reads `name=number` off a line such as `calls=5,usec=120,usec_per_call=24.00`.
+/// Reads `name=number` from a line such as `calls=5,usec=120,usec_per_call=24.00`.
 fn number(line: &str, name: &str) -> u64 {
     let value = line.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
     value.and_then(|value| value.parse().ok()).unwrap_or(0)
@@ -88,7 +88,7 @@ pub fn url() -> Result<String> {
         .map_err(|_| "REDIS_URL is not set: run scripts/with-redis cargo bench".into())
 }
 
-/// A semaphore's name that nothing else uses.
+/// Returns a unique name for a semaphore.
 pub fn unique_name(purpose: &str) -> String {
     format!("bench-{purpose}-{}", uuid::Uuid::new_v4())
 }
@@ -101,17 +101,17 @@ pub async fn semaphores() -> Result<SemaphoreClient> {
     Ok(SemaphoreClient::connect(&url()?).await?)
 }
 
-/// A connection as the crate has one for its commands.
+/// Connects like the crate does for its commands.
 pub async fn connection() -> Result<MultiplexedConnection> {
     connection_to(&client()?).await
 }
 
-/// The same, to wherever that client leads.
+/// Connects with this client.
 pub async fn connection_to(client: &Client) -> Result<MultiplexedConnection> {
     connect(client, Some(RESPONSE_TIMEOUT)).await
 }
 
-/// A connection for commands that block on the server: none of them is too late.
+/// Connects for blocking commands, without a response timeout.
 pub async fn blocking_connection() -> Result<MultiplexedConnection> {
     connect(&client()?, None).await
 }
@@ -120,17 +120,17 @@ async fn connect(
     client: &Client,
     response_timeout: Option<Duration>,
 ) -> Result<MultiplexedConnection> {
-    // The crate's connections hold nothing back that is to be sent.
+    // The crate's connections send all data immediately, too.
     let prompt = TcpSettings::default().set_nodelay(true);
     let info = client.get_connection_info().clone().set_tcp_settings(prompt);
     let config = AsyncConnectionConfig::new()
-        // Many connect at once in some benches.
+        // In some benches, many clients connect at the same time.
         .set_connection_timeout(Some(Duration::from_secs(20)))
         .set_response_timeout(response_timeout);
     Ok(Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?)
 }
 
-/// Has the server keep a script that is called by its SHA-1 from now on.
+/// Loads a script, and returns its SHA-1, by which it is called from now on.
 pub async fn load(connection: &mut MultiplexedConnection, source: &str) -> RedisResult<String> {
     redis::cmd("SCRIPT").arg("LOAD").arg(source).query_async(connection).await
 }

@@ -1,4 +1,4 @@
-//! What came of a rush, in numbers.
+//! The results of a rush, in numbers.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ pub struct Figures {
     tasks: usize,
     work_ms: f64,
     seconds: f64,
-    /// How much of the places' time was worked in.
+    /// The share of the permits' time in which tasks worked.
     busy: f64,
-    /// Should be the limit.
+    /// This should equal the limit.
     most_inside: usize,
-    /// How often the tasks were let in, from the unluckiest to the luckiest.
+    /// The number of grants of each task, in ascending order.
     turns: Vec<usize>,
     /// The percentiles 1 to 100 of all waits.
     waits_ms: Vec<f64>,
@@ -52,7 +52,7 @@ impl Figures {
     }
 }
 
-/// The shortest wait that this share of all waits did not exceed.
+/// Returns the shortest wait that this share of all waits did not exceed.
 fn percentile(sorted: &[Duration], percent: usize) -> f64 {
     let count = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(count - 1).map_or(0.0, |wait| millis(*wait))
@@ -62,7 +62,7 @@ fn millis(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 
-/// As one line of JSON, or as a table for each rush.
+/// Prints one line of JSON, or a table for each rush.
 pub fn print(all: &[Figures], as_json: bool) -> Result<()> {
     if as_json {
         println!("{}", serde_json::to_string(all)?);

@@ -1,5 +1,5 @@
-//! How long tasks wait under contention, and how evenly turns fall to them: for this crate, the
-//! baseline of a hand-off, and older designs.
+//! The waits of tasks under contention, and the fairness of grants: for this crate, the baseline of
+//! a handoff, and older designs.
 //!
 //! ```text
 //! scripts/with-redis cargo bench --bench waits

@@ -1,4 +1,4 @@
-//! A rush: more tasks want in than may, for some seconds.
+//! A rush: more tasks than permits, for several seconds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use crate::support::Result;
 use crate::support::design::Design;
 use crate::support::server::unique_name;
 
-/// What passes before anything is counted.
+/// The time before counting begins.
 const WARM_UP: Duration = Duration::from_secs(1);
 
 pub struct Rush {
@@ -21,22 +21,22 @@ pub struct Rush {
     pub time: Duration,
 }
 
-/// What came of all tasks.
+/// The results of all tasks.
 pub struct Course {
     pub design: &'static str,
     pub outcomes: Vec<Outcome>,
-    /// The most that were inside at once.
+    /// The largest number of concurrent holders.
     pub most_inside: usize,
 }
 
-/// What came of one task.
+/// The results of one task.
 #[derive(Default)]
 pub struct Outcome {
-    /// The waits that ended in time, and one that lasted all of it without an end.
+    /// The waits that ended in the measured time. A wait that lasted the whole time counts, too.
     pub waits: Vec<Duration>,
-    /// How often it was let in in time.
+    /// The number of grants in the measured time.
     pub turns: usize,
-    /// What it worked in time.
+    /// The time of work within the measured time.
     pub worked: Duration,
 }
 
@@ -50,8 +50,8 @@ struct Task {
 }
 
 impl Rush {
-    /// The same with a hundred tasks and with a thousand: designs that poll suffer from more of
-    /// them.
+    /// Returns the rushes: one with 100 tasks and one with 1,000, because designs that poll suffer
+    /// from more tasks.
     pub fn all(only_tests: bool) -> Vec<Self> {
         let work = Duration::from_millis(5);
         if only_tests {
@@ -99,7 +99,7 @@ impl Task {
         }
     }
 
-    /// Answers how much of it was in time.
+    /// Works, and returns how much of the work was in the measured time.
     async fn work(&self, entered: Instant) -> Duration {
         let inside = self.inside.fetch_add(1, Ordering::Relaxed) + 1;
         self.most_inside.fetch_max(inside, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Autocomplete, with a folder of Lua scripts of one's own that the script registry runs: the
+//! Autocomplete with a program's own folder of Lua scripts, which the script registry runs: the
 //! recent contacts of a user, and the members of a guild.
 //!
 //! ```text
@@ -6,11 +6,11 @@
 //! REDIS_URL=redis://... cargo run --example autocomplete -- complete guild zo
 //! ```
 //!
-//! It replaces the autocompletion of "Redis in Action" (6.1). That fetched all recent contacts to
-//! pick a few. For the members it put two markers into the sorted set, read between them in a WATCH
-//! loop and took them out: again and again while members came and went, with markers left behind by
-//! a crash, and for the letters a to z only. Here each is one call, and the scripts are part of the
-//! program.
+//! It replaces the autocompletion of "Redis in Action" (6.1), which fetched all recent contacts to
+//! pick a few. For the members, it put two markers into the sorted set, read between them in a
+//! WATCH loop, and removed them. The loop was repeated while members came and went, a crash left
+//! markers behind, and it supported only the letters a to z. Here each operation is one call, and
+//! the scripts are part of the program.
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ use redis_semaphore::ScriptRegistry;
 use redis_semaphore::include_dir::{self, Dir, include_dir};
 use redis_semaphore::redis::{Client, cmd};
 
-/// Whatever fails here ends up as a message for a person.
+/// Every error is printed as a message for the user.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 static SCRIPTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/examples/autocomplete/scripts");
@@ -27,19 +27,18 @@ static SCRIPTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/examples/autocomplet
 const RECENT: u32 = 100;
 const SUGGESTIONS: u32 = 10;
 
-/// Completes names of recent contacts and of the members of a guild, in any script, whatever their
-/// case
+/// Complete names of recent contacts and of members of a guild, in any script and case
 #[derive(Parser)]
 enum Task {
-    /// Notes that a user has just been in contact with somebody
+    /// Record that a user has just had contact with another user
     Remember { user: String, contact: String },
-    /// The recent contacts of a user that begin so, the most recent first
+    /// Print the recent contacts of a user with this prefix, the most recent first
     Recall { user: String, prefix: String },
-    /// Makes somebody a member of a guild
+    /// Add a member to a guild
     Join { guild: String, member: String },
-    /// Ends a membership
+    /// Remove a member from a guild
     Leave { guild: String, member: String },
-    /// Up to ten members of a guild whose names begin so, in alphabetical order
+    /// Print up to ten members of a guild with this prefix, in alphabetical order
     Complete { guild: String, prefix: String },
 }
 
@@ -61,7 +60,7 @@ fn redis_url() -> Result<String> {
     std::env::var("REDIS_URL").map_err(|_| "REDIS_URL is not set: see scripts/with-redis".into())
 }
 
-/// Answers what is to be printed.
+/// Runs the task, and returns the lines to print.
 async fn run(task: Task) -> Result<Vec<String>> {
     let registry = ScriptRegistry::from_dir(&SCRIPTS)?;
     let mut redis = Client::open(redis_url()?)?.get_multiplexed_async_connection().await?;
@@ -79,13 +78,13 @@ async fn run(task: Task) -> Result<Vec<String>> {
             let mut add = cmd("ZADD");
             let is_new: bool =
                 add.arg(members(&guild)).arg(0).arg(entry(&member)?).query_async(redis).await?;
-            vec![if is_new { "joined" } else { "was a member already" }.to_owned()]
+            vec![if is_new { "joined" } else { "was already a member" }.to_owned()]
         }
         Task::Leave { guild, member } => {
             let mut remove = cmd("ZREM");
             let was_there: bool =
                 remove.arg(members(&guild)).arg(entry(&member)?).query_async(redis).await?;
-            vec![if was_there { "left" } else { "was no member" }.to_owned()]
+            vec![if was_there { "left" } else { "was not a member" }.to_owned()]
         }
         Task::Complete { guild, prefix } => {
             let arguments = [compared(&prefix), SUGGESTIONS.to_string()];
@@ -94,7 +93,7 @@ async fn run(task: Task) -> Result<Vec<String>> {
     })
 }
 
-/// What the scripts compare and show: see `scripts/lib/entry.lua`.
+/// Returns an entry with the compared and the shown form of a name: see `scripts/lib/entry.lua`.
 fn entry(name: &str) -> Result<String> {
     if name.is_empty() {
         return Err("a name must not be empty".into());
@@ -102,11 +101,12 @@ fn entry(name: &str) -> Result<String> {
     Ok(format!("{}\0{name}", compared(name)))
 }
 
-/// Without regard to case, and character by character: what comes of a prefix then is a prefix of
-/// what comes of the name. `str::to_lowercase` looks at the end of a word ("ΝΙΚΟΣ", "νικος").
+/// Converts a name to its compared form, which ignores case. It converts each character separately,
+/// so that the form of a prefix is a prefix of the form of the name. `str::to_lowercase` depends on
+/// the end of a word ("ΝΙΚΟΣ", "νικος").
 ///
-/// "é" can be written as one character or as two, which look the same and compare as different: a
-/// program for real names would normalize them here, too.
+/// "é" can be written as one character or as two, which look the same and are not equal. A program
+/// for real names would also normalize them here.
 fn compared(name: &str) -> String {
     name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }

@@ -1,10 +1,11 @@
-//! Reports that take a while and a lot of memory: three at once, however many processes serve them.
+//! Reports that take much time and memory: at most three at the same time, however many processes
+//! serve them.
 //!
 //! ```text
 //! scripts/with-redis cargo run --example axum
 //! ```
 //!
-//! A fourth request waits for up to five seconds, then it is answered with 503.
+//! A fourth request waits for up to five seconds. It then gets the status 503.
 
 use std::error::Error;
 use std::time::Duration;
@@ -33,7 +34,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("curl http://{}/report", listener.local_addr()?);
     let end = async move {
         interrupted().await;
-        // Nobody else gets in, and who is inside goes on to be renewed.
+        // Waiting requests end, and active requests keep their permits.
         reports.close();
     };
     axum::serve(listener, app).with_graceful_shutdown(end).await?;
@@ -46,11 +47,11 @@ async fn report() -> String {
     "a thousand pages\n".to_owned()
 }
 
-/// By ^C, or by whatever ends services. Take the process out of the load balancer before: a
-/// connection that the system has taken, and the server has not yet, is cut without an answer.
+/// Completes when the process gets ^C or a signal to end. Remove the process from the load balancer
+/// before that: a connection that the server has not accepted yet is closed without a response.
 async fn interrupted() {
     tokio::select! {
-        // Where there are no signals it runs on.
+        // On systems without signals, the service continues.
         _ = tokio::signal::ctrl_c() => {}
         () = terminated() => {}
     }

@@ -1,16 +1,19 @@
 //! A batch job with paging: a parent counts the pages of a table, and starts a process for each
-//! page, of which only so many may query the database at once.
+//! page. Only a limited number of these may query the database at the same time.
 //!
 //! ```text
 //! scripts/with-redis cargo run --release --example pages
 //! ```
 //!
-//! It does two such jobs with an older design, and two with this crate. In the older one
-//! (`old.lua`) a script refuses or grants, and whoever is refused pops from a blocking
-//! list to which each release pushes. A release for which nobody waits leaves its wake-up in the
-//! list, so the next job lets in too many; a process that dies between its pop and its release
-//! takes a permit along; and every waiter needs a connection of its own. See for yourself what the
-//! second job does.
+//! It runs two such jobs with an older design, and two with this crate. In the older design, a
+//! script (`old.lua`) decides about a request. If it is not granted, the client pops from a
+//! blocking list, to which each release pushes. The design has three faults, the first of which is
+//! visible in the second job:
+//!
+//! - If no client waits, a release leaves its wake-up in the list, so the next job exceeds the
+//!   limit.
+//! - A process that dies between its pop and its release never returns its permit.
+//! - Every waiter needs its own connection.
 
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -24,7 +27,7 @@ use rusqlite::{Connection, OpenFlags};
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
-/// Whatever fails here ends up as a message for a person.
+/// Every error is printed as a message for the user.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -33,15 +36,15 @@ enum Design {
     Here,
 }
 
-/// Does a batch job with an older design and with this one, and prints how long the pages waited
+/// Run a batch job with an older design and with this crate, and print how long the pages waited
 #[derive(Parser)]
 struct Options {
-    /// How many pages may be queried at once
+    /// Number of pages that may be queried at the same time
     #[arg(default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     #[arg(default_value = "pages")]
     name: String,
-    /// How the program starts itself again, once for each page
+    /// Used when the program starts itself, once for each page
     #[arg(hide = true, requires_all = ["database", "page"])]
     design: Option<Design>,
     #[arg(hide = true)]
@@ -79,7 +82,7 @@ async fn run(Options { limit, name, design, database, page }: Options) -> Result
             println!("{title}, {job} job: {}", summary(&reports, limit));
         }
     }
-    println!("blocking list: {} wake-ups for nobody are left over", left_over(&name).await?);
+    println!("blocking list: {} unused wake-ups are left over", left_over(&name).await?);
     Ok(())
 }
 
@@ -106,7 +109,7 @@ fn redis_url() -> Result<String> {
     std::env::var("REDIS_URL").map_err(|_| "REDIS_URL is not set: see scripts/with-redis".into())
 }
 
-/// A page under a permit of this crate.
+/// Queries a page with a permit of this crate.
 async fn query_with_permit(
     database: &Database,
     page: u32,
@@ -128,7 +131,7 @@ async fn query_with_permit(
 
 const TIMEOUT_MS: u32 = 30_000;
 
-/// A page in the older design: a script that refuses or grants, and a list to wait at.
+/// Queries a page with the older design: a script that decides, and a list on which clients wait.
 async fn query_as_of_old(database: &Database, page: u32, name: &str, limit: u32) -> Result<Report> {
     let asked = Instant::now();
     let mut redis = connect().await?;
@@ -140,7 +143,7 @@ async fn query_as_of_old(database: &Database, page: u32, name: &str, limit: u32)
     call.key(&holders).key(counter).arg(id).arg(now).arg(TIMEOUT_MS).arg(limit);
     let is_granted: bool = call.invoke_async(&mut redis).await?;
     if !is_granted {
-        // Whatever is popped counts as the permit of somebody who released.
+        // Any popped value counts as the permit of a client that released.
         cmd("BRPOP").arg(&wake_ups).arg(0).exec_async(&mut redis).await?;
     }
     let report = Report::of_query(database, page, asked).await?;
@@ -163,26 +166,26 @@ fn keys(name: &str) -> [String; 4] {
     ["times", "holders", "counter", "wake-ups"].map(|key| format!("{name}:{key}"))
 }
 
-/// Waits at the list without end.
+/// Connects without a response timeout, because a wait on the list has no end.
 async fn connect() -> Result<MultiplexedConnection> {
     let settings = AsyncConnectionConfig::new().set_response_timeout(None);
     let client = Client::open(redis_url()?)?;
     Ok(client.get_multiplexed_async_connection_with_config(&settings).await?)
 }
 
-/// What a process tells of its page. Times are in microseconds.
+/// The report of a process about its page. Times are in microseconds.
 #[derive(Serialize, Deserialize)]
 struct Report {
-    /// From the start until it was let in, connecting included.
+    /// The time from the start until the permit, including the connection.
     waited: u64,
-    /// By the clock of the machine.
+    /// The begin by the machine's clock.
     began: u64,
     ended: u64,
     sum: i64,
 }
 
 impl Report {
-    /// Queries the page, now that this process is let in.
+    /// Queries the page. The caller holds a permit.
     async fn of_query(database: &Database, page: u32, asked: Instant) -> Result<Self> {
         let waited = asked.elapsed().as_micros() as u64;
         let began = now()?;
@@ -191,7 +194,7 @@ impl Report {
     }
 }
 
-/// In microseconds.
+/// Returns the time in microseconds.
 fn now() -> Result<u64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64)
 }
@@ -235,7 +238,7 @@ struct Database {
 }
 
 impl Database {
-    /// A new one, which is deleted in the end.
+    /// Creates a database, which is deleted in the end.
     fn create() -> Result<Self> {
         let path = std::env::temp_dir().join(format!("pages-{}.sqlite", std::process::id()));
         let path = path.into_os_string().into_string().map_err(|_| "a path that is not UTF-8")?;
@@ -258,7 +261,8 @@ impl Database {
         Ok(rows.div_ceil(PAGE))
     }
 
-    /// The sum of a page. As real queries take a while, it looks at all pairs of its rows, too.
+    /// Returns the sum of a page. The query also compares all pairs of its rows, to take as long as
+    /// a real query.
     async fn sum_of(&self, page: u32) -> Result<i64> {
         let query = format!(
             "WITH page AS (SELECT amount FROM sales ORDER BY id LIMIT {PAGE} OFFSET {})
@@ -267,7 +271,7 @@ impl Database {
             page * PAGE
         );
         let database = Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-        // Whoever stops waiting for the sum stops the query.
+        // If the caller stops waiting for the sum, the query is stopped.
         let stop = Stop(database.get_interrupt_handle());
         let sum =
             tokio::task::spawn_blocking(move || database.query_row(&query, [], |row| row.get(0)));
@@ -288,7 +292,7 @@ impl Drop for Stop {
 impl Drop for Database {
     fn drop(&mut self) {
         if self.is_ours {
-            // There is none if it could not be created.
+            // If the file could not be created, there is nothing to remove.
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -1,6 +1,6 @@
-//! An API that allows so many calls at a time, and four processes that call it with reqwest: each
-//! call has a permit, so all of them together keep to that. The API is a small server here, which
-//! counts the calls that are inside.
+//! An API that allows a limited number of concurrent calls, and four processes that call it with
+//! reqwest. Each call has a permit, so all processes together keep the limit. The API is a small
+//! server in this program, which counts the concurrent calls.
 //!
 //! ```text
 //! scripts/with-redis cargo run --example reqwest
@@ -18,7 +18,7 @@ use reqwest::Client;
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
-/// Whatever fails here ends up as a message for a person.
+/// Every error is printed as a message for the user.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const PROCESSES: usize = 4;
@@ -26,15 +26,15 @@ const CALLS: usize = 10;
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-/// Calls an API from four processes, and prints how many calls were inside at once
+/// Call an API from four processes, and print the largest number of concurrent calls
 #[derive(Parser)]
 struct Options {
-    /// How many calls the API allows at once
+    /// Number of concurrent calls that the API allows
     #[arg(default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     #[arg(default_value = "api")]
     name: String,
-    /// How the program starts itself again
+    /// Used when the program starts itself
     #[arg(hide = true)]
     api: Option<String>,
 }
@@ -54,7 +54,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Starts this program again as a client. Tells how many answers it got.
+/// Starts this program as a client. Returns the number of responses.
 async fn in_process(limit: u32, name: &str, api: &str) -> Result<usize> {
     let mut client = Command::new(std::env::current_exe()?);
     client.arg(limit.to_string()).args([name, api]).kill_on_drop(true);
@@ -65,7 +65,7 @@ async fn in_process(limit: u32, name: &str, api: &str) -> Result<usize> {
     }
 }
 
-/// What the API does.
+/// The handler of the API.
 async fn answer() -> &'static str {
     MOST.fetch_max(INSIDE.fetch_add(1, SeqCst) + 1, SeqCst);
     tokio::time::sleep(Duration::from_millis(5)).await;
@@ -77,7 +77,7 @@ fn redis_url() -> Result<String> {
     std::env::var("REDIS_URL").map_err(|_| "REDIS_URL is not set: see scripts/with-redis".into())
 }
 
-/// One process: it would make all its calls at once.
+/// Runs a client, which starts all its calls at the same time.
 async fn client(limit: u32, name: &str, api: &str) -> Result<()> {
     let semaphores = SemaphoreClient::connect(&redis_url()?).await?;
     let semaphore = semaphores.semaphore(name).limit(limit).build()?;
@@ -89,7 +89,8 @@ async fn client(limit: u32, name: &str, api: &str) -> Result<()> {
     Ok(())
 }
 
-/// The permit is held until the whole answer is there. Where it is lost, the call is cut off.
+/// Makes a call, and holds the permit until the response is complete. If the permit is lost, the
+/// call is aborted.
 async fn call(semaphore: &Semaphore, client: &Client, api: &str) -> Result<String> {
     let permit = semaphore.acquire().await?;
     let answer = async { client.get(api).send().await?.error_for_status()?.text().await };

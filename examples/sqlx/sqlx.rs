@@ -1,6 +1,6 @@
-//! Reports on a database, which three processes query with sqlx. Each has a pool of connections for
-//! its small queries; a heavy one has a permit as well, so that only so many run at once, over all
-//! processes.
+//! Reports on a database, which three processes query with sqlx. Each process has a pool of
+//! connections for small queries. A heavy query also needs a permit, which limits the number of
+//! concurrent heavy queries of all processes.
 //!
 //! ```text
 //! scripts/with-redis cargo run --example sqlx
@@ -16,7 +16,7 @@ use redis_semaphore::{Semaphore, SemaphoreClient};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use tokio::process::Command;
 
-/// Whatever fails here ends up as a message for a person.
+/// Every error is printed as a message for the user.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const PROCESSES: usize = 3;
@@ -25,15 +25,15 @@ const CREATE: &str = "CREATE TABLE sales AS WITH RECURSIVE n(i) AS (SELECT 1 UNI
                       FROM n WHERE i < 20000) SELECT i % 100 AS shop, i * 7919 % 1000 AS price FROM n";
 const HEAVY: &str = "SELECT count(*) FROM sales AS a JOIN sales AS b USING (shop)";
 
-/// Queries a database from three processes, and prints how many heavy queries ran at once
+/// Query a database from three processes, and print the largest number of concurrent heavy queries
 #[derive(Parser)]
 struct Options {
-    /// How many heavy queries the database can take at once
+    /// Number of concurrent heavy queries that the database can take
     #[arg(default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     #[arg(default_value = "reports")]
     name: String,
-    /// How the program starts itself again
+    /// Used when the program starts itself
     #[arg(hide = true)]
     database: Option<String>,
 }
@@ -62,7 +62,7 @@ async fn query_all(limit: u32, name: &str, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Starts this program again. Tells when its heavy queries began and ended.
+/// Starts this program again. Returns when its heavy queries began and ended.
 async fn in_process(limit: u32, name: &str, path: &Path) -> Result<Vec<(u64, u64)>> {
     let mut process = Command::new(std::env::current_exe()?);
     process.arg(limit.to_string()).arg(name).arg(path).kill_on_drop(true);
@@ -79,7 +79,7 @@ fn redis_url() -> Result<String> {
     std::env::var("REDIS_URL").map_err(|_| "REDIS_URL is not set: see scripts/with-redis".into())
 }
 
-/// One process: it would make all its reports at once.
+/// Runs a process, which starts all its reports at the same time.
 async fn reports(limit: u32, name: &str, database: &str) -> Result<()> {
     let client = SemaphoreClient::connect(&redis_url()?).await?;
     let semaphore = client.semaphore(name).limit(limit).build()?;
@@ -90,7 +90,8 @@ async fn reports(limit: u32, name: &str, database: &str) -> Result<()> {
     Ok(())
 }
 
-/// First the permit, then the connection: who waits for a permit keeps none from small queries.
+/// Acquires the permit before the connection: a waiting report takes no connection from small
+/// queries.
 async fn report(semaphore: &Semaphore, pool: &SqlitePool) -> Result<()> {
     let permit = semaphore.acquire().await?;
     let began = now()?;
@@ -104,7 +105,7 @@ async fn report(semaphore: &Semaphore, pool: &SqlitePool) -> Result<()> {
     Ok(())
 }
 
-/// In µs.
+/// Returns the time in µs.
 fn now() -> Result<u64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64)
 }

@@ -1,5 +1,5 @@
-//! The user with no more rights than needed, as `docs/production.md` tells how to make it. All
-//! `SemaphoreClient` under test connect as that user.
+//! The user with only the rights that are needed, made as `docs/production.md` describes. Each
+//! `SemaphoreClient` under test connects as this user.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use redis::Connection;
 pub const USER: &str = "jobs";
 pub const PASSWORD: &str = "secret";
 
-/// Who may only look.
+/// The read-only user.
 pub const LOOKER: &str = "looker";
 
 type Rules = [Vec<String>; 2];
@@ -31,33 +31,33 @@ fn rules_of(line: &str) -> Vec<String> {
     rules
 }
 
-/// What follows `ACL SETUSER jobs` in the documentation.
+/// Returns the rules after `ACL SETUSER jobs` in the documentation.
 pub fn documented_rules() -> &'static [String] {
     &DOCUMENTED[0]
 }
 
-/// The same for a cluster.
+/// Returns the rules for a cluster.
 pub fn cluster_rules() -> &'static [String] {
     &DOCUMENTED[1]
 }
 
-/// What follows `ACL SETUSER looker`, for a server and for a node of a cluster.
+/// Returns the rules after `ACL SETUSER looker`, for a server and for a cluster node.
 pub fn looker_rules() -> &'static Rules {
     &OF_LOOKERS
 }
 
-/// All of these rules but one.
+/// Returns these rules without one of them.
 pub fn without(rules: &[String], lacking: &str) -> Vec<String> {
     rules.iter().filter(|rule| *rule != lacking).cloned().collect()
 }
 
-/// Makes that user anew, or for the first time.
+/// Creates the user, or replaces it.
 pub fn set_user(server: &mut Connection, user: &str, rules: &[String]) {
     let mut set = redis::cmd("ACL");
     set.arg("SETUSER").arg(user).arg("reset").arg(rules).exec(server).unwrap();
 }
 
-/// The same URL for that user.
+/// Returns the URL with this user.
 pub fn as_user(url: &str) -> String {
     let place = url.strip_prefix("redis://").expect("a URL that begins with redis://");
     let place = place.rsplit_once('@').map_or(place, |(_, place)| place);

@@ -1,5 +1,5 @@
-//! This test program again, as another process: it runs one test, which the environment tells what
-//! to do.
+//! Runs this test program as another process, which executes one test. The environment contains the
+//! parameters of that test.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -20,12 +20,12 @@ pub struct Process {
 }
 
 impl Process {
-    /// `test` does nothing where it has no [`role`].
+    /// Starts a process. `test` does nothing without a [`role`].
     pub fn start(test: &str, role: &str) -> Self {
         Self::start_with(test, role, &[])
     }
 
-    /// With more in its environment.
+    /// Starts a process with more environment variables.
     pub fn start_with(test: &str, role: &str, environment: &[(&str, &OsStr)]) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
@@ -40,7 +40,7 @@ impl Process {
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
                 if let Some(said) = line.strip_prefix(SAID) {
-                    // The test may be over.
+                    // The test may have ended.
                     let _ = sender.send(said.to_owned());
                 }
             }
@@ -48,18 +48,18 @@ impl Process {
         Self { child, lines }
     }
 
-    /// What it says next; `None` when it has ended.
+    /// Returns the next line that the process prints, or `None` if it has ended.
     pub async fn next(&mut self) -> Option<String> {
         let line = tokio::time::timeout(DEADLINE, self.lines.recv()).await;
         line.expect("it says something in time, or ends")
     }
 
-    /// What it has said already.
+    /// Returns a line that the process has printed already.
     pub fn said(&mut self) -> Option<String> {
         self.lines.try_recv().ok()
     }
 
-    /// A line of its input.
+    /// Writes a line to its input.
     pub fn tell(&mut self, line: &str) {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
@@ -73,7 +73,6 @@ impl Process {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
-    /// At once, whatever it does.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -82,25 +81,25 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What this process is to do, if it is a child.
+/// Returns the role of this process, if it is a child.
 pub fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
-/// Tells the test that started this process.
+/// Prints a line for the test that started this process.
 pub fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n{SAID}{line}").unwrap();
     out.flush().unwrap();
 }
 
-/// What this process has of memory now ("VmRSS"), or the most that it ever had ("VmHWM"), in kB.
+/// Returns this process's current memory ("VmRSS") or its peak ("VmHWM"), in kB.
 pub fn memory(kind: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let size = status.lines().find_map(|line| line.strip_prefix(kind)?.strip_prefix(':'));

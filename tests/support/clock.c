@@ -1,6 +1,6 @@
-/* Moves the wall clock of a server under test. Preloaded into it; reads from the file named by
- * TEST_CLOCK at which microsecond it stands still (0: it runs), and by how many microseconds it is
- * ahead where it runs. */
+/* Moves the wall clock of a server under test, into which this library is preloaded. The file named
+ * by TEST_CLOCK contains the microsecond at which the clock is frozen (0: it runs), and by how many
+ * microseconds a running clock is ahead. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -33,8 +33,8 @@ static int64_t moved(int64_t us) {
     return still ? still : us + file[1];
 }
 
-/* Valkey looks at the wall clock once in a millisecond, and in between reckons with the monotonic
- * one. So that leaps ahead where the wall clock stands still: then every look is a new one. */
+/* Valkey reads the wall clock once per millisecond, and uses the monotonic clock in between. If the
+ * wall clock is frozen, the monotonic clock leaps ahead, so that Valkey reads the wall clock. */
 static int64_t leapt_us(void) {
     static int64_t leapt;
     if (*clock_file()) {
@@ -60,7 +60,8 @@ int clock_gettime(clockid_t id, struct timespec *ts) {
     return result;
 }
 
-/* The processor's ticks cannot be moved: a server that cannot tell how fast they are goes without. */
+/* The processor's ticks cannot be moved. Without /proc/cpuinfo, a server does not use them, because
+ * it cannot find out their rate. */
 static FILE *open_unless_cpuinfo(const char *name, const char *path, const char *mode) {
     if (strcmp(path, "/proc/cpuinfo") == 0) {
         errno = ENOENT;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use redis::Connection;
 
-/// How far a server's clock may be from where it was put, in µs.
+/// The possible difference between a server's clock and the time that was set, in µs.
 pub const CLOCK_LAG: std::ops::Range<i64> = 0..10_000;
 
 use super::preload::build_library;
@@ -15,7 +15,7 @@ use super::preload::build_library;
 /// The library that moves a server's clock, built once for all tests of this run.
 static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| build_library("tests/support/clock.c"));
 
-/// The wall clock of one server, moved by the test.
+/// The wall clock of one server, which the test moves.
 pub struct Clock {
     file: File,
     path: PathBuf,
@@ -33,12 +33,12 @@ impl Clock {
         server.env("LD_PRELOAD", LIBRARY.as_path()).env("TEST_CLOCK", &self.path);
     }
 
-    /// Stands still at this time.
+    /// Freezes the clock at this time.
     pub fn freeze_at(&self, us: i64) {
         self.file.write_all_at(&us.to_ne_bytes(), 0).unwrap();
     }
 
-    /// Stands still at this time, as the server has seen.
+    /// Freezes the clock at this time, and waits until the server has noticed.
     pub fn freeze_seen_at(&self, us: i64, connection: &mut Connection) {
         self.freeze_at(us);
         let deadline = Instant::now() + Duration::from_secs(5);
@@ -51,7 +51,7 @@ impl Clock {
         }
     }
 
-    /// Runs on, ahead of the machine's clock by so much.
+    /// Runs the clock ahead of the machine's clock by this amount.
     pub fn run_ahead_by(&self, us: i64) {
         self.file.write_all_at(&us.to_ne_bytes(), 8).unwrap();
     }

@@ -10,22 +10,23 @@ use super::observer::until;
 use super::server::{Server, unique_name};
 
 const SLOTS: usize = 16_384;
-/// After so long without an answer a node counts as gone.
+/// After this time without a reply, a node counts as failed.
 const NODE_TIMEOUT: &str = "1000";
-/// When a failover that was asked for is not going to happen any more.
+/// After this time, a requested failover does not happen any more.
 const GIVEN_UP: Duration = Duration::from_secs(6);
 
-/// A cluster of a test's own: primaries with equal shares of the slots, and a replica for each
-/// where wanted. Nodes are known by their numbers; replicas come after all primaries.
+/// A private cluster of one test: primaries with equal shares of the slots, and optionally a
+/// replica for each. Nodes are numbered; replicas come after all primaries.
 pub struct Cluster {
     pub nodes: Vec<Server>,
 }
 
 impl Cluster {
-    /// Servers before 7.0 have no sharded channels: then it is made sure that connecting says so.
+    /// Starts a cluster. Servers before 7.0 have no sharded channels. In that case, checks the
+    /// error of connecting and returns `None`.
     pub async fn start(primaries: usize, with_replicas: bool) -> Option<Self> {
         let cluster = Self::form(primaries, with_replicas, &[]);
-        // Its users cannot have the rights that take sharded channels.
+        // Its users cannot have the rights for sharded channels.
         if cluster.nodes[0].is_older_than_7() {
             let refused =
                 SemaphoreClient::builder().connect_cluster(cluster.admin_urls()).await.unwrap_err();
@@ -36,7 +37,8 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// With more options for each of them. Servers before 7.0 form one, too.
+    /// Forms a cluster of nodes with these additional options. Servers before 7.0 can form one,
+    /// too.
     pub fn form(primaries: usize, with_replicas: bool, options: &[&str]) -> Self {
         let replicas = if with_replicas { primaries } else { 0 };
         let nodes: Vec<Server> = (0..primaries + replicas).map(|_| start_node(options)).collect();
@@ -69,7 +71,7 @@ impl Cluster {
         cluster
     }
 
-    /// One more node, which has no slots and has never seen a script.
+    /// Adds a node, which has no slots and has never seen a script.
     pub fn add_node(&mut self) -> usize {
         self.nodes.push(start_node(&[]));
         let new = self.nodes.len() - 1;
@@ -95,7 +97,7 @@ impl Cluster {
         self.nodes[node].connect()
     }
 
-    /// Each node serves its slots while other slots are not served.
+    /// Configures each node to serve its slots while other slots are not served.
     pub fn allow_gaps(&self) {
         let coverage = ["SET", "cluster-require-full-coverage", "no"];
         for node in &self.nodes {
@@ -117,7 +119,7 @@ impl Cluster {
         info.contains("master_link_status:up")
     }
 
-    /// Waits until all nodes that answer say so.
+    /// Waits until this is true of all running nodes.
     pub fn all_say(&self, what: &str, says: impl Fn(&Self, usize) -> bool) {
         let running = (0..self.nodes.len()).filter(|node| self.nodes[*node].is_running());
         for node in running {
@@ -125,7 +127,7 @@ impl Cluster {
         }
     }
 
-    /// A name whose slot that node has.
+    /// Returns a name whose slot belongs to this node.
     pub fn name_at(&self, node: usize) -> String {
         let names = std::iter::repeat_with(unique_name);
         names.into_iter().find(|name| self.has(node, slot_of(self, name))).unwrap()
@@ -135,13 +137,13 @@ impl Cluster {
         self.says_that_has(node, node, slot)
     }
 
-    /// The primary that has the slot of that name. All nodes must be well.
+    /// Returns the primary that has the slot of this name. All nodes must work.
     pub fn home_of(&self, name: &str) -> usize {
         let slot = slot_of(self, name);
         (0..self.nodes.len()).find(|node| self.has(*node, slot)).unwrap()
     }
 
-    /// Waits until all nodes are well, and say the same about where these names are at home.
+    /// Waits until all nodes work and agree on the nodes of these names.
     pub fn agrees(&self, names: &[String]) {
         self.all_say("the cluster is well", |cluster, node| {
             cluster.info(node).contains("cluster_state:ok")
@@ -166,7 +168,7 @@ impl Cluster {
         })
     }
 
-    /// Begins to move the slot of a semaphore, and moves those of its keys that are to be.
+    /// Begins to move the slot of a semaphore, and moves the given keys.
     pub fn begin_to_move(&self, name: &str, from: usize, to: usize, keys: &[&str]) {
         let slot = slot_of(self, name).to_string();
         let (from_id, to_id): (String, String) =
@@ -180,7 +182,7 @@ impl Cluster {
         }
     }
 
-    /// From now on the new node has it.
+    /// Ends the move: the slot belongs to the new node.
     pub fn end_move(&self, name: &str, to: usize) {
         let slot = slot_of(self, name);
         let id: String = self.run(to, &["MYID"]);
@@ -208,8 +210,9 @@ impl Cluster {
         until(&format!("node {replica} has all data"), is_copied);
     }
 
-    /// Has a replica take its primary's place, in good order. The others may refuse to vote so soon
-    /// after an earlier failover, and it gives up after five seconds: then it is asked again.
+    /// Replaces a primary by its replica without loss. The other nodes may refuse to vote soon
+    /// after an earlier failover, and the replica gives up after five seconds. The failover is then
+    /// requested again.
     pub fn fail_over_to(&self, replica: usize) {
         let mut asked: Option<Instant> = None;
         until(&format!("node {replica} takes over"), || {
@@ -224,14 +227,14 @@ impl Cluster {
         self.sees_promoted(replica);
     }
 
-    /// Waits until that replica has taken its primary's place.
+    /// Waits until this replica has replaced its primary.
     pub fn sees_promoted(&self, node: usize) {
         until(&format!("node {node} is promoted"), || {
             self.is_primary(node) && self.info(node).contains("cluster_state:ok")
         });
     }
 
-    /// Waits until a node that was a primary is a replica that has all data.
+    /// Waits until a former primary is a replica that has all data.
     pub fn sees_demoted(&self, node: usize) {
         until(&format!("node {node} is demoted"), || {
             !self.is_primary(node) && self.is_in_sync(node)

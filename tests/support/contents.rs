@@ -1,4 +1,5 @@
-//! What the four keys of a semaphore hold, read past the scripts, and whether it fits together.
+//! The contents of a semaphore's four keys, read without the scripts, and checks of their
+//! consistency.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,22 +8,22 @@ use redis::{FromRedisValue, Value};
 use super::clock::CLOCK_LAG;
 use super::scripts::{Scripts, weight};
 
-/// IDs as they are in Redis, a char for each byte: a forged one need not be UTF-8. The members
-/// "*" of `permits` and `clients` stand apart.
+/// The contents of the keys. An ID has one char for each byte, because a forged ID need not be
+/// UTF-8. The members "*" of `permits` and `clients` are separate fields.
 #[derive(Debug, Default, Clone)]
 pub struct Contents {
-    /// The end of each lease.
+    /// The expiry of each lease.
     pub permits: BTreeMap<String, i64>,
     /// The ticket of each request.
     pub queue: BTreeMap<String, i64>,
-    /// Until when each client counts as heard of.
+    /// The time until which each client counts as alive.
     pub clients: BTreeMap<String, i64>,
-    /// Until when each mark is known.
+    /// The time until which each idempotency key is known.
     pub marks: BTreeMap<String, i64>,
     pub state: HashMap<String, String>,
-    /// The sum of the weights, less one for each permit, as the scripts keep it.
+    /// The sum of the weights minus one for each permit, as the scripts store it.
     extra: Option<i64>,
-    /// As PTTL answers, for each of the keys.
+    /// The reply of PTTL for each key.
     expiries: Vec<i64>,
 }
 
@@ -58,7 +59,7 @@ impl Contents {
         let (mut permits, mut clients) = (sorted(permits), sorted(clients));
         let extra = permits.remove("*").map(|score| -score);
         clients.remove("*");
-        // The score of a mark is negative.
+        // The score of an idempotency key is negative.
         let (clients, marks) = clients.into_iter().partition::<BTreeMap<_, _>, _>(|it| it.1 > 0);
         Self {
             permits,
@@ -83,12 +84,12 @@ impl Contents {
         self.number("last_number").unwrap_or(0)
     }
 
-    /// The permits whose lease has not ended.
+    /// Returns the permits whose lease has not expired.
     pub fn live(&self, now: i64) -> impl Iterator<Item = &String> {
         self.permits.iter().filter(move |(_, ends)| **ends > now).map(|(id, _)| id)
     }
 
-    /// L2: nothing stays for ever, and nothing goes while it is used.
+    /// L2: checks that nothing stays forever, and that nothing expires while it is used.
     pub fn check_expiry(&self, now: i64, keys: &[String]) -> Result<(), String> {
         let last_lease = self.permits.values().map(|ends| ends - now).max().unwrap_or(0);
         for (key, ttl) in keys.iter().zip(&self.expiries) {
@@ -104,7 +105,7 @@ impl Contents {
         Ok(())
     }
 
-    /// That the keys agree with each other.
+    /// Checks that the keys are consistent with each other.
     pub fn check_bookkeeping(&self) -> Result<(), String> {
         let extra: i64 = self.permits.keys().map(|id| weight(id) - 1).sum();
         ensure(self.extra.unwrap_or(0) == extra, || {

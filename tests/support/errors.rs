@@ -2,7 +2,7 @@ use std::error::Error as StdError;
 
 use redis_semaphore::{ConnectErrorKind, Error};
 
-/// What is given back may be lost before, on a busy machine.
+/// Accepts a loss, because a permit may be lost before its release on a busy machine.
 pub fn unless_lost(given_back: Result<(), Error>) {
     assert!(matches!(given_back, Ok(()) | Err(Error::Lost { .. })), "{given_back:?}");
 }
@@ -14,7 +14,8 @@ pub fn kind_of(error: &Error) -> Option<ConnectErrorKind> {
     }
 }
 
-/// The texts of an error and of its sources. Those of redis-rs have the text of their source.
+/// Returns the texts of an error and of its sources. An error of redis-rs contains the text of its
+/// source.
 pub fn chain(error: &Error) -> Vec<String> {
     let mut texts = vec![error.to_string()];
     let mut source = error.source();

@@ -2,7 +2,8 @@ use std::path::PathBuf;
 
 use uuid::Uuid;
 
-/// One of a test's own. It is removed afterwards, but where the test fails: it may have a log.
+/// A private folder of one test. It is removed afterwards, unless the test fails: it may contain a
+/// log.
 pub struct Folder(pub PathBuf);
 
 impl Folder {

@@ -1,5 +1,5 @@
-//! What tests and benches share: servers of their own, their clocks, faults on the way to them, and
-//! ways to call the scripts.
+//! Shared code of tests and benches: private servers, their clocks, network faults, and ways to
+//! call the scripts.
 
 pub mod acl;
 pub mod child;

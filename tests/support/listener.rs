@@ -1,4 +1,4 @@
-//! A client that listens for wake-ups, over a connection of its own.
+//! A client that is subscribed to its grant messages, over a separate connection.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use redis::{Connection, FromRedisValue};
 
 use super::scripts::Scripts;
 
-/// A client that listens for its wake-ups.
+/// A client that is subscribed to its grant messages.
 pub struct Listener {
     connection: Connection,
     pub channel: String,
@@ -35,7 +35,8 @@ impl Listener {
         text
     }
 
-    /// Messages come in order: when the next one is ours, there was none before it.
+    /// Checks that no message has arrived. Messages arrive in order: if the next one is ours, there
+    /// was none before it.
     pub fn expect_silence(&mut self, scripts: &mut Scripts) {
         let (publish, channel) = (self.publish, self.channel.clone());
         redis::cmd(publish).arg(channel).arg("end-of-test").exec(&mut scripts.connection).unwrap();

@@ -2,13 +2,13 @@ use std::time::{Duration, Instant};
 
 use redis_semaphore::{Inspection, Permit, Semaphore, SemaphoreClient, SemaphoreClientBuilder};
 
-/// Long enough for a busy machine; a test that passes never waits for it. Shorter than what must
-/// not be waited for: a usual lease (`local::clients`), and 50 waits one after the other
-/// (`maintenance`).
+/// Long enough for a busy machine; a test that passes never waits until this deadline. Shorter than
+/// a default lease (`local::clients`) and than 50 waits one after the other (`maintenance`), which
+/// tests must distinguish.
 const DEADLINE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Waits until a condition holds, and fails with what was seen last when it never does.
+/// Waits until a condition holds. At the deadline, fails with the last value.
 pub async fn eventually<T: std::fmt::Debug>(
     what: &str,
     mut look: impl AsyncFnMut() -> T,
@@ -25,12 +25,13 @@ pub async fn eventually<T: std::fmt::Debug>(
     }
 }
 
-/// Waits until that moment has passed.
+/// Waits until this moment has passed.
 pub async fn passed(moment: Instant) {
     eventually("later", async || Instant::now(), |now| *now > moment).await;
 }
 
-/// The same without a runtime, for servers: a machine with little to spare takes its time for six.
+/// Waits like [`eventually`], without a runtime. The deadline is long enough to start six servers
+/// on a slow machine.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + DEADLINE * 3;
     while !holds() {
@@ -39,33 +40,35 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for what must come, and fails when it never does.
+/// Waits for a result that must come, and fails at the deadline.
 pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, future).await.unwrap_or_else(|_| panic!("{what} never came"))
 }
 
-/// Connects with a response timeout that a busy machine may not meet at once.
+/// Connects with a response timeout that a busy machine may not meet at the first attempt.
 pub async fn connected(builder: SemaphoreClientBuilder, url: &str) -> SemaphoreClient {
     let connect = async || builder.clone().connect(url).await;
     eventually("connected", connect, Result::is_ok).await.unwrap()
 }
 
-/// Waits until the lease of a permit has begun anew.
+/// Waits until the lease of a permit has been refreshed.
 pub async fn renewed(permit: &Permit) {
-    // Taken for a little later than it is, and then for a little earlier.
+    // This computes the expiry slightly too late. The comparison below computes it slightly too
+    // early.
     let left = permit.expires_in();
     let end = Instant::now() + left;
     let is_later = async || Instant::now() + permit.expires_in() > end;
     eventually("renewed", is_later, |is_later| *is_later).await;
 }
 
-/// Looks at a semaphore over a connection of its own.
+/// Inspects a semaphore over its own connection.
 pub struct Observer {
     semaphore: Semaphore,
 }
 
 impl Observer {
-    /// The limit is that of the client under test: the newest declaration counts.
+    /// Creates an observer. The limit must be that of the client under test, because the newest
+    /// declaration counts.
     pub async fn new(url: &str, name: &str, limit: u32) -> Self {
         let client = SemaphoreClient::connect(url).await.unwrap();
         Self::of(client.semaphore(name).limit(limit).build().unwrap())
@@ -79,8 +82,8 @@ impl Observer {
         self.semaphore.inspect().await.unwrap()
     }
 
-    /// Waits for this held weight and this length of the queue, and for a server that answers: a
-    /// node that has just gone silent may cost one call all its time.
+    /// Waits for this weight held and this length of the queue. Also waits for a server that
+    /// replies: a node that has just stopped may cost one call all its time.
     pub async fn sees(&self, held: u64, queued: u64) -> Inspection {
         let what = format!("{held} held and {queued} queued");
         let holds = |now: &Inspection| (now.held, now.queued) == (held, queued);

@@ -1,10 +1,10 @@
-//! Libraries in C that are preloaded into processes under test.
+//! C libraries that are preloaded into processes under test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds one, whose path is one from the root, and answers where it is: beside the program that
-/// runs. Two tests may do so at the same time.
+/// Builds the library of this source, whose path is relative to the root. Returns the library's
+/// path, which is beside the running program. Two tests may do this at the same time.
 pub fn build_library(source: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(source);
     let program = std::env::current_exe().unwrap();

@@ -11,17 +11,18 @@ use tokio::task::JoinHandle;
 
 use super::acl;
 
-/// What the proxy does with bytes on their way.
+/// How the proxy treats data.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Flow {
     Pass,
-    /// They wait until the flow is another one.
+    /// The data wait until the flow changes.
     Hold,
     Swallow,
 }
 
-/// Stands between a client and a server, and fails as networks do: replies late or never, cuts,
-/// connections refused. Commands and wake-ups are told apart by who subscribes.
+/// A proxy between a client and a server, which fails like networks: late or lost replies, cuts,
+/// refused connections. A connection that subscribes is for messages, and all others are for
+/// commands.
 pub struct Proxy {
     port: u16,
     control: Arc<Control>,
@@ -34,17 +35,15 @@ struct Control {
     commands: watch::Sender<Flow>,
     replies: watch::Sender<Flow>,
     messages: watch::Sender<Flow>,
-    /// Each connection gets so many pieces of replies.
+    /// The number of pieces of replies that each connection gets.
     answers: watch::Sender<usize>,
     refuses: AtomicBool,
-    /// How many connections were refused.
     refused: AtomicUsize,
     held_requests: AtomicUsize,
     swallowed_requests: AtomicUsize,
     passed_requests: AtomicUsize,
-    /// How many connections there have been.
     accepted: AtomicUsize,
-    /// The first so many keep what they are sent.
+    /// The first connections, up to this number, hold the requests that they get.
     stuck: watch::Sender<usize>,
     connections: Mutex<HashMap<usize, Connection>>,
 }
@@ -86,57 +85,57 @@ impl Proxy {
         acl::as_user(&format!("redis://127.0.0.1:{}/", self.port))
     }
 
-    /// Of all connections, on the way to the server.
+    /// Sets the flow of all connections to the server.
     pub fn requests(&self, flow: Flow) {
         self.control.requests.send_replace(flow);
     }
 
-    /// Of the command connection, on the way to the server.
+    /// Sets the flow of commands to the server.
     pub fn commands(&self, flow: Flow) {
         self.control.commands.send_replace(flow);
     }
 
-    /// Of the command connection.
+    /// Sets the flow of replies to commands.
     pub fn replies(&self, flow: Flow) {
         self.control.replies.send_replace(flow);
     }
 
-    /// Of the wake-up connection.
+    /// Sets the flow of messages to the client.
     pub fn messages(&self, flow: Flow) {
         self.control.messages.send_replace(flow);
     }
 
-    /// Of each connection, whatever it is for, the first so many pieces of replies go back.
+    /// Limits the pieces of replies that each connection returns.
     pub fn answers(&self, pieces: usize) {
         self.control.answers.send_replace(pieces);
     }
 
-    /// How many pieces of requests are held now.
+    /// Returns the number of pieces of requests that are held now.
     pub fn held_requests(&self) -> usize {
         self.control.held_requests.load(Ordering::SeqCst)
     }
 
-    /// How many pieces of requests have been swallowed.
+    /// Returns the number of pieces of requests that have been swallowed.
     pub fn swallowed_requests(&self) -> usize {
         self.control.swallowed_requests.load(Ordering::SeqCst)
     }
 
-    /// How many pieces of requests have come through.
+    /// Returns the number of pieces of requests that have passed.
     pub fn passed_requests(&self) -> usize {
         self.control.passed_requests.load(Ordering::SeqCst)
     }
 
-    /// How many connections were refused.
+    /// Returns the number of refused connections.
     pub fn refused(&self) -> usize {
         self.control.refused.load(Ordering::SeqCst)
     }
 
-    /// How many connections there have been.
+    /// Returns the number of connections so far.
     pub fn accepted(&self) -> usize {
         self.control.accepted.load(Ordering::SeqCst)
     }
 
-    /// How many connections are open: those for commands, and those that subscribe.
+    /// Returns the number of open connections: for commands, and for messages.
     pub fn open(&self) -> [usize; 2] {
         let connections = self.control.connections.lock().unwrap();
         let open = connections.values().filter(|connection| !connection.tasks[0].is_finished());
@@ -145,12 +144,12 @@ impl Proxy {
         [others.len(), subscribing.len()]
     }
 
-    /// The connections that are there keep what they are sent from now on, or deliver it at last.
+    /// Holds all further requests on the existing connections, or delivers them.
     pub fn stick(&self, sticks: bool) {
         self.control.stuck.send_replace(if sticks { self.accepted() } else { 0 });
     }
 
-    /// The client finds its command connections closed, but what it has sent stays on its way.
+    /// Closes the command connections on the client's side, and keeps the requests on them.
     pub fn hang_up(&self) {
         let connections = self.control.connections.lock().unwrap();
         for connection in connections.values() {
@@ -164,7 +163,7 @@ impl Proxy {
         self.control.refuses.store(refuses, Ordering::SeqCst);
     }
 
-    /// New connections lead to another server.
+    /// Connects new connections to another server.
     pub fn lead_to(&self, server: u16) {
         self.control.server.store(server, Ordering::SeqCst);
     }
@@ -284,7 +283,7 @@ async fn forward_replies(
     }
 }
 
-/// The flow, once it is not to hold.
+/// Returns the flow, after it has become another one than `Hold`.
 async fn settled(mut flow: watch::Receiver<Flow>) -> Flow {
     *flow.wait_for(|flow| *flow != Flow::Hold).await.expect("the control outlives its tasks")
 }

@@ -49,7 +49,7 @@ impl Pair {
         command.arg("NO").arg("ONE").exec(&mut self.connect(server)).unwrap();
     }
 
-    /// Makes one the replica of the other, and waits until it has its data.
+    /// Makes one server the replica of the other, and waits until it has the primary's data.
     pub fn demote(&self, server: usize, primary: usize) {
         let mut command = redis::cmd("REPLICAOF");
         command.arg("127.0.0.1").arg(self.servers[primary].port);
@@ -57,8 +57,8 @@ impl Pair {
         until("the replica has all data", || self.role(server) == "slave connected");
     }
 
-    /// "master", or "slave" and the state of its connection to the primary; or what went wrong,
-    /// since a server that is demoted cuts its connections.
+    /// Returns "master", or "slave" and the state of its connection to the primary. If the call
+    /// fails, returns the error, because a demoted server cuts its connections.
     pub fn role(&self, server: usize) -> String {
         let client = redis::Client::open(self.servers[server].admin_url()).unwrap();
         let ask = |mut server: Connection| redis::cmd("ROLE").query::<Vec<Value>>(&mut server);
@@ -104,18 +104,18 @@ impl Sentinels {
 
     pub fn client_of(&self, service: &str) -> SentinelClient {
         let urls: Vec<&str> = self.sentinels.iter().map(|sentinel| &*sentinel.url).collect();
-        // Its type depends on a feature of redis-rs.
+        // The type depends on a feature of redis-rs.
         let service = String::from(service);
         SentinelClient::build(urls, service, None, SentinelServerType::Master).unwrap()
     }
 
-    /// The one that is asked first accepts connections, and answers nothing. The others agree
+    /// Stops the first sentinel, which then accepts connections and never replies. The others agree
     /// without it.
     pub fn silence_first(&self) {
         kill(Pid::from_raw(self.sentinels[0].child.id() as i32), Signal::SIGSTOP).unwrap();
     }
 
-    /// From here on nobody is let in by these URLs as they are.
+    /// Sets a password, so that these URLs are rejected.
     pub fn want_password(&self, password: &str) {
         for sentinel in &self.sentinels {
             let rules = ["SETUSER", "default", "resetpass", &format!(">{password}")];
@@ -127,7 +127,8 @@ impl Sentinels {
         self.sentinels.iter().map(|sentinel| sentinel.url.clone()).collect()
     }
 
-    /// After so long without an answer a server counts as gone, for all of them: a minute at first.
+    /// Sets the time without a reply after which all sentinels consider a server failed. The
+    /// initial value is a minute.
     pub fn be_patient(&self, patience: Duration) {
         let time = patience.as_millis().to_string();
         for sentinel in &self.sentinels {
@@ -135,7 +136,7 @@ impl Sentinels {
         }
     }
 
-    /// Whether all of them take the server at this port for the primary.
+    /// Returns whether all sentinels consider the server at this port the primary.
     pub fn all_name(&self, port: u16) -> bool {
         self.sentinels.iter().all(|sentinel| {
             let address: [String; 2] = sentinel.ask(&["GET-MASTER-ADDR-BY-NAME", SERVICE]);
@@ -143,7 +144,7 @@ impl Sentinels {
         })
     }
 
-    /// Whether all of them find the pair, whoever is the primary, as it should be.
+    /// Returns whether all sentinels see a working primary and a working replica.
     pub fn are_content(&self, pair: &Pair) -> bool {
         let primaries = [0, 1].into_iter().filter(|server| pair.role(*server) == "master");
         let [primary] = primaries.collect::<Vec<_>>()[..] else { return false };
@@ -158,7 +159,7 @@ impl Sentinels {
             })
     }
 
-    /// Has the replica take over, with the primary in good health.
+    /// Starts a failover while the primary works.
     pub fn fail_over(&self) {
         let answer: String = self.sentinels[0].ask(&["FAILOVER", SERVICE]);
         assert_eq!(answer, "OK");
@@ -167,7 +168,7 @@ impl Sentinels {
 
 impl Sentinel {
     fn start(primary: u16) -> Self {
-        // Another process may take the port between our look and the sentinel's: then another one.
+        // Another process may take the port first, so several ports are tried.
         for _ in 0..20 {
             let folder = Folder::create();
             let port = free_port();
@@ -175,7 +176,7 @@ impl Sentinel {
             let lines = [
                 format!("port {port}\nbind 127.0.0.1\nlogfile log\ndir ."),
                 format!("sentinel monitor {SERVICE} 127.0.0.1 {primary} 2"),
-                // Longer than a server is kept waiting on a busy machine.
+                // Longer than a server waits on a busy machine.
                 format!("sentinel down-after-milliseconds {SERVICE} 60000"),
                 format!("sentinel failover-timeout {SERVICE} 5000\n"),
             ];
@@ -211,14 +212,14 @@ impl Sentinel {
     }
 }
 
-/// Of an answer in which names and values take turns.
+/// Returns a field of a reply in which names and values alternate.
 fn field<'a>(answer: &'a [String], name: &str) -> &'a str {
     &answer[answer.iter().position(|id| id == name).unwrap() + 1]
 }
 
 impl Drop for Sentinel {
     fn drop(&mut self) {
-        // One that did not come up has ended already.
+        // A sentinel that did not start has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -15,12 +15,12 @@ pub struct Scripts {
     pub keys: Vec<String>,
 }
 
-/// An ID with a nonce that can be read.
+/// Returns an ID with a readable nonce.
 pub fn id(how: &str, client: &str, weight: i64, lease: i64, name: &str) -> String {
     format!("{how}:{client}:{weight}:{lease}:{name:_<16}")
 }
 
-/// A part of an ID: 0 is NOTIFY, 1 the client, 2 the weight, 3 the lease.
+/// Returns a part of an ID: 0 is NOTIFY, 1 the client, 2 the weight, 3 the lease.
 pub fn part(id: &str, index: usize) -> &str {
     id.split(':').nth(index).unwrap()
 }
@@ -37,7 +37,8 @@ pub fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The integers of a reply, with an answer for each request also where one stood for all of them.
+/// Returns the integers of a reply. The short form of a reply is expanded to one result for each
+/// request.
 pub fn integers(script: &str, arguments: &[String], reply: Value) -> Vec<i64> {
     let mut reply: Vec<i64> = redis::from_redis_value(reply).unwrap();
     let head = if script == "acquire" { 3 } else { 2 };
@@ -78,12 +79,12 @@ impl Scripts {
         }
     }
 
-    /// A call with arguments split at blanks.
+    /// Calls a script with arguments separated by spaces.
     pub fn call(&mut self, script: &str, arguments: &str) -> Result<Value, RedisError> {
         self.call_with(script, &self.keys.clone(), &words(arguments))
     }
 
-    /// A call that must succeed, and answers integers only.
+    /// Calls a script, which must succeed and return only integers.
     pub fn integers(&mut self, script: &str, arguments: &[String]) -> Vec<i64> {
         let reply = self.call_with(script, &self.keys.clone(), arguments);
         integers(script, arguments, reply.unwrap())
@@ -93,7 +94,7 @@ impl Scripts {
         self.integers(script, &words(arguments))
     }
 
-    /// All that the four keys hold, byte for byte, and whether they expire.
+    /// Returns the exact contents of the four keys, and whether each expires.
     pub fn dump(&mut self) -> Vec<(Value, bool)> {
         let keys = self.keys.clone();
         keys.iter()

@@ -14,8 +14,8 @@ use super::acl;
 use super::clock::Clock;
 use super::folder::Folder;
 
-/// The server that `scripts/with-redis` started, for tests that leave it as it is. For
-/// `SemaphoreClient`: the user may do what they need, and nothing else.
+/// Returns the URL of the server that `scripts/with-redis` started, for tests that do not change
+/// it. The URL is for `SemaphoreClient`: its user has only the rights that are needed.
 pub fn shared_url() -> String {
     static USER_IS_THERE: LazyLock<()> = LazyLock::new(|| {
         let mut server = connect(&shared_admin_url());
@@ -25,12 +25,12 @@ pub fn shared_url() -> String {
     acl::as_user(&shared_admin_url())
 }
 
-/// The same server, for what tests do besides.
+/// Returns the administrator's URL of the same server, for other commands of tests.
 pub fn shared_admin_url() -> String {
     std::env::var("REDIS_URL").expect("REDIS_URL is not set: run scripts/with-redis cargo test")
 }
 
-/// A name that no other test uses.
+/// Returns a name that no other test uses.
 pub fn unique_name() -> String {
     format!("test-{}", Uuid::new_v4())
 }
@@ -39,12 +39,12 @@ pub fn connect(url: &str) -> Connection {
     Client::open(url).unwrap().get_connection().unwrap()
 }
 
-/// A server of a test's own, which it may stop, pause and flush.
+/// A private server of one test, which may stop, pause and flush it.
 pub struct Server {
     child: Child,
     folder: Folder,
     options: Vec<String>,
-    /// The user's.
+    /// The rules of the user.
     rules: Vec<String>,
     is_running: bool,
     pub port: u16,
@@ -61,12 +61,12 @@ impl Server {
             .unwrap_or_else(|log| panic!("no server could be started: {log}"))
     }
 
-    /// Or what the server says about why it ends at once.
+    /// Starts a server, or returns its log if it ends immediately.
     pub fn try_start_with(options: &[&str]) -> Result<Self, String> {
         let folder = Folder::create();
         let clock = Clock::create(&folder.0);
         let options: Vec<String> = options.iter().map(|option| option.to_string()).collect();
-        // Another process may take the port between our look and the server's: then another one.
+        // Another process may take the port first, so several ports are tried.
         let rules = acl::documented_rules().to_vec();
         for _ in 0..20 {
             let port = free_port();
@@ -75,39 +75,39 @@ impl Server {
                 return Ok(Self { child, folder, options, rules, is_running, port, clock });
             }
         }
-        // It says on its error output what it says before it has a log.
+        // Before a server opens its log, it writes to its standard error.
         let log = ["log", "stderr"].map(|name| std::fs::read_to_string(folder.join(name)));
         Err(log.into_iter().flatten().collect())
     }
 
-    /// For `SemaphoreClient`: the user may do what they need, and nothing else.
+    /// Returns the URL for `SemaphoreClient`: its user has only the rights that are needed.
     pub fn url(&self) -> String {
         acl::as_user(&self.admin_url())
     }
 
-    /// For another of the test's users.
+    /// Returns the URL for another user of the test.
     pub fn url_of(&self, user: &str) -> String {
         format!("redis://{user}:{}@127.0.0.1:{}/", acl::PASSWORD, self.port)
     }
 
-    /// Makes the user of `url` anew, also for when it is started again.
+    /// Replaces the user of `url`. The rules also apply after a restart.
     pub fn set_user(&mut self, rules: &[String]) {
         self.rules = rules.to_vec();
         acl::set_user(&mut self.connect(), acl::USER, rules);
     }
 
-    /// Gives that user one more right, for as long as it runs.
+    /// Gives this user one more right, until the server ends.
     pub fn grant(&self, right: &str) {
         let mut set = redis::cmd("ACL");
         set.arg("SETUSER").arg(acl::USER).arg(right).exec(&mut self.connect()).unwrap();
     }
 
-    /// For what tests do besides.
+    /// Returns the administrator's URL, for other commands of tests.
     pub fn admin_url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// Where it runs and saves.
+    /// Returns the folder in which the server runs and saves.
     pub fn folder(&self) -> &Path {
         &self.folder.0
     }
@@ -125,7 +125,7 @@ impl Server {
         info.contains("redis_version:6.")
     }
 
-    /// How often that command was called, also by scripts.
+    /// Returns how often a command was called, including calls by scripts.
     pub fn calls(&self, command: &str) -> u64 {
         let stats: String =
             redis::cmd("INFO").arg("commandstats").query(&mut self.connect()).unwrap();
@@ -134,9 +134,9 @@ impl Server {
         count.map_or(0, |count| count.parse().unwrap())
     }
 
-    /// Whether that replica has all that was written here.
+    /// Returns whether this replica has all writes of the server.
     pub fn is_copied_to(&self, replica: &Self) -> bool {
-        // It may have got more meanwhile.
+        // The replica may have received more in between.
         self.field("master_repl_offset") <= replica.field("slave_repl_offset")
     }
 
@@ -146,12 +146,12 @@ impl Server {
         info.get(name)
     }
 
-    /// Whether it was not killed.
+    /// Returns whether the server was not killed.
     pub fn is_running(&self) -> bool {
         self.is_running
     }
 
-    /// Stops it in its tracks, with its connections open, until it is told to go on.
+    /// Sends a signal. A stopped server keeps its connections open until it continues.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
@@ -162,7 +162,7 @@ impl Server {
         self.child.wait().unwrap();
     }
 
-    /// Starts it again on the same port, empty.
+    /// Starts the server again on the same port, with the data that it kept on disk.
     pub fn start_again(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(10);
         while Instant::now() < deadline {
@@ -184,13 +184,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The test may have killed it already.
+        // The test may have killed the server already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Nodes of a cluster also need the port that is higher by 10,000.
+/// Returns a free port. Cluster nodes also need the port that is higher by 10,000.
 pub fn free_port() -> u16 {
     const HIGHEST: u16 = u16::MAX - 10_000;
     let look = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
@@ -228,7 +228,7 @@ fn spawn(
         .stderr(File::create(folder.join("stderr")).unwrap())
         .spawn()
         .unwrap();
-    // Over its socket: at the port another test's server could answer that was faster than ours.
+    // The socket identifies this server. At the port, another test's server might reply first.
     let socket = folder.join("socket");
     let client = Client::open(format!("redis+unix://{}", socket.display())).unwrap();
     let deadline = Instant::now() + Duration::from_secs(10);
@@ -238,7 +238,7 @@ fn spawn(
         }
         let ping = |mut connection| redis::cmd("PING").query::<String>(&mut connection);
         let answer = client.get_connection().and_then(ping);
-        // With a password set, or while it loads its data, an error is an answer, too.
+        // With a password, or while the server loads its data, an error is a reply, too.
         if !answer.is_err_and(|error| error.is_io_error()) {
             return Some(child);
         }

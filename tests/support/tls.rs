@@ -1,5 +1,5 @@
-//! A server that speaks TLS and wants certificates of its clients, and authorities that sign them.
-//! Beside the rest of the support, which packages use that have no TLS.
+//! A TLS server that requires client certificates, and authorities that sign certificates. This is
+//! separate from the other support code, which packages without TLS use.
 
 use std::process::{Command, Output};
 use std::sync::LazyLock;
@@ -14,7 +14,7 @@ use super::acl;
 use super::folder::Folder;
 use super::server::{Server, binary, free_port};
 
-/// Somebody who signs certificates.
+/// An authority that signs certificates.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -29,12 +29,13 @@ impl Authority {
         self.0.pem().into_bytes()
     }
 
-    /// For a host, an address or a client of that name.
+    /// Returns a certificate for this host, address or client name.
     pub fn certificate(&self, name: &str) -> ClientTlsConfig {
         self.certificate_from_to(name, 1975, 4096)
     }
 
-    /// Valid from the beginning of one year to that of another.
+    /// Returns a certificate that is valid from the beginning of one year to the beginning of
+    /// another.
     pub fn certificate_from_to(&self, name: &str, from: i32, to: i32) -> ClientTlsConfig {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
@@ -44,7 +45,7 @@ impl Authority {
         ClientTlsConfig { client_cert, client_key: key.serialize_pem().into_bytes() }
     }
 
-    /// Its own certificate, as `openssl req -x509` makes one.
+    /// Returns its own certificate, like one made with `openssl req -x509`.
     pub fn itself(&self) -> ClientTlsConfig {
         let client_key = self.0.key().serialize_pem().into_bytes();
         ClientTlsConfig { client_cert: self.root_cert(), client_key }
@@ -52,19 +53,19 @@ impl Authority {
 }
 
 pub struct TlsServer {
-    /// It listens without TLS, too, for what tests do besides.
+    /// The server, which also listens without TLS for other commands of tests.
     pub server: Server,
     pub authority: Authority,
     pub port: u16,
 }
 
 impl TlsServer {
-    /// With a certificate for this host. None where the server was built without TLS.
+    /// Starts a server with a certificate for this host. Returns `None` if the server was built
+    /// without TLS.
     pub fn start(host: &str, options: &[&str]) -> Option<Self> {
         Self::start_with(|authority| authority.certificate(host), options)
     }
 
-    /// With a certificate that is made by hand.
     pub fn start_with(
         certificate: impl FnOnce(&Authority) -> ClientTlsConfig,
         options: &[&str],
@@ -74,7 +75,8 @@ impl TlsServer {
         }
         let authority = Authority::create();
         let certificate = certificate(&authority);
-        let folder = Folder::create(); // It has read them when it is there.
+        // The server has read the files when it has started.
+        let folder = Folder::create();
         let mut all: Vec<String> = options.iter().map(|option| option.to_string()).collect();
         for (name, content) in [
             ("ca-cert-file", authority.root_cert()),
@@ -86,7 +88,7 @@ impl TlsServer {
             all.extend([format!("--tls-{name}"), path.to_str().unwrap().to_owned()]);
         }
         let mut log = String::new();
-        // Somebody else may take a port that was free.
+        // Another process may take a free port first.
         let started = (0..20).find_map(|_| {
             let port = free_port();
             let port_option = ["--tls-port".to_owned(), port.to_string()];
@@ -104,14 +106,15 @@ impl TlsServer {
     }
 }
 
-/// Asked of the server itself. Those from Python wheels have none; of all others it is expected.
+/// The result comes from the server itself. Servers from Python wheels have no TLS, and all others
+/// must have it.
 static HAS_TLS: LazyLock<bool> = LazyLock::new(|| {
     let ask = |arguments: &[&str]| {
         let Output { stdout, stderr, .. } =
             Command::new(binary()).args(arguments).output().unwrap();
         String::from_utf8([stdout, stderr].concat()).unwrap()
     };
-    // It has no certificate, so it ends in any case.
+    // The server has no certificate, so it ends in any case.
     let answer = ask(&["--port", "0", "--tls-port", "1"]);
     let lacks_tls = match ask(&["--version"]) {
         version if version.contains("v=6.2.") => "Bad directive or wrong number of arguments",

@@ -22,12 +22,13 @@ use crate::processes::{Example, Reports, most_inside};
 use test_support::observer::{Observer, eventually};
 use test_support::server::{Server, shared_url, unique_name};
 
-/// Answers come in time, with their bodies.
+/// Returns a client whose timeout includes the body.
 fn client() -> reqwest::Client {
     reqwest::Client::builder().timeout(Duration::from_secs(60)).build().unwrap()
 }
 
-/// All requests of a load over two processes, and the most that were inside at once.
+/// Sends a load of requests to two processes, and returns the largest number of concurrent
+/// requests.
 async fn load(limit: &str) -> u32 {
     const REQUESTS: usize = 200;
     let name = unique_name();
@@ -50,13 +51,13 @@ async fn no_more_than_the_limit_are_inside_of_two_processes() {
     assert_eq!(load("3").await, 3);
 }
 
-/// That the count can tell.
+/// Checks that the count can exceed the limit.
 #[tokio::test]
 async fn without_the_layer_there_are_more() {
     assert!(load("without-a-layer").await > 3);
 }
 
-/// Two processes of the example `axum`. The semaphore tells who is inside.
+/// Tests two processes of the example `axum`. The semaphore shows which requests hold permits.
 #[tokio::test]
 async fn the_example_lets_three_in_and_ends_in_good_order() {
     let redis = Server::start();
@@ -73,7 +74,7 @@ async fn the_example_lets_three_in_and_ends_in_good_order() {
     }
     observer.sees(0, 0).await;
 
-    // Who is inside is served until the end, and who waits is not let in.
+    // A request with a permit is served until the end, and a waiting request is rejected.
     let inside = get(&one);
     observer.sees(1, 0).await;
     one.interrupt();
@@ -95,12 +96,12 @@ async fn watched(Extension(watch): Extension<PermitWatch>) -> String {
     format!("{}", watch.is_held())
 }
 
-/// A service in this process, each of whose responses goes on until the test says so.
+/// A service in this process. Each of its responses continues until the test ends it.
 struct Service {
     client: reqwest::Client,
     url: String,
     observer: Observer,
-    /// Sends a page to the oldest response that is open, `None` for its end.
+    /// Sends a page to the oldest open response. `None` ends that response.
     pages: mpsc::Sender<Option<&'static str>>,
     semaphores: SemaphoreClient,
 }
@@ -151,7 +152,7 @@ impl Service {
         self.client.get(&self.url).send().await.unwrap()
     }
 
-    /// In the background.
+    /// Sends a request in the background.
     fn begin(&self, path: &str) -> JoinHandle<reqwest::Result<reqwest::Response>> {
         tokio::spawn(self.client.get(format!("{}{path}", self.url)).send())
     }
@@ -166,7 +167,7 @@ fn is_shed(response: &reqwest::Response) -> bool {
     response.status() == StatusCode::SERVICE_UNAVAILABLE && after == Some("7")
 }
 
-/// No test outlasts it.
+/// Sets a lease that is longer than any test.
 fn with_long_lease(builder: SemaphoreBuilder) -> SemaphoreBuilder {
     builder.lease(Duration::from_secs(600))
 }
@@ -208,7 +209,7 @@ async fn a_client_that_goes_away_gives_the_permit_back() {
     service.sees(1, 0).await;
     let waiting = service.begin("");
     service.sees(1, 1).await;
-    // The one that waits goes first, and leaves the queue.
+    // The waiting request ends first, and leaves the queue.
     waiting.abort();
     service.sees(1, 0).await;
     drop(response);
@@ -258,7 +259,8 @@ async fn without_redis_everybody_is_shed() {
     }
 }
 
-/// Who may not wait is kept no longer than who may, though the next answer could take minutes.
+/// A request that may not wait fails as early as one that may, although the response timeout is
+/// minutes long.
 #[tokio::test]
 async fn nobody_waits_for_redis_longer_than_for_a_permit() {
     let redis = Server::start();
@@ -283,7 +285,7 @@ impl Write for Log {
     }
 }
 
-/// Also where a request waits for less than an outage is waited for.
+/// This includes requests whose timeout is shorter than the outage tolerance.
 #[tokio::test]
 async fn an_outage_is_logged_once() {
     let log = Log::default();
@@ -326,7 +328,7 @@ async fn a_loss_ends_the_body_with_an_error() {
     service.pages.send(Some("one")).await.unwrap();
     assert_eq!(response.chunk().await.unwrap().unwrap(), "one");
     forget_all_permits(&redis);
-    // The next renewal finds nothing.
+    // The next refresh finds no permit.
     let ended = response.chunk().await;
     assert!(ended.is_err(), "{ended:?}");
 }

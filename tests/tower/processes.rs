@@ -11,7 +11,7 @@ use test_support::example;
 use test_support::observer::in_time;
 use test_support::server::{connect, shared_admin_url};
 
-/// The program `reports`, until it is dropped.
+/// The program `reports`, which runs until this is dropped.
 pub struct Reports {
     pub url: String,
     _input: ChildStdin,
@@ -34,7 +34,7 @@ impl Reports {
     }
 }
 
-/// The example `axum`, until it is dropped.
+/// The example `axum`, which runs until this is dropped.
 pub struct Example {
     pub url: String,
     process: Child,
@@ -59,13 +59,13 @@ impl Example {
         kill(Pid::from_raw(id as i32), Signal::SIGINT).unwrap();
     }
 
-    /// That it ends, and how.
+    /// Waits until the process has ended, and returns its status.
     pub async fn ended(mut self) -> ExitStatus {
         in_time("its end", self.process.wait()).await.unwrap()
     }
 }
 
-/// The most requests of `reports` that were inside at once.
+/// Returns the largest number of concurrent requests of `reports`.
 pub fn most_inside(name: &str) -> u32 {
     let mut get = redis::cmd("HMGET");
     get.arg(format!("count:{name}")).arg(&["inside", "most"]);

@@ -1,6 +1,6 @@
-//! A service that notes in Redis how many of its requests are inside at once, with those of other
-//! processes: `reports NAME LIMIT`, or `reports NAME without-a-layer`. It ends with its standard
-//! input.
+//! A service that records in Redis how many of its requests are inside at the same time, together
+//! with those of other processes: `reports NAME LIMIT`, or `reports NAME without-a-layer`. It ends
+//! when its standard input ends.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -61,11 +61,11 @@ async fn main() {
     client.shutdown().await;
 }
 
-/// Inside until the last of its chunks.
+/// Counts as inside until its last chunk.
 async fn report(State(mut counter): State<Counter>) -> Body {
     counter.add(1).await;
     Body::from_stream(stream::unfold((counter, 0), |(mut counter, sent)| async move {
-        tokio::time::sleep(Duration::from_millis(2)).await; // The work.
+        tokio::time::sleep(Duration::from_millis(2)).await; // simulates the work
         if sent == CHUNKS {
             return None;
         }

@@ -1,4 +1,4 @@
-//! The two ends of a hand-off: who gives, and who receives.
+//! The two ends of a handoff: the holder and the waiter.
 
 use std::time::Duration;
 
@@ -17,22 +17,22 @@ pub trait Ends: Send + Sized + 'static {
 
     fn open(name: &str) -> impl Future<Output = Result<Self>> + Send;
 
-    /// Gets what is to be given.
+    /// Acquires the permit.
     fn take(&mut self) -> impl Future<Output = Result<()>> + Send;
 
-    /// Gives it, and answers when that began.
+    /// Releases the permit. Returns the time at which the release began.
     fn give(&mut self) -> impl Future<Output = Result<Duration>> + Send;
 
-    /// Before somebody is told that it waits.
+    /// Prepares for the wait, before the other end is notified.
     fn get_ready(&mut self) -> impl Future<Output = Result<()>> + Send {
         async { Ok(()) }
     }
 
-    /// Waits for it, and answers when it was there. It is free afterwards.
+    /// Waits for the permit, and releases it. Returns the time at which it was granted.
     fn receive(&mut self) -> impl Future<Output = Result<Duration>> + Send;
 }
 
-/// A permit of a semaphore that has only one.
+/// A permit of a semaphore with limit 1.
 pub struct OfDesign<D: Design> {
     design: D,
     permit: Option<D::Permit>,
@@ -65,11 +65,11 @@ impl<D: Design> Ends for OfDesign<D> {
     }
 }
 
-/// The baseline: a script that does nothing but publish, and a subscriber.
+/// The baseline: a script that only publishes, and a subscriber.
 pub struct OfMessages {
     name: String,
     publisher: Baseline,
-    /// Only in the process that receives.
+    /// This exists only in the waiting process.
     messages: Option<PubSubStream>,
 }
 

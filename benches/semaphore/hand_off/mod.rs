@@ -1,4 +1,4 @@
-//! How long it takes from a release in this process until the waiter in another one runs.
+//! The time from a release in this process until the waiter in another process runs.
 
 mod ends;
 mod moment;
@@ -21,7 +21,7 @@ use crate::support::ours::Ours;
 use crate::support::runner::Runner;
 use crate::support::server::unique_name;
 
-/// Enough for the other process to be in the queue, once it has said that it goes there.
+/// After this time, the other process is in the queue. It prints a line before it queues.
 const TIME_TO_QUEUE: Duration = Duration::from_millis(5);
 
 pub fn bench(criterion: &mut Criterion, runner: &Runner) {
@@ -35,7 +35,7 @@ pub fn bench(criterion: &mut Criterion, runner: &Runner) {
     group.finish();
 }
 
-/// What this program does when it is the other process; `None` when it is not.
+/// Runs this program as the other process, or returns `None` if it is not that process.
 pub fn as_partner(runner: &Runner) -> Option<Result<()>> {
     let (design, name) = partner::role()?;
     Some(match design.as_str() {
@@ -67,7 +67,7 @@ async fn hand_off<E: Ends>(here: &Arc<Mutex<E>>, there: &mut Partner) -> Result<
     there.asks()?;
     tokio::time::sleep(TIME_TO_QUEUE).await;
     let here = here.clone();
-    // In a task, as in a program.
+    // The call runs in a task, as in a program.
     let given = tokio::spawn(async move { here.lock().await.give().await }).await??;
     Ok(there.received()? - given)
 }

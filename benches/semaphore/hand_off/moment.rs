@@ -1,4 +1,4 @@
-//! The system's monotonic clock, which processes of one machine share.
+//! The system's monotonic clock, which the processes of one machine share.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::support::Result;
 
-/// For how long this machine runs.
+/// Returns how long this machine has run.
 pub fn now() -> Result<Duration> {
     Ok(clock_gettime(ClockId::CLOCK_MONOTONIC)?.into())
 }

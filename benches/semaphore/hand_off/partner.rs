@@ -1,5 +1,5 @@
-//! The other process: this program, started once more. It is told to ask by a line on its standard
-//! input, says so, and then says when it received.
+//! The other process, which runs this program, too. A line on its standard input starts a wait. It
+//! prints a line before the wait, and the time of the grant after it.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Write};
@@ -14,11 +14,11 @@ use super::moment;
 use crate::support::Result;
 use crate::support::runner::Runner;
 
-/// Set for the other process. Arguments are criterion's.
+/// This is set for the other process, because criterion reads the arguments.
 const DESIGN: &str = "BENCH_HAND_OFF_DESIGN";
 const NAME: &str = "BENCH_HAND_OFF_NAME";
 
-/// As seen from the process that measures.
+/// The other process, as the measuring process sees it.
 pub struct Partner {
     child: Child,
     input: Option<ChildStdin>,
@@ -38,13 +38,13 @@ impl Partner {
         Ok(Self { child, input, output })
     }
 
-    /// Has it ask, and waits until it does.
+    /// Starts a wait in the other process, and returns when the wait begins.
     pub fn asks(&mut self) -> Result<()> {
         writeln!(self.input.as_ref().ok_or("it has no input")?)?;
         self.line().map(drop)
     }
 
-    /// When it received what it had asked for.
+    /// Returns the time of the grant.
     pub fn received(&mut self) -> Result<Duration> {
         moment::read(&self.line()?)
     }
@@ -60,17 +60,17 @@ impl Partner {
 
 impl Drop for Partner {
     fn drop(&mut self) {
-        drop(self.input.take()); // It takes that as the end.
+        drop(self.input.take()); // This ends the other process.
         let _ = self.child.wait();
     }
 }
 
-/// The design and the semaphore's name, if this is the other process.
+/// Returns the design and the semaphore's name, if this is the other process.
 pub fn role() -> Option<(String, String)> {
     Some((env::var(DESIGN).ok()?, env::var(NAME).ok()?))
 }
 
-/// What the other process does until its input ends.
+/// Serves as the other process until its input ends.
 pub fn serve<E: Ends>(runner: &Runner, name: &str) -> Result<()> {
     let here = Arc::new(Mutex::new(runner.run(E::open(name))));
     for line in io::stdin().lines() {
@@ -78,7 +78,7 @@ pub fn serve<E: Ends>(runner: &Runner, name: &str) -> Result<()> {
         runner.run(async { here.lock().await.get_ready().await });
         println!("asks");
         let here = here.clone();
-        // In a task, as in a program.
+        // The wait runs in a task, as in a program.
         let receive =
             async { tokio::spawn(async move { here.lock().await.receive().await }).await? };
         println!("{}", moment::write(runner.run(receive)));

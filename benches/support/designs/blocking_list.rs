@@ -1,11 +1,11 @@
-//! The fair semaphore as one script, and a list on which those who were refused block. A release
-//! pushes to the list, and the server pops for whoever has blocked longest.
+//! The fair semaphore as one script, and a list on which waiters block. A release pushes to the
+//! list, and the server pops for the client that has blocked longest.
 //!
-//! What is usually published of it cannot be measured: a refused request stays in the sets and
-//! counts as held, so that soon nobody is let in any more, and who was woken never asks again. Here
-//! the script takes a refused one out, who was woken asks again, and the list is kept as short as
-//! the limit. The rest is as published: clocks of the clients, a newcomer may take the place of who
-//! was woken, and each waiter blocks a connection of its own.
+//! The usual published versions cannot be measured. In them, a rejected request stays in the sets
+//! and counts as held, so after a short time no request is granted. A waiter that is woken does not
+//! try again. Here the script removes a rejected request, a woken waiter tries again, and the list
+//! is no longer than the limit. The rest is as published: the clients' clocks are used, a new
+//! request may overtake a woken waiter, and each waiter blocks its own connection.
 
 use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
@@ -16,7 +16,7 @@ use crate::support::baseline::id;
 use crate::support::design::Design;
 use crate::support::server::{blocking_connection, connection, load};
 
-/// After so many seconds a waiter looks by itself, in case that a holder died and pushed nothing.
+/// After this many seconds a waiter tries by itself, in case a holder died without pushing.
 const PATIENCE: u64 = 1;
 
 const ACQUIRE: &str = "

@@ -1,5 +1,5 @@
-//! The fair semaphore of "Redis in Action", 6.3.2: transactions, the clocks of the clients, and
-//! polling while it is full.
+//! The fair semaphore of "Redis in Action", 6.3.2: transactions, the clients' clocks, and polling
+//! while no permit is free.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult};
@@ -11,7 +11,7 @@ use crate::support::baseline::id;
 use crate::support::design::Design;
 use crate::support::server::connection;
 
-/// With pauses of so many ms at most.
+/// The design with pauses of at most this many ms.
 #[derive(Clone)]
 pub struct Fair<const PAUSE: u64 = SHORT_PAUSE> {
     pub connection: MultiplexedConnection,
@@ -22,9 +22,9 @@ pub struct Fair<const PAUSE: u64 = SHORT_PAUSE> {
 pub type PatientFair = Fair<LONG_PAUSE>;
 
 impl<const PAUSE: u64> Fair<PAUSE> {
-    /// Two transactions, and a third one when it is full. Between the first two another client may
-    /// be quicker, and more than the limit be let in: that is the book's race, and why it puts a
-    /// lock around this.
+    /// Runs two transactions, and a third one if no permit is free. Between the first two, another
+    /// client may be faster, and too many requests are granted. This is the race of the book, and
+    /// the reason for the lock around it.
     pub async fn try_acquire(&mut self, id: &str) -> RedisResult<bool> {
         let Sets { times, owners, counter } = &self.sets;
         let now = now();
@@ -57,7 +57,7 @@ impl<const PAUSE: u64> Fair<PAUSE> {
     }
 }
 
-/// Takes out of `owners` whoever is not in `times` any more. The scores of `owners` stay.
+/// Removes the members of `owners` that are no longer in `times`, and keeps the scores of `owners`.
 fn keep_those_in_both(owners: &str, times: &str) -> Cmd {
     let mut cmd = redis::cmd("ZINTERSTORE");
     cmd.arg(owners).arg(2).arg(owners).arg(times).arg("WEIGHTS").arg(1).arg(0);

@@ -11,13 +11,13 @@ use crate::support::baseline::id;
 use crate::support::design::Design;
 use crate::support::server::load;
 
-/// How often a lock is tried, as in the book.
+/// The interval between attempts to get the lock, as in the book.
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
-/// When the lock of a client that died is free again, in ms, as in the book.
+/// The time in ms after which the lock of a dead client is free again, as in the book.
 const LOCK_TIMEOUT: u64 = 10_000;
 
-/// The book watches the key and deletes it in a transaction. With a script it takes one trip, and
-/// the connection can be shared.
+/// The book watches the key and deletes it in a transaction. A script takes one round trip, and the
+/// connection can be shared.
 const UNLOCK: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
                       return redis.call('DEL', KEYS[1]) end return 0";
 

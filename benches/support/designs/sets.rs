@@ -1,6 +1,5 @@
-//! The keys of the book's fair semaphore: who holds since when, by the clocks of the clients, and
-//! in which order they came, by a counter. A holder is in both sets; its rank in the second one
-//! decides.
+//! The keys of the book's fair semaphore: the time of each acquire by the clients' clocks, and the
+//! order of arrival by a counter. A holder is in both sets, and its rank in the second set decides.
 
 use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,7 +9,8 @@ use redis::aio::MultiplexedConnection;
 use crate::support::Result;
 use crate::support::scripts::numbered_id;
 
-/// The book has 10 s and renews in time. Nobody renews here, so they are longer than any bench.
+/// The book uses 10 s and refreshes in time. The benches do not refresh, so this is longer than any
+/// bench.
 const TIMEOUT: f64 = 3600.0;
 
 #[derive(Clone)]
@@ -26,7 +26,7 @@ impl Sets {
         Self { times: key("times"), owners: key("owners"), counter: key("counter") }
     }
 
-    /// As if they had acquired, in this order.
+    /// Adds holders, as if they had acquired in this order.
     pub async fn add_holders(
         &self,
         connection: &mut MultiplexedConnection,
@@ -42,12 +42,12 @@ impl Sets {
     }
 }
 
-/// What this machine's clock says, in seconds.
+/// Returns the time of this machine's clock, in seconds.
 pub fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970").as_secs_f64()
 }
 
-/// Who acquired before this time has lost the permit.
+/// Returns the time before which acquired permits have expired.
 pub fn ended(now: f64) -> f64 {
     now - TIMEOUT
 }

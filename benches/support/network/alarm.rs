@@ -1,15 +1,16 @@
-//! Waiting until a moment, to some microseconds: timers of tokio are as coarse as a millisecond.
+//! Waits until a moment, with a precision of a few microseconds. Timers of Tokio have a precision
+//! of a millisecond.
 
 use std::hint::spin_loop;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How late a thread may wake up: some 100 µs after a long sleep, so that it sleeps once more. For
-/// the rest it is awake, which costs the processor's time.
+/// The possible lateness of a thread. It is about 100 µs after a long sleep, so a short sleep
+/// follows. The thread then spins, which uses processor time.
 const LATENESS: [Duration; 2] = [Duration::from_micros(500), Duration::from_micros(30)];
 
-/// Has the thread that calls it wake up on time. Linux wakes threads 50 µs late otherwise, to wake
-/// several at once.
+/// Disables the timer slack of the calling thread. Otherwise Linux wakes it up to 50 µs late, to
+/// wake several threads together.
 pub fn be_punctual() {
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_timerslack(1);

@@ -1,5 +1,5 @@
-//! One direction of a connection: a thread that reads, and notes when each chunk is due, and one
-//! that delivers it then.
+//! One direction of a connection. One thread reads, and records when each chunk is due. Another
+//! thread delivers the chunks.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -13,7 +13,7 @@ use super::alarm::{be_punctual, sleep_until};
 use super::waves::Waves;
 use crate::support::designs::random;
 
-/// More than a client or a server writes at once in any bench.
+/// Larger than any write of a client or a server in the benches.
 const CHUNK: usize = 256 * 1024;
 
 struct Chunk {
@@ -22,7 +22,7 @@ struct Chunk {
     wave: u32,
 }
 
-/// Where a line leads, and what it counts on the way.
+/// The direction of a line, and its counter of round trips.
 #[derive(Clone)]
 pub enum Direction {
     /// To the server.
@@ -47,7 +47,7 @@ impl Direction {
     }
 }
 
-/// Carries everything from one socket to the other, until either of them ends.
+/// Carries all data from one socket to the other, until one of them ends.
 pub fn carry(from: TcpStream, to: TcpStream, way: Way, direction: Direction) {
     let (sender, chunks) = channel();
     let other_end = direction.clone();
@@ -72,12 +72,12 @@ fn deliver(mut to: TcpStream, chunks: &Receiver<Chunk>, direction: &Direction) {
     be_punctual();
     while let Ok(Chunk { bytes, due, wave }) = chunks.recv() {
         sleep_until(due);
-        // Before the bytes: what they give rise to comes after.
+        // This precedes the bytes, so their effects come after it.
         direction.arrived(wave);
         if to.write_all(&bytes).is_err() {
             break;
         }
     }
-    // The end of the other side's data is the end here, too.
+    // If the sender's data end, this connection ends, too.
     let _ = to.shutdown(Shutdown::Write);
 }

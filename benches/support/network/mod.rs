@@ -1,9 +1,9 @@
-//! A network for benches: it stands between clients and the server, and whatever one of them sends
-//! is with the other so much later. Chunks do not wait for each other: many are on their way at
-//! once, and arrive in their order. Loopback, where benches run, has no such way.
+//! A network for benches. It is a proxy between clients and the server that delays all data. Chunks
+//! do not wait for each other: many are under way at the same time, and they arrive in order. The
+//! loopback interface, which benches use, has no delay.
 //!
-//! Its threads spend nearly all of the time asleep, so what is measured has the processor. They run
-//! until the program ends.
+//! Its threads sleep nearly all the time, so that they take no processor time from the measured
+//! code. They run until the program ends.
 
 mod alarm;
 mod line;
@@ -21,11 +21,11 @@ use super::Result;
 use line::{Direction, carry};
 use waves::Waves;
 
-/// What one way takes, from a client to the server or back.
+/// The delay in one direction.
 #[derive(Debug, Clone, Copy)]
 pub struct Way {
     pub delay: Duration,
-    /// By what part of it the delay is longer or shorter at random. Nothing is overtaken.
+    /// The maximum random deviation, as a part of the delay. The order of chunks is kept.
     pub jitter: f64,
 }
 
@@ -42,12 +42,12 @@ pub struct Network {
 }
 
 impl Network {
-    /// To the server at this address.
+    /// Creates a network to the server at this address.
     pub fn to(server: impl IntoConnectionInfo, way: Way) -> Result<Self> {
         Self::listening(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?, server, way)
     }
 
-    /// With an entrance of one's own, for a server that has to know it before it starts.
+    /// Creates a network with this listener, for a server that must know the port before it starts.
     pub fn listening(
         entrance: TcpListener,
         server: impl IntoConnectionInfo,
@@ -65,19 +65,19 @@ impl Network {
         let counted = waves.clone();
         thread::spawn(move || {
             for client in entrance.incoming() {
-                // A client that found no server behind it hears so by an end of its connection.
+                // If the server is not running, the client's connection is closed.
                 let _ = client.and_then(|client| connect(client, &address, way, &counted));
             }
         });
         Ok(Self { server, port, waves })
     }
 
-    /// A client whose connections all go this way.
+    /// Returns a client whose connections all use this network.
     pub fn client(&self) -> Result<Client> {
         Ok(Client::open(self.address())?)
     }
 
-    /// What the server's address is for clients.
+    /// Returns the server's address for clients of this network.
     pub fn address(&self) -> ConnectionInfo {
         let localhost = Ipv4Addr::LOCALHOST.to_string();
         let address = match self.server.addr().clone() {
@@ -89,7 +89,8 @@ impl Network {
         self.server.clone().set_addr(address)
     }
 
-    /// How many round trips one after the other it took to come to what clients have got by now.
+    /// Returns the number of sequential round trips that led to the data received by clients so
+    /// far.
     pub fn round_trips(&self) -> u32 {
         self.waves.come_back()
     }
@@ -103,7 +104,7 @@ fn connect(
 ) -> io::Result<()> {
     let server = TcpStream::connect(address)?;
     for end in [&client, &server] {
-        // What is late here is late because of the network, not of the sockets.
+        // All delays must come from the network, not from the sockets.
         end.set_nodelay(true)?;
     }
     carry(client.try_clone()?, server.try_clone()?, way, Direction::There(waves.clone()));

@@ -1,18 +1,17 @@
-//! Round trips, counted without a clock: by what can have been an answer to what.
+//! Counts round trips without a clock, by what can be a reply to what.
 //!
-//! Whatever clients send belongs to the wave after the last one that has come back to any of them,
-//! and what the server sends belongs to the last wave that has reached it. So the number of the
-//! wave that has come back is how many trips had to be made one after the other, over all
-//! connections. The delay of the network must be longer than what clients and server do between two
-//! waves.
+//! Data sent by a client belong to the wave after the last wave that has returned to any client.
+//! Data sent by the server belong to the last wave that has reached it. The number of the last
+//! returned wave is therefore the number of sequential round trips, over all connections. The delay
+//! of the network must be longer than the work of clients and server between two waves.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 #[derive(Debug, Default)]
 pub struct Waves {
-    /// The last that has reached the server.
+    /// The last wave that has reached the server.
     there: AtomicU32,
-    /// The last that has come back to a client.
+    /// The last wave that has returned to a client.
     back: AtomicU32,
 }
 
@@ -21,12 +20,12 @@ impl Waves {
         self.back.load(Ordering::SeqCst)
     }
 
-    /// The wave of what a client sends now.
+    /// Returns the wave of data sent by a client now.
     pub fn of_client(&self) -> u32 {
         self.come_back() + 1
     }
 
-    /// The wave of what the server sends now.
+    /// Returns the wave of data sent by the server now.
     pub fn of_server(&self) -> u32 {
         self.there.load(Ordering::SeqCst)
     }

@@ -1,12 +1,12 @@
--- complete: members whose names begin so, in alphabetical order.
+-- complete: members with this prefix, in alphabetical order.
 --
 -- KEYS[1] members   sorted set: entries, all with the score 0
--- ARGV[1] prefix    what is compared, as in an entry; it may be empty
--- ARGV[2] most      how many names are wanted
--- Reply             the names as they are shown
+-- ARGV[1] prefix    the compared form, as in an entry; may be empty
+-- ARGV[2] most      the largest number of names
+-- Reply             the names in their shown form
 -- Cost              O(log N + the names)
 -- include: lib/entry.lua
--- Every entry that begins so is below the byte 255, which is nowhere in UTF-8.
+-- Every entry with this prefix is below the byte 255, which does not occur in UTF-8.
 local low, high = '[' .. ARGV[1], '(' .. ARGV[1] .. '\255'
 local names = {}
 for _, entry in ipairs(redis.call('ZRANGEBYLEX', KEYS[1], low, high, 'LIMIT', 0, ARGV[2])) do

@@ -1,9 +1,9 @@
--- remember: puts a contact in front of the recent ones.
+-- remember: adds a contact to the front of the recent ones, or moves it there.
 --
 -- KEYS[1] recent    list: entries, the most recent first
 -- ARGV[1] entry     an entry, see lib/entry.lua
--- ARGV[2] most      how many are kept
--- Reply             how many there are now
+-- ARGV[2] most      the largest number of contacts
+-- Reply             the number of contacts now
 redis.call('LREM', KEYS[1], 0, ARGV[1])
 redis.call('LPUSH', KEYS[1], ARGV[1])
 redis.call('LTRIM', KEYS[1], 0, ARGV[2] - 1)

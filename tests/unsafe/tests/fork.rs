@@ -1,5 +1,5 @@
-//! A process that forks with a connection: the child has the memory of its parent, and neither its
-//! connections nor its threads.
+//! A process forks while it is connected. The child has a copy of its parent's memory, but neither
+//! its connections nor its threads.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,23 +12,23 @@ use redis_semaphore::{Error, SemaphoreClient, blocking};
 use test_support::server::{shared_url, unique_name};
 use tokio::runtime::{Builder, Runtime};
 
-/// Much longer than a call takes that fails at once, on a busy machine.
+/// Much longer than a failing call takes on a busy machine.
 const SECONDS: u32 = 60;
-/// What must not be waited for in the child: a wait without an end would be ended by the alarm, and
-/// one that ends by itself takes as long.
+/// The child must not wait for this time. The alarm would end a wait without an end, and other
+/// waits would take this long.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// Runs in a forked child, which ends where it hangs. Answers what it returned.
+/// Runs in a forked child, which the alarm ends if it hangs. Returns the result of `work`.
 fn in_a_child(work: impl FnOnce() -> String) -> String {
     let (from_child, to_parent) = pipe().unwrap();
-    // SAFETY: the C library makes its own locks usable in the child; that of what is tested is what
-    // this is about.
+    // SAFETY: the C library makes its own locks usable in the child. The locks of the library under
+    // test are the subject of this test.
     let child = match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
             alarm::set(SECONDS);
             let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or("it panicked".to_owned());
             let written = File::from(to_parent).write_all(done.as_bytes());
-            // SAFETY: it only ends the process.
+            // SAFETY: this only ends the process.
             unsafe { nix::libc::_exit(i32::from(written.is_err())) }
         }
         ForkResult::Parent { child } => child,
@@ -40,7 +40,7 @@ fn in_a_child(work: impl FnOnce() -> String) -> String {
     said
 }
 
-/// What is wrong with the outcome of a call, if anything is.
+/// Describes what is wrong with the result of a call, or returns `None`.
 fn wrong<T>(call: &str, outcome: Result<T, Error>) -> Option<String> {
     match outcome {
         Err(Error::Invalid { what: "process", .. }) => None,
@@ -58,7 +58,7 @@ fn each_call_for_threads_fails_at_once_in_a_child() {
     let [first, second, third] = [(); 3].map(|()| semaphore.acquire().unwrap());
     let (detached, id) = (third.detach(), first.id().to_owned());
     let its = (client.clone(), semaphore.clone());
-    // They are the parent's: the child gets copies of the memory.
+    // The permits belong to the parent, and the child gets copies of the memory.
     let permits = std::cell::RefCell::new(Some((first, second)));
     let said = in_a_child(|| {
         let (client, semaphore) = its;
@@ -89,7 +89,7 @@ fn each_call_for_threads_fails_at_once_in_a_child() {
             wrong("shutdown", client.shutdown()),
         ];
         drop((second, semaphore, client));
-        // It may have a client of its own.
+        // The child may create its own client.
         let its = blocking::SemaphoreClient::connect(&url).unwrap();
         let held = its.semaphore(&name).limit(3).build().unwrap().inspect().unwrap().held;
         assert_eq!(held, 3, "the parent's");
@@ -124,7 +124,7 @@ async fn fails_at_once(
     all.into_iter().flatten().collect()
 }
 
-/// In a new runtime, and in that of the parent where the thread that forked can drive it.
+/// The calls use a new runtime, and also the parent's runtime if the forking thread can drive it.
 #[test]
 fn each_async_call_fails_at_once_in_a_child() {
     for is_of_one_thread in [true, false] {

@@ -1,4 +1,4 @@
-//! What a process keeps, counted by its allocator.
+//! The memory that a process keeps, counted by its allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,12 +12,12 @@ use tokio::task::JoinSet;
 
 const MANY: usize = 10_000;
 
-/// Bytes that are allocated now.
+/// The number of bytes that are allocated now.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
 
-// SAFETY: it only counts, and leaves the rest to the system's.
+// SAFETY: this only counts, and calls the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         KEPT.fetch_add(layout.size(), Ordering::Relaxed);
@@ -41,7 +41,7 @@ fn tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()
 }
 
-/// One test, as others in this process would be counted, too.
+/// This is one test, because other tests in this process would be counted, too.
 #[tokio::test]
 async fn idle_semaphores_and_canceled_waits_keep_little() {
     let server = Server::start();
@@ -65,7 +65,7 @@ fn idle_semaphores(client: &SemaphoreClient) {
     assert_eq!(tasks(), tasks_before);
 }
 
-/// The server has nothing of them, so nothing is left to release.
+/// The server never got these requests, so there is nothing to release.
 async fn waits_that_were_never_sent(client: &SemaphoreClient, server: Server) {
     let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
@@ -79,13 +79,13 @@ async fn waits_that_were_never_sent(client: &SemaphoreClient, server: Server) {
     tokio::task::yield_now().await;
     waits.shutdown().await;
     drop(waits);
-    // One call with some of them may be on its way.
+    // One call with some of them may be under way.
     let each = async || kept().saturating_sub(kept_before) / MANY;
     let each = eventually("forgotten", each, |each| *each <= 64).await;
     println!("{each} bytes for each wait that was never sent");
 }
 
-/// The server may have them in its queue.
+/// The requests may be in the server's queue.
 async fn waits_that_are_canceled_in_an_outage(client: &SemaphoreClient, server: Server) {
     let lease = Duration::from_secs(60 * 60);
     let semaphore = client.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
@@ -100,7 +100,7 @@ async fn waits_that_are_canceled_in_an_outage(client: &SemaphoreClient, server: 
     drop(server);
     waits.shutdown().await;
     drop(waits);
-    // A call that is under way has a copy of their IDs.
+    // A call under way has a copy of their IDs.
     let each = async || kept().saturating_sub(kept_before) / MANY;
     let each = eventually("small", each, |each| *each <= 700).await;
     println!("{each} bytes for each wait that was canceled");

@@ -1,4 +1,4 @@
-//! How connections use TCP, as the sockets of this process tell.
+//! The TCP options of connections, read from the sockets of this process.
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
@@ -26,17 +26,17 @@ struct Options {
 const USUAL: Options = Options {
     nodelay: true,
     keepalive: Some(Duration::from_secs(10)),
-    // Two of the timeouts for an answer that are usual.
+    // This is twice the default response timeout.
     user_timeout: Some(Duration::from_secs(4)),
 };
 
-/// Of each connection to that port.
+/// Returns the options of each connection to this port.
 fn sockets_to(port: u16) -> Vec<Options> {
     let open = std::fs::read_dir("/proc/self/fd").unwrap();
     let open = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
     open.filter_map(|number| {
-        // SAFETY: other threads may close it, or have closed it: then it is only asked for what
-        // another one is, or for nothing, and is gone from the next list.
+        // SAFETY: other threads may close this descriptor, or have closed it. The options are then
+        // read from another socket or from none, which the next call corrects.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         let socket = SockRef::from(&descriptor);
         let peer = socket.peer_addr().ok()?.as_socket()?;
@@ -53,7 +53,7 @@ fn sockets_to(port: u16) -> Vec<Options> {
     .collect()
 }
 
-/// A moment after it is connected: a socket is there before its options are set.
+/// Waits for the usual options, because a socket exists before its options are set.
 async fn has_usual(what: &str, port: u16, count: usize) {
     let is_usual = |sockets: &Vec<Options>| {
         sockets.len() == count && sockets.iter().all(|socket| *socket == USUAL)
@@ -61,8 +61,8 @@ async fn has_usual(what: &str, port: u16, count: usize) {
     eventually(what, async || sockets_to(port), is_usual).await;
 }
 
-/// Has that server, which is at this port, asked for acknowledgements, over one more connection.
-/// There are never enough.
+/// Requests acknowledgements over one more connection, from the server at this port. There are
+/// never enough of them.
 async fn acknowledges(client: &SemaphoreClient, name: String, server: &Server, port: u16) {
     server.grant("+wait");
     let builder = client.semaphore(name).limit(1).acquire_timeout(Duration::from_secs(20));
@@ -106,7 +106,7 @@ async fn a_client_of_the_users_own() {
     drop(client);
     has_usual("none any more", server.port, 0).await;
 
-    // What it sets stays, but for what makes everything slow.
+    // The client's own settings are kept, except for one that would slow down everything.
     let keepalive = Duration::from_secs(77);
     let settings = TcpSettings::default().set_nodelay(false);
     let settings = settings.set_keepalive(TcpKeepalive::new().with_time(keepalive));
@@ -123,7 +123,7 @@ async fn a_client_of_the_users_own() {
     drop(client);
 }
 
-/// It listens for a moment.
+/// The doctor subscribes for a moment.
 #[tokio::test]
 async fn the_doctors() {
     let server = Server::start();
@@ -157,7 +157,7 @@ async fn the_nodes_of_a_cluster() {
     acknowledges(&client, cluster.name_at(1), node, node.port).await;
 }
 
-/// Servers that were built without TLS say so.
+/// For servers that were built without TLS, see `TlsServer::start`.
 #[tokio::test]
 async fn over_tls() {
     let Some(tls) = TlsServer::start("127.0.0.1", &[]) else { return };

@@ -16,9 +16,9 @@ import org.redisson.config.Config;
 class Pairs {
     public static void main(String[] arguments) throws Exception {
         Config config = new Config();
-        // As this crate does: scripts are called by their SHA-1.
+        // This crate calls its scripts by their SHA-1, too.
         config.setUseScriptCache(true);
-        // Patient, as a release that is sent again fails.
+        // The timeout is long, because a release that is sent again fails.
         config.useSingleServer().setAddress(arguments[0]).setTimeout(60_000);
         RedissonClient client = Redisson.create(config);
         try {
