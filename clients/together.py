@@ -1,9 +1,9 @@
-"""Several languages share one semaphore: `clients/test` runs this.
+"""Tests that several languages share one semaphore. `clients/test` runs this file.
 
-    python3 together.py LANGUAGE...      (REDIS_URL says which server)
+    python3 together.py LANGUAGE...      (REDIS_URL names the server)
 
-Each language has a program `turns NAME LIMIT COUNT HOLD_MS LEASE_MS`, which takes COUNT permits one
-after the other, and prints `held TOKEN MICROSECONDS` and `released MICROSECONDS` for each.
+Each language has a program `turns NAME LIMIT COUNT HOLD_MS LEASE_MS`, which acquires COUNT permits, one after
+another, and prints `held TOKEN MICROSECONDS` and `released MICROSECONDS` for each.
 """
 
 import itertools
@@ -32,13 +32,13 @@ PROGRAMS = {
     "php": [CLIENTS / "php/turns"],
     "c": [CLIENTS / "c/build/turns"],
 }
-# A turn of a shell starts several processes.
+# Each cycle of a shell starts several processes.
 TURNS = {"bash": 40}
 LANGUAGES = []
 
 
 class Semaphore:
-    """One that nobody else has, as the scripts see it."""
+    """A semaphore with a unique name, and access to its scripts."""
 
     def __init__(self):
         self.connection = redis.Redis.from_url(os.environ["REDIS_URL"])
@@ -50,7 +50,7 @@ class Semaphore:
         return self.connection.eval(SOURCES[script], 4, *self.keys, *arguments)
 
     def inspect(self):
-        """How much is held, and how many wait."""
+        """Returns the held weight and the number of waiting requests."""
         reply = self.call("inspect", 0, 0, 0, 0)
         return reply[4], reply[6]
 
@@ -62,7 +62,7 @@ class Semaphore:
     def start(self, language, limit, count, hold_ms=0, lease_ms=30_000):
         arguments = [self.name, limit, count, hold_ms, lease_ms]
         command = [str(part) for part in PROGRAMS[language] + arguments]
-        # A group of its own: a shell has processes that must be killed with it.
+        # A separate process group, because a shell's child processes must be killed with it.
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
         self.started.append(process)
         return process
@@ -78,14 +78,14 @@ class Semaphore:
 
 
 def spans(output):
-    """The token of each turn, and from when to when it was held."""
+    """Returns the token of each permit, and the times of its grant and its release."""
     words = [line.split() for line in output.splitlines()]
     turns = zip(words[::2], words[1::2])
     return [(int(held[1]), int(held[2]), int(released[1])) for held, released in turns]
 
 
 def most_at_once(turns):
-    """At the same microsecond, who leaves goes first."""
+    """Returns the most concurrent holders. At the same microsecond, the release comes first."""
     events = sorted([(since, 1) for _, since, _ in turns] + [(until, -1) for _, _, until in turns])
     return max(itertools.accumulate(change for _, change in events))
 
@@ -120,9 +120,9 @@ class Together(unittest.TestCase):
             self.assertEqual(len(its), TURNS.get(language, 300), language)
             turns += its
         self.assertLessEqual(most_at_once(turns), 3)
-        self.assertEqual(len({token for token, _, _ in turns}), len(turns), "a token came twice")
+        self.assertEqual(len({token for token, _, _ in turns}), len(turns), "a token was issued twice")
         self.eventually((0, 0), self.semaphore.inspect)
-        print(f"{len(turns)} turns, {most_at_once(turns)} at once", file=sys.stderr)
+        print(f"{len(turns)} permits, at most {most_at_once(turns)} at the same time", file=sys.stderr)
 
     def test_all_queue_in_one_order(self):
         first = "N:nobody:1:600000:the-first-of-them-all"
@@ -145,8 +145,8 @@ class Together(unittest.TestCase):
                 before = self.semaphore.calls()
                 self.assertEqual(len(self.finish(waiting)), 1)
                 holding.communicate(timeout=DEADLINE)
-                # Connecting, acquiring, refreshing once if the message came late, releasing; and
-                # nothing every few ms.
+                # A few calls: connect, acquire, refresh once if the message was late, and release. Polling
+                # would need many.
                 self.assertLess(self.semaphore.calls() - before, 12)
 
     def test_who_is_killed_loses_its_place_in_time(self):
@@ -161,7 +161,7 @@ class Together(unittest.TestCase):
                 self.eventually((1, 2), self.semaphore.inspect)
                 self.semaphore.kill(waiting)
                 self.semaphore.kill(holding)
-                # The first one's lease must end, and nobody listens for the second one.
+                # The first process's lease must expire. The second process is no longer subscribed.
                 self.assertEqual(len(self.finish(last)), 1)
                 self.eventually((0, 0), self.semaphore.inspect)
 

@@ -6,14 +6,14 @@
 //! REDIS_URL=redis://... cargo run --example hold -- lock invoices 5000 30000
 //! ```
 //!
-//! They replace four designs of "Redis in Action", chapter 6:
+//! The four ways replace designs of "Redis in Action", chapter 6:
 //!
 //! - `try`: the counting semaphore, a sorted set of holders by the client's time. A client with a
 //!   slow clock took the permit of another client.
 //! - `queue`: the fair semaphore, with a counter and a second sorted set. It did not queue
 //!   requests, so clients had to poll. Each acquire read all holders, in several round trips.
 //! - `stream`: the refreshed semaphore. Each holder had to refresh by itself, and found out about a
-//!   loss only then. For a moment, a lost permit seemed to be held again.
+//!   loss only during a refresh. For a moment, a lost permit seemed to be held again.
 //! - `lock`: the lock with a timeout. Waiters polled every millisecond, in no order. A crash
 //!   between its two commands left it locked permanently.
 
@@ -24,7 +24,6 @@ use clap::Parser;
 use redis_semaphore::{Error, Permit, Semaphore, SemaphoreClient};
 use tokio::sync::oneshot;
 
-/// Every error is printed as a message for the user.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const CHUNK: Duration = Duration::from_millis(20);
@@ -134,7 +133,8 @@ async fn send_chunks() {
 
 async fn enter() {
     let (pressed, is_pressed) = oneshot::channel::<()>();
-    // This thread is not one of Tokio's, because Tokio would wait until the read ends.
+    // A separate thread reads, because Tokio's shutdown would wait until a read in its own threads
+    // ends.
     std::thread::spawn(move || {
         let _ = std::io::stdin().read_line(&mut String::new());
         drop(pressed);

@@ -1,14 +1,14 @@
-//! A market with eight traders, each of which is a process. They trade first with one lock for the
-//! whole market, and then with a lock for each item.
+//! A market with eight traders, each of which is a process. The traders first use one lock for the
+//! whole market, and then a lock for each item.
 //!
 //! ```text
 //! scripts/with-redis cargo run --release --example market
 //! ```
 //!
-//! It replaces the market of "Redis in Action" (4.4 and 6.2). That first used a WATCH loop, in
-//! which every sale forced all other buyers to start again. It then used fine-grained locks, which
-//! were polled. If a buyer crashed at the wrong moment, such a lock stayed locked permanently, or
-//! admitted two buyers.
+//! This example replaces the market of "Redis in Action" (4.4 and 6.2). The first design of the
+//! book used a WATCH loop, in which every sale forced all other buyers to start again. The second
+//! design used fine-grained locks, which buyers polled. If a buyer crashed at the wrong moment,
+//! such a lock stayed locked permanently, or admitted two buyers.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -22,7 +22,6 @@ use redis_semaphore::redis::{Client, cmd, pipe};
 use redis_semaphore::{Semaphore, SemaphoreClient};
 use tokio::process::Command;
 
-/// Every error is printed as a message for the user.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const TRADERS: u32 = 8;
@@ -130,7 +129,7 @@ async fn trade(name: &str, me: u32, locking: Locking) -> Result<()> {
 
 /// Buys an item. The lock of the item makes these steps atomic. It does not protect the buyer's
 /// funds, which only this process spends, one purchase after the other. If several processes spent
-/// them, each would acquire a lock for the buyer first, and then the lock of the item.
+/// the same funds, each would first acquire a lock for the buyer, and then the lock of the item.
 async fn buy(offer: &Offer, me: u32, locks: &Locks, goods: &mut Goods) -> Result<bool> {
     let permit = locks.of(offer.item).acquire().await?;
     let price = goods.price(offer).await?;
@@ -203,7 +202,8 @@ impl Goods {
         Ok(Self { redis, name: name.to_owned() })
     }
 
-    /// Creates a new market: all items are in the inventories, and all traders have the same funds.
+    /// Creates a new market, in which all items are in the inventories and all traders have equal
+    /// funds.
     async fn hand_out(&mut self, traders: u32) -> Result<()> {
         let mut steps = pipe();
         steps.atomic().del(self.market()).ignore();

@@ -1,19 +1,21 @@
-//! Four problems from textbooks on operating systems. The processes of each share nothing except
-//! Redis.
+//! Four problems from textbooks on operating systems. The processes of each problem share nothing
+//! except Redis.
 //!
 //! ```text
 //! scripts/with-redis cargo run --example textbook -- plate
 //! ```
 //!
-//! They replace the record semaphore: a number, and a list of processes that sleep until V wakes
-//! one. It exists only in the memory of one machine. A process that dies between P and V never
-//! returns its permit. Nothing shows which process waits for what.
+//! The solutions do not use the textbooks' record semaphore: a number, and a list of processes that
+//! sleep until V wakes one of them. A record semaphore exists only in the memory of one machine. A
+//! process that dies between P and V never returns its permit. Nothing shows which process waits
+//! for what.
 //!
 //! - `plate`: the plate holds one fruit. Father puts apples on it, and mother oranges. The daughter
 //!   takes only apples, and the son only oranges.
 //! - `buffer`: producers and consumers with a bounded buffer between them.
 //! - `readers`: several readers may read at the same time, but a writer is alone.
-//! - `philosophers`: they dine, each with the forks of both sides, and none starves.
+//! - `philosophers`: each philosopher dines with the forks of both sides, and no philosopher
+//!   starves.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,7 +27,6 @@ use redis_semaphore::redis::{Client, Cmd, FromRedisValue, cmd, pipe};
 use redis_semaphore::{Error, Semaphore, SemaphoreClient};
 use tokio::process::Command;
 
-/// Every error is printed as a message for the user.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// The number of times that each process repeats its work.
@@ -90,7 +91,7 @@ async fn run(Options { problem, name, role }: Options) -> Result<()> {
     table.clear_signals().await
 }
 
-/// Starts this program as one of the processes. If one fails, the others are killed.
+/// Starts this program as one of the processes. If a process fails, the other processes are killed.
 async fn in_process(problem: &str, name: &str, role: &str) -> Result<()> {
     let mut process = Command::new(std::env::current_exe()?);
     match process.args([problem, name, role]).kill_on_drop(true).status().await? {
@@ -158,7 +159,8 @@ const CONSUMING: Duration = Duration::from_millis(10);
 /// Runs a producer or a consumer. The buffer holds three products: producers wait for a space, and
 /// consumers wait for a product.
 ///
-/// The textbook has a third semaphore around the buffer itself. A list in Redis needs none.
+/// The textbook has a third semaphore around the buffer itself. A list in Redis needs no such
+/// semaphore.
 async fn buffer(role: &str, table: &mut Table) -> Result<()> {
     let (spaces, products) = (table.signal("spaces", ROOM)?, table.signal("products", 0)?);
     for round in 1..=ROUNDS {
@@ -190,7 +192,7 @@ const READERS_ROLES: [&str; 6] =
 const AT_ONCE: u32 = 4;
 const READING: Duration = Duration::from_millis(3);
 
-/// Runs a reader, which acquires one permit, or a writer, which acquires all of them.
+/// Runs a reader, which acquires one permit, or a writer, which acquires all permits.
 ///
 /// The textbook counts the readers in a variable with its own semaphore, and a writer may wait
 /// forever while readers come and go. Here permits are granted in order of arrival: readers that
@@ -280,7 +282,7 @@ impl Table {
         Ok(self.client.semaphore(format!("{}-{what}", self.name)).limit(limit).build()?)
     }
 
-    /// Returns a signaling semaphore: one process adds permits, and another one uses them up.
+    /// Returns a signaling semaphore: one process adds permits, and another process uses them up.
     fn signal(&self, what: &str, initial: u32) -> Result<Semaphore> {
         let name = format!("{}-{what}", self.name);
         Ok(self.client.semaphore(name).initial_permits(initial).build()?)
@@ -308,7 +310,7 @@ impl Table {
         Ok(delete.exec_async(&mut self.redis).await?)
     }
 
-    /// Clears the numbers of permits of the signals, which Redis keeps until then.
+    /// Clears the runtime limits of the signals, because Redis would keep them forever.
     async fn clear_signals(&self) -> Result<()> {
         for what in PLATE_SIGNALS.into_iter().chain(BUFFER_SIGNALS) {
             self.signal(what, 0)?.clear_limit().await?;
@@ -317,8 +319,8 @@ impl Table {
     }
 }
 
-/// The textbook's P: uses up a permit. If the permit was lost before, it is not used up, and
-/// another process may have it, so P tries again.
+/// The textbook's P: uses up a permit. If the permit was lost before it was used up, another
+/// process may have it, so P tries again.
 async fn p(signal: &Semaphore) -> Result<()> {
     loop {
         match signal.acquire().await?.forget().await {

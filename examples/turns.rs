@@ -1,5 +1,5 @@
-//! Acquires a permit repeatedly, and prints the times. Together with programs in other languages
-//! that do this, it shows that all of them share one semaphore. See `clients/test`.
+//! Acquires a permit repeatedly, and prints the times. Together with similar programs in other
+//! languages, the output shows that all share one semaphore. See `clients/test`.
 //!
 //! `cargo run --example turns -- NAME LIMIT COUNT HOLD_MS LEASE_MS`
 
@@ -38,7 +38,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Returns the time in microseconds.
 fn now() -> Result<u128, std::time::SystemTimeError> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros())
 }

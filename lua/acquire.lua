@@ -1,9 +1,9 @@
--- acquire: grants a permit to each request, or queues it, or does not grant it.
+-- acquire: for each request, grants a permit, queues the request, or does neither.
 --
--- A call may be repeated. An ID that holds a permit is granted the same permit again: its lease
--- restarts, and the token is newer. An ID in the queue keeps its ticket. While the queue is not
--- empty, a new request joins its end, unless it has a ticket or a head start, and a `try` is not
--- granted. A call whose requests may be queued is also a heartbeat of the client.
+-- A call may be repeated. If an ID already holds a permit, its lease restarts, and the reply has a
+-- newer token. An ID in the queue keeps its ticket. While the queue is not empty, a `try` is not
+-- granted. Any other new request then joins the end of the queue, unless the request has a ticket
+-- or a head start. A call whose requests may be queued is also a heartbeat of the client.
 --
 -- KEYS[1] permits   sorted set: ID -> expiry of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: ID -> ticket
@@ -13,18 +13,18 @@
 --                   no limit exists), "initial" (sets it as the runtime limit if no limit exists),
 --                   or "existing" (ignores ARGV[2])
 -- ARGV[2] limit     0 to 4294967295
--- ARGV[3] heartbeat_timeout  1 to 604800000 ms without a heartbeat, until the client counts as dead
+-- ARGV[3] heartbeat_timeout  1 to 604800000 ms without a heartbeat, after which the client is dead
 -- ARGV[4+] requests 1 to 1000 times: id, wait_mode
---   id              NOTIFY:CLIENT:WEIGHT:LEASE:NONCE, all with the same NOTIFY and CLIENT
+--   id              NOTIFY:CLIENT:WEIGHT:LEASE:NONCE; NOTIFY and CLIENT are the same in all IDs
 --   wait_mode       "wait" (queue), "try" (do not queue), "+MS" (queue with a head start of 0 to
---                   3600000 ms), or the ticket that the ID had, 1 to 9007199254740991
+--                   3600000 ms), or the ticket of an earlier reply, 1 to 9007199254740991
 -- Reply             server time (ms), wake_in, declared limit before this call (-1: none), then
 --                   three integers for each request:
 --   1 token expires_at  granted: fencing token, expiry of the lease (ms on the server's clock)
 --   2 ticket position  queued: ticket, position in the queue (1: the head)
 --   0 0 0           not granted, not queued
---   3 token expires_at  once, in place of a 1 for each of several requests: all have this expiry,
---                   and consecutive tokens from this one on
+--   3 token expires_at  instead of all entries, if several requests are all granted with one
+--                   expiry; `token` is the first of their consecutive tokens
 --   wake_in         ms until this client should call `wake`; 0: immediately; -1: no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION, SEM_TOO_HEAVY
 -- Cost              O(log N) for each request and each waiter that leaves the queue. Commands for
@@ -66,7 +66,7 @@ local lookup = ids
 -- include: lib/read.lua
 -- include: lib/configure.lua
 
-local wanted, expired = 0, {} -- weight without a permit; IDs whose lease has expired
+local wanted, expired = 0, {} -- weight of new requests; IDs whose leases have expired
 for i = 1, count do
   local weight = parts[i][3]
   if ends[i] and ends[i] + 0 <= now then
@@ -89,8 +89,8 @@ end
 
 local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(ids)) or {}
 local may_queue = wants_to_wait and (queued > 0 or held + wanted > limit)
--- First, the requests that may overtake others. A ticket is accepted if it can have been issued. A
--- head start counts back from a new number. It is ignored if the clock was set back.
+-- Requests that may overtake others are queued first. A ticket that cannot have been issued is
+-- replaced. A head start counts back from a new number, and is ignored if the clock was set back.
 for i = 1, may_queue and count or 0 do
   local wait_mode, head_start = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
   local ticket = not head_start and tonumber(wait_mode)
@@ -131,10 +131,10 @@ for i = 1, count do
   alike = alike and part[4] == same
 end
 if refused == count then
-  -- Removes nothing, but a read-only server rejects it, so that it cannot return "not granted".
+  -- Removes nothing, but a read-only server rejects this write, and so never returns "not granted".
   redis.call('ZREM', QUEUE, unpack(ids))
 end
-if waits and crowd > CALLERS then -- the head of the queue, and others by chance
+if waits and crowd > CALLERS then -- chooses the head of the queue, and others at random
   local n, seed = #(leaving or {}), parts[1][2] .. math.floor(now / heartbeat_timeout)
   waits = tonumber(sub(redis.sha1hex(seed), 1, 8), 16) % crowd < CALLERS
     or find(redis.call('ZRANGE', QUEUE, n, n)[1], ':' .. parts[1][2] .. ':', 1, true) == 2

@@ -7,7 +7,7 @@ redis.register_function{
   callback = function(KEYS, ARGV)
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
-local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
+local MAX_NUMBER = 9007199254740991 -- a token or a ticket: 2^53 - 1, exact as a double
 local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -50,10 +50,10 @@ local function check_count(fixed, each)
 end
 
 local asked = {} -- the IDs of this call, and their indexes in `granted` (0: not granted)
-local start, size, said -- the last ID up to its nonce: most IDs of a call begin with it
+local start, size, said -- the last ID's text before the nonce, its length, its parts
 
--- Returns the parts of the ID ARGV[index], {notify, client, weight, lease}, or an error. If no
--- `weight` is required, any weight from 1 on is valid.
+-- Returns the parts of the ID ARGV[index], {notify, client, weight, lease}, or an error. If
+-- `weight` is nil, any weight of 1 or more is valid.
 local function read_id(index, name, weight)
   local id = ARGV[index]
   if not start or find(id, start, 1, true) ~= 1 then
@@ -98,7 +98,7 @@ for i = 1, count do
   end
 end
 local lookup = ids
-local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
+local BOUND = 1000 -- the maximum of expired leases, and of waiters, that a script examines
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -142,10 +142,10 @@ local changed = {} -- fields of `state`, except `last_number`
 local granted, leases = {}, {} -- IDs whose leases begin now, and these leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: a client must call `wake`
-local sweeps = false -- dead requests leave the head of the queue, even if nothing is free
+local sweeps = false -- whether dead requests leave the queue although no permit is free
 
 if not state[1] then
-  -- New, or `state` was lost: then permits may have any lease, and waiters any ticket.
+  -- The semaphore is new, or `state` was lost: permits may have any lease, and waiters any ticket.
   first_expiry = MAX_NUMBER
   if permits + queued + clients > 0 then
     longest_lease, first_expiry, live_until = MAX_TIME, 0, now + MAX_TIME
@@ -153,7 +153,7 @@ if not state[1] then
   end
   changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
-local is_set_back = last_number > now_us + 1000000 -- the clock, by over a second
+local is_set_back = last_number > now_us + 1000000 -- the clock was set back by over a second
 local how, number = ARGV[1], integer(ARGV[2], 0, MAX_COUNT)
 if how ~= 'declare' and how ~= 'declare_if_unset' and how ~= 'initial' and how ~= 'existing' then
   return wrong(1, 'limit_mode', '"declare", "declare_if_unset", "initial" or "existing"')
@@ -169,7 +169,7 @@ elseif how == 'initial' and not is_known then
 end
 limit = runtime or declared or 0
 
-local wanted, expired = 0, {} -- weight without a permit; IDs whose lease has expired
+local wanted, expired = 0, {} -- weight of new requests; IDs whose leases have expired
 for i = 1, count do
   local weight = parts[i][3]
   if ends[i] and ends[i] + 0 <= now then
@@ -189,7 +189,7 @@ if expired[1] then
   redis.call('ZREM', PERMITS, unpack(expired))
 end
 if is_set_back then
-  redis.call('ZREM', PERMITS, '') -- removes nothing; a full server then allows the ZADD below
+  redis.call('ZREM', PERMITS, '') -- removes nothing, so that a full server accepts the ZADD below
   local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -215,8 +215,8 @@ end
 
 local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(ids)) or {}
 local may_queue = wants_to_wait and (queued > 0 or held + wanted > limit)
--- First, the requests that may overtake others. A ticket is accepted if it can have been issued. A
--- head start counts back from a new number. It is ignored if the clock was set back.
+-- Requests that may overtake others are queued first. A ticket that cannot have been issued is
+-- replaced. A head start counts back from a new number, and is ignored if the clock was set back.
 for i = 1, may_queue and count or 0 do
   local wait_mode, head_start = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
   local ticket = not head_start and tonumber(wait_mode)
@@ -240,12 +240,12 @@ if may_queue then
     redis.call('ZREM', CLIENTS, '', unpack(dead)) -- '' is no member; `dead` may be empty
   end
   live_until = math.max(live_until, alive_until)
-  last_number = math.max(last_number, now_us - 1) -- reveals a later step back
+  last_number = math.max(last_number, now_us - 1) -- to notice if the clock is set back
   crowd = clients > CALLERS
     and redis.call('ZCOUNT', CLIENTS, now + math.floor(heartbeat_timeout * 3 / 5), '+inf') or 0
   sweeps = crowd > CALLERS and tickets[1]
 end
-local leaving, told -- IDs that leave the queue; those of them that need a message
+local leaving, told -- IDs that leave the queue; IDs whose clients are notified
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
   local listening, is_blocked = {}, false -- whether a client is subscribed, by channel
@@ -278,7 +278,7 @@ if queued > 0 and (held < limit or sweeps) then
           granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[id] then -- never too heavy: `acquire` rejects that
+        if asked[id] then -- never too heavy, because `acquire` rejects such a request
           asked[id] = index
         elseif channel then
           told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
@@ -314,10 +314,10 @@ for i = 1, count do
   alike = alike and part[4] == same
 end
 if refused == count then
-  -- Removes nothing, but a read-only server rejects it, so that it cannot return "not granted".
+  -- Removes nothing, but a read-only server rejects this write, and so never returns "not granted".
   redis.call('ZREM', QUEUE, unpack(ids))
 end
-if waits and crowd > CALLERS then -- the head of the queue, and others by chance
+if waits and crowd > CALLERS then -- chooses the head of the queue, and others at random
   local n, seed = #(leaving or {}), parts[1][2] .. math.floor(now / heartbeat_timeout)
   waits = tonumber(sub(redis.sha1hex(seed), 1, 8), 16) % crowd < CALLERS
     or find(redis.call('ZRANGE', QUEUE, n, n)[1], ':' .. parts[1][2] .. ':', 1, true) == 2
@@ -328,7 +328,7 @@ for i = 1, #granted do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
-    -- If all leases in use begin now, none is longer than the longest of these.
+    -- If all leases in use begin now, the longest of them is the longest lease.
     if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
       longest_lease, changed.longest_lease = lease, lease
     end
@@ -351,7 +351,7 @@ for from = 1, #entries, 1000 do
   redis.call('ZADD', PERMITS, unpack(entries, from, math.min(from + 999, #entries)))
 end
 if live_until > 0 then
-  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers only grow
+  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- so numbers only grow
   local moves = must_last > expire_at
   if moves then
     expire_at = must_last + math.max(60000, must_last - now)
@@ -364,7 +364,7 @@ if live_until > 0 then
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- an empty one may be on another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- an empty key may be on another node
     end
   end
   if runtime and has_new_runtime then
@@ -373,7 +373,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- Last, because this may empty the queue.
+-- The queue is written last, because this may empty it.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
@@ -414,7 +414,7 @@ redis.register_function{
   callback = function(KEYS, ARGV)
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
-local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
+local MAX_NUMBER = 9007199254740991 -- a token or a ticket: 2^53 - 1, exact as a double
 local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -460,7 +460,7 @@ for index, argument in ipairs(arguments) do
   end
 end
 local lookup = {}
-local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
+local BOUND = 1000 -- the maximum of expired leases, and of waiters, that a script examines
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -504,10 +504,10 @@ local changed = {} -- fields of `state`, except `last_number`
 local granted, leases = {}, {} -- IDs whose leases begin now, and these leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: a client must call `wake`
-local sweeps = false -- dead requests leave the head of the queue, even if nothing is free
+local sweeps = false -- whether dead requests leave the queue although no permit is free
 
 if not state[1] then
-  -- New, or `state` was lost: then permits may have any lease, and waiters any ticket.
+  -- The semaphore is new, or `state` was lost: permits may have any lease, and waiters any ticket.
   first_expiry = MAX_NUMBER
   if permits + queued + clients > 0 then
     longest_lease, first_expiry, live_until = MAX_TIME, 0, now + MAX_TIME
@@ -515,7 +515,7 @@ if not state[1] then
   end
   changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
-local is_set_back = last_number > now_us + 1000000 -- the clock, by over a second
+local is_set_back = last_number > now_us + 1000000 -- the clock was set back by over a second
 
 -- Calls `tell` with each member of a page and its score.
 local function each(key, from, count, tell)
@@ -537,7 +537,7 @@ end)
 each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(id, ticket)
   waiters[#waiters + 1] = string.match(id, '^%a:([^:]*)') or ''
   waiting[#waiting + 1] = id
-  local head_start = string.match(id, ':headstart(%d+)%-[^:]*$') or 0 -- the ticket is lower by that
+  local head_start = string.match(id, ':headstart(%d+)%-[^:]*$') or 0 -- ms; lowered the ticket
   waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000) - head_start)
   waiting[#waiting + 1] = -1
 end)
@@ -558,7 +558,7 @@ redis.register_function{
   callback = function(KEYS, ARGV)
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
-local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
+local MAX_NUMBER = 9007199254740991 -- a token or a ticket: 2^53 - 1, exact as a double
 local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -601,10 +601,10 @@ local function check_count(fixed, each)
 end
 
 local asked = {} -- the IDs of this call, and their indexes in `granted` (0: not granted)
-local start, size, said -- the last ID up to its nonce: most IDs of a call begin with it
+local start, size, said -- the last ID's text before the nonce, its length, its parts
 
--- Returns the parts of the ID ARGV[index], {notify, client, weight, lease}, or an error. If no
--- `weight` is required, any weight from 1 on is valid.
+-- Returns the parts of the ID ARGV[index], {notify, client, weight, lease}, or an error. If
+-- `weight` is nil, any weight of 1 or more is valid.
 local function read_id(index, name, weight)
   local id = ARGV[index]
   if not start or find(id, start, 1, true) ~= 1 then
@@ -641,7 +641,7 @@ if change and idempotency_key.err then
   return idempotency_key
 end
 local lookup = {}
-local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
+local BOUND = 1000 -- the maximum of expired leases, and of waiters, that a script examines
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -685,10 +685,10 @@ local changed = {} -- fields of `state`, except `last_number`
 local granted, leases = {}, {} -- IDs whose leases begin now, and these leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: a client must call `wake`
-local sweeps = false -- dead requests leave the head of the queue, even if nothing is free
+local sweeps = false -- whether dead requests leave the queue although no permit is free
 
 if not state[1] then
-  -- New, or `state` was lost: then permits may have any lease, and waiters any ticket.
+  -- The semaphore is new, or `state` was lost: permits may have any lease, and waiters any ticket.
   first_expiry = MAX_NUMBER
   if permits + queued + clients > 0 then
     longest_lease, first_expiry, live_until = MAX_TIME, 0, now + MAX_TIME
@@ -696,7 +696,7 @@ if not state[1] then
   end
   changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
-local is_set_back = last_number > now_us + 1000000 -- the clock, by over a second
+local is_set_back = last_number > now_us + 1000000 -- the clock was set back by over a second
 
 local before = runtime or declared or -1
 local how, number = ARGV[1], integer(ARGV[2], 0, MAX_COUNT)
@@ -721,13 +721,14 @@ if is_new and change == 'add' and limit + n > MAX_COUNT then
     MAX_COUNT - limit, MAX_COUNT))
 end
 if is_new then
-  -- A negative score is not cut after a clock step, nor taken for a client. Two expired keys leave.
+  -- The negative score keeps a key from being taken for a client, and from being reduced if the
+  -- clock was set back. Up to two expired keys are removed.
   local known_until = now + idempotency_key[4]
   local added = redis.call('ZADD', CLIENTS, scores[1] or 0, '*', -known_until, ARGV[length])
   local over = redis.call('ZRANGEBYSCORE', CLIENTS, -now, '(0', 'LIMIT', 0, 2)
   redis.call('ZREM', CLIENTS, '', unpack(over))
   has_new_key, live_until = has_new_key or added == 2, math.max(live_until, known_until)
-  last_number = math.max(last_number, now_us - 1) -- reveals a later step back
+  last_number = math.max(last_number, now_us - 1) -- to notice if the clock is set back
 end
 if is_new and change == 'clear' then
   redis.call('HDEL', STATE, 'runtime')
@@ -737,7 +738,7 @@ elseif is_new then
 end
 changed.runtime, limit = has_new_runtime and runtime or nil, runtime or declared or 0
 if is_set_back then
-  redis.call('ZREM', PERMITS, '') -- removes nothing; a full server then allows the ZADD below
+  redis.call('ZREM', PERMITS, '') -- removes nothing, so that a full server accepts the ZADD below
   local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -760,7 +761,7 @@ if first_expiry <= now then
   changed.first_expiry = first_expiry
   live_until = math.max(live_until, now)
 end
-local leaving, told -- IDs that leave the queue; those of them that need a message
+local leaving, told -- IDs that leave the queue; IDs whose clients are notified
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
   local listening, is_blocked = {}, false -- whether a client is subscribed, by channel
@@ -793,7 +794,7 @@ if queued > 0 and (held < limit or sweeps) then
           granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[id] then -- never too heavy: `acquire` rejects that
+        if asked[id] then -- never too heavy, because `acquire` rejects such a request
           asked[id] = index
         elseif channel then
           told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
@@ -811,7 +812,7 @@ for i = 1, #granted do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
-    -- If all leases in use begin now, none is longer than the longest of these.
+    -- If all leases in use begin now, the longest of them is the longest lease.
     if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
       longest_lease, changed.longest_lease = lease, lease
     end
@@ -834,7 +835,7 @@ for from = 1, #entries, 1000 do
   redis.call('ZADD', PERMITS, unpack(entries, from, math.min(from + 999, #entries)))
 end
 if live_until > 0 then
-  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers only grow
+  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- so numbers only grow
   local moves = must_last > expire_at
   if moves then
     expire_at = must_last + math.max(60000, must_last - now)
@@ -847,7 +848,7 @@ if live_until > 0 then
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- an empty one may be on another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- an empty key may be on another node
     end
   end
   if runtime and has_new_runtime then
@@ -856,7 +857,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- Last, because this may empty the queue.
+-- The queue is written last, because this may empty it.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
@@ -887,7 +888,7 @@ redis.register_function{
   callback = function(KEYS, ARGV)
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
-local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
+local MAX_NUMBER = 9007199254740991 -- a token or a ticket: 2^53 - 1, exact as a double
 local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -931,14 +932,14 @@ elseif #client > 100 or not string.find(client, '^[%w._-]+$') then
   return wrong(2, 'client', '1 to 100 letters, digits, ".", "_" or "-"')
 end
 
--- Returns true also if the server cannot check that, or does not know the command.
+-- Returns false only if the server can check the right, and the user lacks it.
 local function is_allowed(...)
   local is_known, answer = pcall(redis.acl_check_cmd, ...)
   return not is_known or answer
 end
 
--- Returns the server's error for a call that the user may not make. The keys are allowed: the
--- script was called with them.
+-- Returns the server's error for a call that the user may not make. The keys need no check, because
+-- the user could call the script with them.
 local function denial(call)
   if is_allowed(unpack(call)) then
     return nil
@@ -954,7 +955,7 @@ local function denial(call)
   return "NOPERM this user has no permissions to run the '" .. name .. "' command"
 end
 
--- Runs calls. Returns the name and the error of each call that failed.
+-- Makes the calls. Returns the name and the error of each call that failed.
 local function try(calls)
   local failed = {}
   for _, call in ipairs(calls) do
@@ -968,7 +969,7 @@ local function try(calls)
   return failed
 end
 
--- The cleanup commands come first: if one of them is rejected, nothing may be written.
+-- The commands that clean up are tried first: if one of them fails, nothing may be written.
 local failed = try({
   {'PEXPIREAT', STATE, 1},
   {'TIME'},
@@ -996,7 +997,7 @@ local calls = {
 if notify_mode ~= 'N' then
   local channel = string.match(stem, notify_mode == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
   calls[5] = {'PUBSUB', notify_mode == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel}
-  calls[6] = {notify_mode == 'S' and 'SPUBLISH' or 'PUBLISH', channel, ''} -- it has no meaning
+  calls[6] = {notify_mode == 'S' and 'SPUBLISH' or 'PUBLISH', channel, ''} -- empty: ignored
 end
 return try(calls)
 end,
@@ -1008,7 +1009,7 @@ redis.register_function{
   callback = function(KEYS, ARGV)
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
-local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
+local MAX_NUMBER = 9007199254740991 -- a token or a ticket: 2^53 - 1, exact as a double
 local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -1051,10 +1052,10 @@ local function check_count(fixed, each)
 end
 
 local asked = {} -- the IDs of this call, and their indexes in `granted` (0: not granted)
-local start, size, said -- the last ID up to its nonce: most IDs of a call begin with it
+local start, size, said -- the last ID's text before the nonce, its length, its parts
 
--- Returns the parts of the ID ARGV[index], {notify, client, weight, lease}, or an error. If no
--- `weight` is required, any weight from 1 on is valid.
+-- Returns the parts of the ID ARGV[index], {notify, client, weight, lease}, or an error. If
+-- `weight` is nil, any weight of 1 or more is valid.
 local function read_id(index, name, weight)
   local id = ARGV[index]
   if not start or find(id, start, 1, true) ~= 1 then
@@ -1104,7 +1105,7 @@ for _, next in pairs(nexts) do
   ids[#ids + 1] = next
 end
 local lookup = ids
-local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
+local BOUND = 1000 -- the maximum of expired leases, and of waiters, that a script examines
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -1148,10 +1149,10 @@ local changed = {} -- fields of `state`, except `last_number`
 local granted, leases = {}, {} -- IDs whose leases begin now, and these leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: a client must call `wake`
-local sweeps = false -- dead requests leave the head of the queue, even if nothing is free
+local sweeps = false -- whether dead requests leave the queue although no permit is free
 
 if not state[1] then
-  -- New, or `state` was lost: then permits may have any lease, and waiters any ticket.
+  -- The semaphore is new, or `state` was lost: permits may have any lease, and waiters any ticket.
   first_expiry = MAX_NUMBER
   if permits + queued + clients > 0 then
     longest_lease, first_expiry, live_until = MAX_TIME, 0, now + MAX_TIME
@@ -1159,16 +1160,16 @@ if not state[1] then
   end
   changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
-local is_set_back = last_number > now_us + 1000000 -- the clock, by over a second
+local is_set_back = last_number > now_us + 1000000 -- the clock was set back by over a second
 
 local end_of = {}
 for i, id in ipairs(ids) do
   end_of[id] = (ends[i] or 0) + 0
 end
-local reply, gone = {now, 0}, {''} -- no member is empty
+local reply, gone = {now, 0}, {''} -- '' is never a member
 for i = 1, count do
   local id, kept, weight = ids[i], nexts[i] or ids[i], weights[i]
-  local is_held = end_of[kept] > now -- if not, it is lost, or moves to `kept`
+  local is_held = end_of[kept] > now -- if false, the permit is lost, or moves to `kept`
   if not is_held then
     for _, it in ipairs({id, nexts[i]}) do
       gone[#gone + 1] = it
@@ -1186,14 +1187,15 @@ for i = 1, count do
     reply[i + 2] = now + durations[i]
   end
 end
--- First, even if it finds nothing: a replica rejects it, a server out of memory then continues.
+-- The first write is always a removal, even of unknown IDs. A replica rejects it. A server that is
+-- out of memory accepts it, and then lets the script continue.
 redis.call('ZREM', PERMITS, unpack(gone))
 if queued > 0 then
-  -- An ID that is lost, or holds a permit, leaves the queue.
+  -- All IDs leave the queue, whether their permits are held or lost.
   queued = queued - redis.call('ZREM', QUEUE, unpack(ids))
 end
 if is_set_back then
-  redis.call('ZREM', PERMITS, '') -- removes nothing; a full server then allows the ZADD below
+  redis.call('ZREM', PERMITS, '') -- removes nothing, so that a full server accepts the ZADD below
   local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -1216,7 +1218,7 @@ if first_expiry <= now then
   changed.first_expiry = first_expiry
   live_until = math.max(live_until, now)
 end
-local leaving, told -- IDs that leave the queue; those of them that need a message
+local leaving, told -- IDs that leave the queue; IDs whose clients are notified
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
   local listening, is_blocked = {}, false -- whether a client is subscribed, by channel
@@ -1249,7 +1251,7 @@ if queued > 0 and (held < limit or sweeps) then
           granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[id] then -- never too heavy: `acquire` rejects that
+        if asked[id] then -- never too heavy, because `acquire` rejects such a request
           asked[id] = index
         elseif channel then
           told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
@@ -1267,7 +1269,7 @@ for i = 1, #granted do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
-    -- If all leases in use begin now, none is longer than the longest of these.
+    -- If all leases in use begin now, the longest of them is the longest lease.
     if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
       longest_lease, changed.longest_lease = lease, lease
     end
@@ -1290,7 +1292,7 @@ for from = 1, #entries, 1000 do
   redis.call('ZADD', PERMITS, unpack(entries, from, math.min(from + 999, #entries)))
 end
 if live_until > 0 then
-  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers only grow
+  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- so numbers only grow
   local moves = must_last > expire_at
   if moves then
     expire_at = must_last + math.max(60000, must_last - now)
@@ -1303,7 +1305,7 @@ if live_until > 0 then
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- an empty one may be on another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- an empty key may be on another node
     end
   end
   if runtime and has_new_runtime then
@@ -1312,7 +1314,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- Last, because this may empty the queue.
+-- The queue is written last, because this may empty it.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
@@ -1344,7 +1346,7 @@ redis.register_function{
   callback = function(KEYS, ARGV)
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
-local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
+local MAX_NUMBER = 9007199254740991 -- a token or a ticket: 2^53 - 1, exact as a double
 local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -1387,10 +1389,10 @@ local function check_count(fixed, each)
 end
 
 local asked = {} -- the IDs of this call, and their indexes in `granted` (0: not granted)
-local start, size, said -- the last ID up to its nonce: most IDs of a call begin with it
+local start, size, said -- the last ID's text before the nonce, its length, its parts
 
--- Returns the parts of the ID ARGV[index], {notify, client, weight, lease}, or an error. If no
--- `weight` is required, any weight from 1 on is valid.
+-- Returns the parts of the ID ARGV[index], {notify, client, weight, lease}, or an error. If
+-- `weight` is nil, any weight of 1 or more is valid.
 local function read_id(index, name, weight)
   local id = ARGV[index]
   if not start or find(id, start, 1, true) ~= 1 then
@@ -1429,7 +1431,7 @@ for i = 1, count do
   end
 end
 local lookup = {}
-local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
+local BOUND = 1000 -- the maximum of expired leases, and of waiters, that a script examines
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -1473,10 +1475,10 @@ local changed = {} -- fields of `state`, except `last_number`
 local granted, leases = {}, {} -- IDs whose leases begin now, and these leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: a client must call `wake`
-local sweeps = false -- dead requests leave the head of the queue, even if nothing is free
+local sweeps = false -- whether dead requests leave the queue although no permit is free
 
 if not state[1] then
-  -- New, or `state` was lost: then permits may have any lease, and waiters any ticket.
+  -- The semaphore is new, or `state` was lost: permits may have any lease, and waiters any ticket.
   first_expiry = MAX_NUMBER
   if permits + queued + clients > 0 then
     longest_lease, first_expiry, live_until = MAX_TIME, 0, now + MAX_TIME
@@ -1484,9 +1486,9 @@ if not state[1] then
   end
   changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
-local is_set_back = last_number > now_us + 1000000 -- the clock, by over a second
+local is_set_back = last_number > now_us + 1000000 -- the clock was set back by over a second
 if is_set_back then
-  redis.call('ZREM', PERMITS, '') -- removes nothing; a full server then allows the ZADD below
+  redis.call('ZREM', PERMITS, '') -- removes nothing, so that a full server accepts the ZADD below
   local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -1510,8 +1512,8 @@ if first_expiry <= now then
   live_until = math.max(live_until, now)
 end
 
--- Removals come first, even if they find nothing. A read-only server rejects them. A server that is
--- out of memory lets a script continue that has begun with one.
+-- The first write is always a removal, even of an unknown ID. A replica rejects it. A server that
+-- is out of memory accepts it, and then lets the script continue.
 local reply, freed, all_held = {now, 0}, 0, count > 1
 for i = 1, count do
   local id = ARGV[i + 1]
@@ -1531,7 +1533,7 @@ if release_mode == 'forget' and freed > 0 and (runtime or declared) then
   runtime, has_new_runtime = math.max(0, limit - freed), true
   limit, changed.runtime, live_until = runtime, runtime, math.max(live_until, now)
 end
-local leaving, told -- IDs that leave the queue; those of them that need a message
+local leaving, told -- IDs that leave the queue; IDs whose clients are notified
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
   local listening, is_blocked = {}, false -- whether a client is subscribed, by channel
@@ -1564,7 +1566,7 @@ if queued > 0 and (held < limit or sweeps) then
           granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[id] then -- never too heavy: `acquire` rejects that
+        if asked[id] then -- never too heavy, because `acquire` rejects such a request
           asked[id] = index
         elseif channel then
           told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
@@ -1582,7 +1584,7 @@ for i = 1, #granted do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
-    -- If all leases in use begin now, none is longer than the longest of these.
+    -- If all leases in use begin now, the longest of them is the longest lease.
     if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
       longest_lease, changed.longest_lease = lease, lease
     end
@@ -1605,7 +1607,7 @@ for from = 1, #entries, 1000 do
   redis.call('ZADD', PERMITS, unpack(entries, from, math.min(from + 999, #entries)))
 end
 if live_until > 0 then
-  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers only grow
+  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- so numbers only grow
   local moves = must_last > expire_at
   if moves then
     expire_at = must_last + math.max(60000, must_last - now)
@@ -1618,7 +1620,7 @@ if live_until > 0 then
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- an empty one may be on another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- an empty key may be on another node
     end
   end
   if runtime and has_new_runtime then
@@ -1627,7 +1629,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- Last, because this may empty the queue.
+-- The queue is written last, because this may empty it.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
@@ -1659,7 +1661,7 @@ redis.register_function{
   callback = function(KEYS, ARGV)
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
-local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
+local MAX_NUMBER = 9007199254740991 -- a token or a ticket: 2^53 - 1, exact as a double
 local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -1698,7 +1700,7 @@ if #ARGV > 0 then
   return wrong_number(0)
 end
 local asked, lookup = {}, {}
-local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
+local BOUND = 1000 -- the maximum of expired leases, and of waiters, that a script examines
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -1742,10 +1744,10 @@ local changed = {} -- fields of `state`, except `last_number`
 local granted, leases = {}, {} -- IDs whose leases begin now, and these leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: a client must call `wake`
-local sweeps = false -- dead requests leave the head of the queue, even if nothing is free
+local sweeps = false -- whether dead requests leave the queue although no permit is free
 
 if not state[1] then
-  -- New, or `state` was lost: then permits may have any lease, and waiters any ticket.
+  -- The semaphore is new, or `state` was lost: permits may have any lease, and waiters any ticket.
   first_expiry = MAX_NUMBER
   if permits + queued + clients > 0 then
     longest_lease, first_expiry, live_until = MAX_TIME, 0, now + MAX_TIME
@@ -1753,11 +1755,12 @@ if not state[1] then
   end
   changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
-local is_set_back = last_number > now_us + 1000000 -- the clock, by over a second
+local is_set_back = last_number > now_us + 1000000 -- the clock was set back by over a second
 
-redis.call('ZREM', PERMITS, '') -- removes nothing; a full server then continues, a replica rejects
+-- Removes nothing. A replica rejects this write, and a full server then lets the script continue.
+redis.call('ZREM', PERMITS, '')
 if is_set_back then
-  redis.call('ZREM', PERMITS, '') -- removes nothing; a full server then allows the ZADD below
+  redis.call('ZREM', PERMITS, '') -- removes nothing, so that a full server accepts the ZADD below
   local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -1780,7 +1783,7 @@ if first_expiry <= now then
   changed.first_expiry = first_expiry
   live_until = math.max(live_until, now)
 end
-local leaving, told -- IDs that leave the queue; those of them that need a message
+local leaving, told -- IDs that leave the queue; IDs whose clients are notified
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
   local listening, is_blocked = {}, false -- whether a client is subscribed, by channel
@@ -1813,7 +1816,7 @@ if queued > 0 and (held < limit or sweeps) then
           granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[id] then -- never too heavy: `acquire` rejects that
+        if asked[id] then -- never too heavy, because `acquire` rejects such a request
           asked[id] = index
         elseif channel then
           told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
@@ -1831,7 +1834,7 @@ for i = 1, #granted do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
-    -- If all leases in use begin now, none is longer than the longest of these.
+    -- If all leases in use begin now, the longest of them is the longest lease.
     if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
       longest_lease, changed.longest_lease = lease, lease
     end
@@ -1854,7 +1857,7 @@ for from = 1, #entries, 1000 do
   redis.call('ZADD', PERMITS, unpack(entries, from, math.min(from + 999, #entries)))
 end
 if live_until > 0 then
-  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers only grow
+  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- so numbers only grow
   local moves = must_last > expire_at
   if moves then
     expire_at = must_last + math.max(60000, must_last - now)
@@ -1867,7 +1870,7 @@ if live_until > 0 then
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- an empty one may be on another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- an empty key may be on another node
     end
   end
   if runtime and has_new_runtime then
@@ -1876,7 +1879,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- Last, because this may empty the queue.
+-- The queue is written last, because this may empty it.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))

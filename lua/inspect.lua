@@ -1,6 +1,6 @@
 -- inspect: returns the limits, and a page of holders and of waiters. Changes nothing.
 --
--- Tokens are not stored. Only the holder has its token.
+-- Tokens are not stored, so only the holder of a permit knows its token.
 --
 -- KEYS[1] permits   sorted set: ID -> expiry of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: ID -> ticket
@@ -14,13 +14,13 @@
 --   limit           effective limit, -1: none
 --   declared        declared limit, -1: none
 --   runtime         runtime limit, -1: none
---   held            weight of all unexpired permits; too high while over 1,000 expired ones remain
+--   held            weight of all unexpired permits; too high if over 1,000 expired permits remain
 --   holders_total   number of holders, on all pages
 --   queued          length of the queue
---   last_number     lower bound of the next token or ticket; 0 before the first
---   holders         for each, in order of expiry: ID, ms until its lease expires
---   waiters         for each, in queue order: ID, ms waited (without the head start in a nonce that
---                   begins with "headstartMS-"), ms until its client counts as dead (-1: it does)
+--   last_number     lower bound of the next token or ticket; 0 if none was issued
+--   holders         for each holder, in order of expiry: ID, ms until its lease expires
+--   waiters         for each waiter, in queue order: ID, ms waited (without the head start in a
+--                   nonce that begins with "headstartMS-"), ms until its client is dead (-1: it is)
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N), and O(1) for each entry returned. Commands:
 --   9               no holders, no waiters
@@ -61,7 +61,7 @@ end)
 each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(id, ticket)
   waiters[#waiters + 1] = string.match(id, '^%a:([^:]*)') or ''
   waiting[#waiting + 1] = id
-  local head_start = string.match(id, ':headstart(%d+)%-[^:]*$') or 0 -- the ticket is lower by that
+  local head_start = string.match(id, ':headstart(%d+)%-[^:]*$') or 0 -- ms; lowered the ticket
   waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000) - head_start)
   waiting[#waiting + 1] = -1
 end)

@@ -1,16 +1,16 @@
 -- probe: tries every command that the scripts use, on the keys of an unused semaphore.
 --
--- A client calls this once when it connects, with a random name. The reply shows a missing right
--- for a command, a key or a channel, a replica, and a server that is too old. From Redis 7.0 on,
--- the script calls a command only after a check that it is allowed, so that none is denied.
+-- A client calls this script once when it connects, with a random name. The errors show a missing
+-- right (for a command, a key or a channel), a replica, or a server that is too old. From Redis 7.0
+-- on, the script checks the right to each command before the call, so the server denies no command.
 --
--- KEYS[1] permits   as for every script, but of a name that has no other use
+-- KEYS[1] permits   as for every script, but with a name that nothing else uses
 -- KEYS[2] queue
 -- KEYS[3] clients
 -- KEYS[4] state
 -- ARGV[1] notify_mode  "P", "S" or "N", as in an ID
 -- ARGV[2] client    1 to 100 bytes, as in an ID
--- Reply             for each command that failed, two strings: its name, the server's error
+-- Reply             for each command that failed, two strings: its name and the server's error
 -- Errors            SEM_KEYS, SEM_ARG
 -- Cost              O(1)
 -- Flags             allow-oom
@@ -25,14 +25,14 @@ elseif #client > 100 or not string.find(client, '^[%w._-]+$') then
   return wrong(2, 'client', '1 to 100 letters, digits, ".", "_" or "-"')
 end
 
--- Returns true also if the server cannot check that, or does not know the command.
+-- Returns false only if the server can check the right, and the user lacks it.
 local function is_allowed(...)
   local is_known, answer = pcall(redis.acl_check_cmd, ...)
   return not is_known or answer
 end
 
--- Returns the server's error for a call that the user may not make. The keys are allowed: the
--- script was called with them.
+-- Returns the server's error for a call that the user may not make. The keys need no check, because
+-- the user could call the script with them.
 local function denial(call)
   if is_allowed(unpack(call)) then
     return nil
@@ -48,7 +48,7 @@ local function denial(call)
   return "NOPERM this user has no permissions to run the '" .. name .. "' command"
 end
 
--- Runs calls. Returns the name and the error of each call that failed.
+-- Makes the calls. Returns the name and the error of each call that failed.
 local function try(calls)
   local failed = {}
   for _, call in ipairs(calls) do
@@ -62,7 +62,7 @@ local function try(calls)
   return failed
 end
 
--- The cleanup commands come first: if one of them is rejected, nothing may be written.
+-- The commands that clean up are tried first: if one of them fails, nothing may be written.
 local failed = try({
   {'PEXPIREAT', STATE, 1},
   {'TIME'},
@@ -90,6 +90,6 @@ local calls = {
 if notify_mode ~= 'N' then
   local channel = string.match(stem, notify_mode == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
   calls[5] = {'PUBSUB', notify_mode == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel}
-  calls[6] = {notify_mode == 'S' and 'SPUBLISH' or 'PUBLISH', channel, ''} -- it has no meaning
+  calls[6] = {notify_mode == 'S' and 'SPUBLISH' or 'PUBLISH', channel, ''} -- empty: ignored
 end
 return try(calls)

@@ -1,7 +1,7 @@
--- refresh: restarts the leases of permits that are still held, then grants to waiters.
+-- refresh: restarts the leases of permits that are still held, then grants permits to waiters.
 --
 -- A permit with an expired lease is lost, even if no script has removed it yet. A permit can be
--- moved to a new ID. The old ID is unknown from then on. A repeated move only restarts the lease.
+-- moved to a new ID. The old ID is then unknown. A repeated move only restarts the lease.
 --
 -- KEYS[1] permits   sorted set: ID -> expiry of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: ID -> ticket
@@ -9,10 +9,10 @@
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
 -- ARGV[1+] requests 1 to 1000 times: id, next
 --   id              as given to `acquire`
---   next            the new lease, 1 ms to the lease in the ID; or another ID of the same weight
+--   next            the new lease, 1 ms to the lease in the ID; or a new ID of the same weight
 -- Reply             server time (ms), wake_in, then one integer for each ID:
 --   expires_at      the new expiry of its lease, ms on the server's clock
---   0               lost; an ID in the queue has left it
+--   0               the permit is lost; if the ID was queued, it has left the queue
 --   wake_in         0: call `wake` immediately; -1: no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) for each ID and each waiter that leaves the queue. Commands for one
@@ -55,10 +55,10 @@ local end_of = {}
 for i, id in ipairs(ids) do
   end_of[id] = (ends[i] or 0) + 0
 end
-local reply, gone = {now, 0}, {''} -- no member is empty
+local reply, gone = {now, 0}, {''} -- '' is never a member
 for i = 1, count do
   local id, kept, weight = ids[i], nexts[i] or ids[i], weights[i]
-  local is_held = end_of[kept] > now -- if not, it is lost, or moves to `kept`
+  local is_held = end_of[kept] > now -- if false, the permit is lost, or moves to `kept`
   if not is_held then
     for _, it in ipairs({id, nexts[i]}) do
       gone[#gone + 1] = it
@@ -76,10 +76,11 @@ for i = 1, count do
     reply[i + 2] = now + durations[i]
   end
 end
--- First, even if it finds nothing: a replica rejects it, a server out of memory then continues.
+-- The first write is always a removal, even of unknown IDs. A replica rejects it. A server that is
+-- out of memory accepts it, and then lets the script continue.
 redis.call('ZREM', PERMITS, unpack(gone))
 if queued > 0 then
-  -- An ID that is lost, or holds a permit, leaves the queue.
+  -- All IDs leave the queue, whether their permits are held or lost.
   queued = queued - redis.call('ZREM', QUEUE, unpack(ids))
 end
 -- include: lib/expire.lua

@@ -1,4 +1,4 @@
--- release: releases permits, or removes requests from the queue, then grants to waiters.
+-- release: releases permits, or removes requests from the queue, then grants permits to waiters.
 --
 -- A call may be repeated: the second time, the IDs are unknown, and no other permit is affected.
 --
@@ -14,7 +14,7 @@
 --   1               it held a permit
 --   2               it was queued
 --   0               it is unknown: already released, or its lease expired
---   3               once, in place of a 1 for each of several IDs: all held a permit
+--   3               instead of all entries, if several IDs were given and all held a permit
 --   wake_in         0: call `wake` immediately; -1: no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) for each ID and each waiter that leaves the queue. Commands for one
@@ -45,8 +45,8 @@ local lookup = {}
 -- include: lib/read.lua
 -- include: lib/expire.lua
 
--- Removals come first, even if they find nothing. A read-only server rejects them. A server that is
--- out of memory lets a script continue that has begun with one.
+-- The first write is always a removal, even of an unknown ID. A replica rejects it. A server that
+-- is out of memory accepts it, and then lets the script continue.
 local reply, freed, all_held = {now, 0}, 0, count > 1
 for i = 1, count do
   local id = ARGV[i + 1]

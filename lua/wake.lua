@@ -1,6 +1,6 @@
--- wake: removes expired leases, then grants to waiters.
+-- wake: removes expired leases, then grants permits to waiters.
 --
--- A waiting client calls this after the `wake_in` of an earlier reply. Other calls do no harm.
+-- A waiting client calls this script `wake_in` ms after a reply. Calls at other times do no harm.
 --
 -- KEYS[1] permits   sorted set: ID -> expiry of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: ID -> ticket
@@ -20,7 +20,8 @@ end
 local asked, lookup = {}, {}
 -- include: lib/read.lua
 
-redis.call('ZREM', PERMITS, '') -- removes nothing; a full server then continues, a replica rejects
+-- Removes nothing. A replica rejects this write, and a full server then lets the script continue.
+redis.call('ZREM', PERMITS, '')
 -- include: lib/expire.lua
 -- include: lib/serve.lua
 local waits = queued > 0

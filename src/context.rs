@@ -1,5 +1,5 @@
-//! The state that all semaphores of a process share: the servers, the router of messages, and the
-//! I/O runtime.
+//! The state that all semaphores of a process share: the servers, the message router, and the I/O
+//! runtime.
 
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use crate::diagnosis::connect::Access;
 use crate::error::Error;
 use crate::metrics::Meters;
 use crate::releases::ReleasesByName;
@@ -23,7 +24,7 @@ use crate::server::{Servers, user_timeout};
 use crate::wakeup::{self, Listener, Router};
 
 const MAX_DRIVERS: usize = 16;
-/// The maximum time for which a program that ends waits, even if its calls have longer timeouts.
+/// The longest time for which the end of a program waits, even if the response timeout is longer.
 const LONGEST_END: Duration = Duration::from_secs(10);
 
 pub(crate) struct Context {
@@ -32,27 +33,26 @@ pub(crate) struct Context {
     /// The client ID of this process.
     pub(crate) client: String,
     pub(crate) router: Arc<Router>,
-    /// The items that its semaphores have given up.
+    /// The items that the semaphores of this process have given up.
     pub(crate) releases: ReleasesByName,
     pub(crate) settings: ClientSettings,
     pub(crate) meters: Meters,
-    /// Counts acquisitions, from a random number on.
+    /// Counts acquisitions, starting at a random number.
     acquisitions: AtomicU64,
-    /// Uses a random key.
     hasher: RandomState,
-    /// Limits the callers that drive calls themselves.
+    /// Limits the callers that drive their own calls.
     drivers: Semaphore,
-    /// The I/O runtime. The runtime of a caller may end while calls are under way.
+    /// The I/O runtime. A caller's runtime may end while its calls are in flight.
     runtime: Handle,
     /// The tasks for which a shutdown waits.
     tasks: TaskTracker,
-    /// Canceled by a shutdown, when the I/O runtime ends, and when the last reference is dropped.
+    /// Canceled by a shutdown, by the end of the I/O runtime, and when the last reference is
+    /// dropped.
     end: CancellationToken,
     _ends: DropGuard,
-    /// The time until which remaining calls may delay the end of the runtime. Locked while a call
-    /// is made.
+    /// The time until which remaining calls may delay the end of the runtime. Locked while such a
+    /// call is made.
     last_moment: Mutex<Option<std::time::Instant>>,
-    /// The process that connected.
     process: u32,
 }
 
@@ -62,8 +62,9 @@ pub(crate) struct ClientSettings {
     pub(crate) heartbeat_timeout: Duration,
     /// The configured value. Use [`tolerance`](Self::tolerance).
     pub(crate) outage_tolerance: Duration,
-    /// The maximum number of names that become labels.
+    /// The maximum number of semaphore names that become labels of metrics.
     pub(crate) max_metric_names: usize,
+    pub(crate) access: Access,
 }
 
 impl ClientSettings {
@@ -72,17 +73,16 @@ impl ClientSettings {
         self.response_timeout * 2
     }
 
-    /// How long a wait survives an outage, which is at least [`call_timeout`](Self::call_timeout).
+    /// How long a wait survives an outage: at least [`call_timeout`](Self::call_timeout).
     pub(crate) fn tolerance(&self) -> Duration {
         self.outage_tolerance.max(self.call_timeout())
     }
 
-    /// How long a sent call may still reach the server after its connection was given up.
+    /// For how long a sent call may still reach the server after its connection was given up.
     pub(crate) fn longest_trip(&self) -> Duration {
         user_timeout(self.response_timeout) + self.response_timeout
     }
 
-    /// The interval between heartbeats.
     pub(crate) fn heartbeat_interval(&self) -> Duration {
         self.heartbeat_timeout / 3
     }
@@ -90,7 +90,7 @@ impl ClientSettings {
 
 /// Why a task has not done its work.
 pub(crate) enum Undone {
-    /// Its runtime does not run.
+    /// The task's runtime does not run.
     Stalled,
     Ended,
 }
@@ -153,23 +153,23 @@ impl Context {
         &self.runtime
     }
 
-    /// Returns a slot for one more caller that drives its calls, if one is free. A driver that is
-    /// not polled may occupy one of the connection's 50 slots for commands to send.
+    /// Returns a slot for a caller that drives its own calls, if a slot is free. A driver that is
+    /// not polled may occupy one of the connection's 50 slots for outgoing commands.
     pub(crate) fn try_drive(&self) -> Option<SemaphorePermit<'_>> {
         self.drivers.try_acquire().ok()
     }
 
-    /// Returns a number that no acquisition in any process has had. It cannot be guessed from
-    /// earlier ones, because a client that knows the ID of a waiting request can forge its grant
-    /// message. A keyed hash takes a fraction of the time that the system needs for random bytes.
+    /// Returns a number that no acquisition in any process has had. The number must be hard to
+    /// guess from earlier numbers: a client that knows the ID of a waiting request can forge the
+    /// grant message. A keyed hash is much faster than the system's random bytes.
     pub(crate) fn next_number(&self, created: Instant) -> u128 {
         let count = self.acquisitions.fetch_add(1, Ordering::Relaxed);
-        // Increases in order of creation, which is the fastest for batchers.
+        // Numbers increase in order of creation, because batchers are then fastest.
         u128::from(count) << 64 | u128::from(self.hasher.hash_one((count, created)))
     }
 
-    /// Spawns on the I/O runtime, or on the caller's runtime after the I/O runtime has ended or
-    /// after a shutdown. If no runtime is left, the future is dropped.
+    /// Spawns the future on the I/O runtime. After a shutdown or the end of the I/O runtime, spawns
+    /// it on the caller's runtime. If no runtime is left, the future is dropped.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         match Handle::try_current() {
             Ok(current) if self.is_shut_down() => current.spawn(future),
@@ -182,8 +182,8 @@ impl Context {
         self.spawn(self.tasks.track_future(future));
     }
 
-    /// Waits for `work` until the deadline, in any runtime. Also ends when the I/O runtime ends, if
-    /// the caller has no runtime that could measure the time. `None`: no deadline.
+    /// Waits for `work` until the deadline, in any runtime. If the caller has no runtime to measure
+    /// the time, the end of the I/O runtime also ends the wait. `None` means no deadline.
     pub(crate) async fn until<T>(
         &self,
         deadline: Option<Instant>,
@@ -221,24 +221,24 @@ impl Context {
         }
     }
 
-    /// Whether the client was shut down, or its runtime has ended.
+    /// Returns whether the client was shut down, or its runtime has ended.
     pub(crate) fn is_shut_down(&self) -> bool {
         self.end.is_cancelled()
     }
 
-    /// Whether `shutdown` was called. Otherwise, the runtime has ended.
+    /// Returns whether `shutdown` was called.
     pub(crate) fn was_told_to_end(&self) -> bool {
         self.tasks.is_closed()
     }
 
-    /// Ends everything with the I/O runtime. A runtime that ends drops its tasks one by one, and
-    /// the first that notices calls this.
+    /// Ends all semaphores, because the I/O runtime ends. That runtime drops its tasks one by one,
+    /// and the first task that notices the end calls this method.
     pub(crate) fn end_with_home(&self) {
         self.end.cancel();
         self.router.end_all();
     }
 
-    /// Canceled when [`is_shut_down`](Self::is_shut_down) becomes true.
+    /// Returns a token that is canceled when [`is_shut_down`](Self::is_shut_down) becomes true.
     pub(crate) fn end(&self) -> CancellationToken {
         self.end.clone()
     }
@@ -259,7 +259,7 @@ impl Context {
         (!time.is_zero()).then(|| deliver(time))
     }
 
-    /// Whether the I/O runtime has not begun to end. A runtime that ends drops spawned tasks.
+    /// Returns whether the I/O runtime still runs. A runtime that ends drops spawned tasks.
     pub(crate) fn runs(&self) -> bool {
         let probe = self.runtime.spawn(std::future::pending::<()>());
         let runs = !probe.is_finished();
@@ -267,7 +267,8 @@ impl Context {
         runs
     }
 
-    /// Ends all background work, and waits for it up to the call timeout. Longer work continues.
+    /// Ends all background work, and waits for it up to the call timeout. Work that takes longer
+    /// continues.
     pub(crate) async fn shut_down(&self) {
         if self.is_forked() {
             return;
@@ -281,14 +282,14 @@ impl Context {
                 "shutdown ended before Redis confirmed all releases; the remaining permits are \
                  freed when their leases expire"
             );
-            // This was enough time to wait.
+            // The end of the runtime must not wait again.
             let mut last = self.last_moment.lock().expect("nothing panics while it is locked");
             last.get_or_insert_with(std::time::Instant::now);
         }
     }
 }
 
-/// Ends all semaphores in a shutdown, and when the runtime ends and drops this.
+/// Ends all semaphores when it is dropped, by a shutdown or by a runtime that ends.
 struct AtTheEnd {
     router: Arc<Router>,
     end: CancellationToken,

@@ -27,21 +27,22 @@
 //! }
 //! ```
 //!
-//! - [`SemaphoreClient`] is the connection to Redis. Each process needs one.
+//! - [`SemaphoreClient`] is the connection to Redis. Each process needs one client.
 //! - [`Semaphore`] acquires permits, shows holders and waiters, and changes the limit.
-//! - [`Permit`] is a lease that is refreshed in the background. It can be [lost](Permit::lost).
+//! - [`Permit`] has a lease that is refreshed in the background. A permit can be
+//!   [lost](Permit::lost).
 //! - [`acquire_all`] acquires permits of several semaphores.
 //! - [`Error`] describes what failed, and names the semaphore.
 //! - [`SemaphoreClient::doctor`] checks the server for conditions that endanger semaphores.
-//! - [`ScriptRegistry`] embeds, loads and runs Lua scripts: the scripts of this crate, and yours.
+//! - [`ScriptRegistry`] embeds, loads and runs Lua scripts: this crate's scripts and your own.
 //!
-//! # When not to use it
+//! # When not to use this crate
 //!
 //! - **All tasks run in one process.** Use `tokio::sync::Semaphore`.
 //! - **The limit must hold even through a failover.** Redis replicates asynchronously. A promoted
 //!   replica, or a server that restarts without its data, can grant permits that are still held.
-//! - **A crashed holder must be replaced within milliseconds.** Its permit stays taken until its
-//!   lease expires.
+//! - **A crashed holder must be replaced within milliseconds.** The crashed holder's permit stays
+//!   taken until the lease expires.
 //! - **Work is shorter than a network round trip.** A local limit in each process is faster.
 //! - **You need Redlock or read-write locks.** `docs/comparison.md` lists alternatives.
 //!
@@ -55,8 +56,6 @@
 //! | `local` | off | `SemaphoreClient::local`: semaphores in memory, for tests |
 //! | `metrics` | off | counters, times and gauges for the crate `metrics` |
 //! | `tower` | off | the module `tower`: a layer for HTTP services |
-//!
-//! The feature `tls` does not install a rustls provider for the whole program.
 //!
 //! # Documentation
 //!
@@ -73,17 +72,17 @@
 //! # Re-exports and logs
 //!
 //! The crates [`redis`] and [`include_dir`] are re-exported, because their types are part of this
-//! crate's API. `redis_semaphore::redis` is the matching version. Import items by name. A glob
-//! import (`use redis_semaphore::*`) also imports these two names, which then hide your program's
-//! dependencies of the same name.
+//! crate's API. `redis_semaphore::redis` is the version that this crate uses. Import items by name.
+//! A glob import (`use redis_semaphore::*`) also imports the names `redis` and `include_dir`, which
+//! then hide your program's dependencies.
 //!
 //! Logs are written with [`tracing`]. Lost permits, lost connections and differing limits are
-//! logged at `warn`, restored connections at `info`, spans and single grants at `debug`.
+//! logged at `warn`, restored connections at `info`, and spans and single grants at `debug`.
 #![forbid(unsafe_code)]
 // Makes docs.rs show the feature that an item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// Layers, the lowest first. Each layer uses only earlier layers, which `tests/it/layers` checks:
+// Layers, lowest first. `tests/it/layers` checks that each layer uses only earlier layers:
 // runtime, error, metrics, scripts, protocol, local, server, wakeup, batching, releases, diagnosis,
 // context, semaphore, client, blocking, tower
 mod batching;
@@ -94,7 +93,7 @@ mod context;
 mod diagnosis;
 mod error;
 #[cfg(feature = "local")]
-#[doc(hidden)] // public only for the test that compares it with the scripts
+#[doc(hidden)] // public only for the test that compares this module with the scripts
 pub mod local;
 mod metrics;
 mod protocol;
@@ -114,7 +113,7 @@ pub use error::{ConnectErrorKind, Error};
 #[doc(no_inline)]
 pub use include_dir;
 pub use protocol::{Holder, Inspection, Waiter};
-/// The crate redis, in the version whose types are part of this crate's API. Write
+/// The crate redis, in the version whose types are part of this crate's API. Import items from
 /// `redis_semaphore::redis`.
 #[doc(no_inline)]
 pub use redis;
@@ -130,7 +129,7 @@ pub use server::{Credentials, IntoServer};
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// Runs the programs in the guide as tests, if the features that they need are on.
+/// Runs the programs in the guide as tests.
 #[cfg(all(doctest, feature = "blocking", feature = "tower"))]
 #[doc = include_str!("../docs/guide.md")]
 struct Guide;

@@ -1,5 +1,5 @@
-//! A process that builds a semaphore for each request, like one with a semaphore for each of its
-//! customers.
+//! A process that builds a semaphore for each request, like a process with a semaphore for each
+//! customer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::support::server::{semaphores, unique_name};
 
 const TASKS: u64 = 16;
 const CUSTOMERS: u64 = 1000;
-/// Longer than the run: memory kept for a part of a lease would add up.
+/// Longer than the run, so that any memory kept until a lease expires adds up.
 const LEASE: Duration = Duration::from_secs(60 * 60);
 /// The pause between two requests of a task.
 const PAUSE: Duration = Duration::from_millis(1);

@@ -12,9 +12,9 @@ use crate::support::server::Server;
 const REST: Duration = Duration::from_secs(3);
 const READINGS: usize = 20;
 const BETWEEN_READINGS: Duration = Duration::from_millis(500);
-/// The allowed difference between the first tenth and the end for this process, in MB.
+/// The allowed growth of this process from the first tenth to the end, in MB.
 const CLIENT_TARGET: f64 = 1.0;
-/// The allowed difference for the server, in KB.
+/// The allowed growth of the server, in KB.
 const SERVER_TARGET: f64 = 10.0;
 
 /// The readings: of this process in MB, and of the server in KB.
@@ -27,7 +27,7 @@ impl Memory {
         Ok(Self(Vec::new()))
     }
 
-    /// Reads both while nothing else runs. `done` describes the progress for a user.
+    /// Reads the memory of both while nothing else runs. `done` describes the progress for a user.
     pub async fn note(&mut self, done: String) -> Result<()> {
         tokio::time::sleep(length_of(REST)).await;
         let client = resident()? / 1e6;
@@ -56,8 +56,8 @@ impl Memory {
     }
 }
 
-/// Reads until two readings agree, because a server updates its count of buffers some time after
-/// they have changed. Each reading uses a new connection, whose buffers are always the same.
+/// Reads until two readings agree, because a server updates its count of buffers with a delay. Each
+/// reading uses a new connection, whose buffers are always the same.
 async fn kept_by_server() -> Result<u64> {
     let mut last = None;
     for _ in 0..READINGS {

@@ -1,6 +1,6 @@
 //! S1 to S7: the server's time for a call, if many calls follow each other immediately. The
-//! baseline is a script that does nothing. It gets the arguments of the first scripts of this
-//! crate, so that it stays the same when arguments change.
+//! baseline is a script that does nothing. Its arguments are the arguments of the crate's first
+//! scripts, so that the baseline never changes.
 
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{Client, Cmd};
@@ -68,7 +68,6 @@ pub struct Calls {
     acquire: String,
     release: String,
     nothing: String,
-    /// The number of the next ID.
     next: u64,
     /// This subscriber receives the grant messages.
     _listener: PubSub,
@@ -101,7 +100,7 @@ impl Calls {
             _ => self.ids(REQUESTS, 1, LEASE),
         };
         let everybody = [&others[..1], &mine].concat();
-        // The calls before, the measured calls, and the expected reply.
+        // The preparing calls, the measured calls, and the expected reply.
         let (before, calls, answer) = match case {
             Case::Grants { in_a_call, .. } => {
                 let before = self.acquires(name, NO_LIMIT, &others, 10, "wait");
@@ -151,7 +150,6 @@ impl Calls {
         Ok(())
     }
 
-    /// Returns the time for calls that do nothing.
     async fn baseline(&mut self, case: Case) -> Result<f64> {
         let (request, fixed, in_a_call): (&[&str], &[&str], u64) = match case {
             Case::Releases { in_a_call } => (&[], &["return"], in_a_call),
@@ -213,8 +211,8 @@ impl Calls {
         cmd
     }
 
-    /// Returns the time in µs for each call. Fails unless each reply has this value at this index;
-    /// 3 is the short form for all requests.
+    /// Returns the time in µs for each call. Fails unless each reply has this value at this index.
+    /// Index 3 is the result of all requests in the short form.
     async fn time_of(&mut self, calls: &[Cmd], answer: Option<(usize, i64)>) -> Result<f64> {
         let before = self.server.scripts()?;
         let replies = self.send(calls).await?;

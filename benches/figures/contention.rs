@@ -1,5 +1,5 @@
-//! P3 to P6: limit 10, 1,000 tasks, 5 ms of work. They measure the utilization, the fairness of the
-//! waits, and the number of calls.
+//! P3 to P6: the utilization, the fairness of the waits, and the number of calls. The limit is 10,
+//! and 1,000 tasks work for 5 ms each.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -76,7 +76,7 @@ pub async fn p3_to_p6() -> Result<Vec<Figure>> {
             turn_ratio,
             at_most(1.5),
         ),
-        // Two calls are not a lower bound, because requests are batched.
+        // Two calls for each turn are not a lower bound, because requests are batched.
         Figure::new(
             "P6",
             "contention: calls for each acquire and release",

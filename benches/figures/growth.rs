@@ -1,4 +1,4 @@
-//! P8 and P9: the server's time for a call if few or many others hold or wait.
+//! P8 and P9: the server's time for a call if few or many other requests hold permits or wait.
 
 use crate::support::Result;
 use crate::support::figure::{Better, Figure};
@@ -43,7 +43,6 @@ fn figure(id: &'static str, what: &'static str, rounds: Rounds) -> Result<Figure
 struct Holders {
     scripts: Scripts,
     server: Server,
-    /// The number of the next ID.
     next: u64,
 }
 
@@ -56,7 +55,6 @@ impl Holders {
         Ok(Self { scripts, server: Server::connect()?, next: count })
     }
 
-    /// Returns the server's time for one more acquire, in µs.
     async fn acquire(&mut self) -> Result<f64> {
         let ids: Vec<_> = (self.next..self.next + CALLS).map(numbered_id).collect();
         self.next += CALLS;

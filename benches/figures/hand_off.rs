@@ -1,4 +1,4 @@
-//! P7: from a release in this process until the waiter in another process runs.
+//! P7: the time from a release in this process until the waiter in another process runs.
 
 #[path = "../semaphore/hand_off/ends.rs"]
 mod ends;
@@ -45,7 +45,6 @@ pub async fn p7() -> Result<Figure> {
     Ok(Figure::new("P7", what, "us", medians, ratio, Better::AtMost(1.4)))
 }
 
-/// This process and its partner.
 struct Pair<E: Ends> {
     here: Option<E>,
     there: Partner,

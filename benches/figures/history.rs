@@ -1,6 +1,6 @@
 //! P11: the cost of a grant and of a handoff after an hour of mixed leases and weights, compared
-//! with a new semaphore that has seen only one length of leases. The hour passes on a private
-//! server, whose clock is moved.
+//! with a new semaphore whose leases were all equally long. The hour passes on a private server,
+//! whose clock is moved.
 
 use redis::Client;
 use test_support::server::Server;
@@ -18,8 +18,8 @@ const HOUR: u32 = 3_600_000; // ms
 const LONG: u32 = 600_000; // ms, longer than the measured leases
 /// Some leases are longer than others, which permanently disables the fast path of many designs.
 const LEASES: [u32; 4] = [10_000, LEASE, LONG, HOUR];
-/// The number of holders during the measurement, which is large enough to show the cost of
-/// examining each.
+/// The number of holders during the measurement. A script that examines each holder would be
+/// visibly slower.
 const STANDING: u64 = 100;
 const USED: &str = "used";
 
@@ -37,14 +37,15 @@ pub async fn p11() -> Result<Vec<Figure>> {
     // All permits of that hour have expired. The next part has long leases.
     server.clock.run_ahead_by((2 * MINUTES + 1) * MINUTE);
     let beside_long = measure(&mut calls, LONG).await?;
-    // These leases have expired, too. The semaphore now has the same leases as the new one.
+    // The long leases have expired, too. Both semaphores now have equal leases.
     server.clock.run_ahead_by((2 * MINUTES + 12) * MINUTE);
     let afterwards = measure(&mut calls, LEASE).await?;
     let worse = |(one, other): (Figure, Figure)| if one.ratio > other.ratio { one } else { other };
     Ok(beside_long.into_iter().zip(afterwards).map(worse).collect())
 }
 
-/// Measures the used semaphore with holders whose leases last `standing` ms, and the new one.
+/// Measures the used semaphore, with holders whose leases last `standing` ms, and the new
+/// semaphore.
 async fn measure(calls: &mut Calls, standing: u32) -> Result<Vec<Figure>> {
     let fresh = unique_name("fresh");
     calls.hold(&fresh, STANDING, 1, LEASE).await?;

@@ -1,4 +1,4 @@
-//! P1: one task, acquire and release in sequence. N6: the same through a network.
+//! P1: one task that acquires and releases in sequence. N6: the task of P1 over a network.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ use crate::support::server::{semaphores, unique_name, url};
 const ROUNDS: usize = 11;
 const PAIRS: usize = 400;
 const PAIRS_OVER_NETWORK: usize = 20;
-/// The time that a cycle over a network may take in addition to its two round trips, in µs. It is
-/// about the time of P1.
+/// The time that a cycle over a network may take in addition to its two round trips, in µs. P1
+/// takes about this time.
 const BEYOND: f64 = 120.0;
 
 pub async fn p1() -> Result<Figure> {
@@ -44,8 +44,8 @@ async fn far_away(id: &'static str, what: &'static str, one_way: Duration) -> Re
     Ok(Figure::of_value(id, what, "us", medians, Better::AtMost(two_trips + BEYOND)))
 }
 
-/// Measures cycles of calls that do nothing and cycles of acquire and release, in a task as in a
-/// program: see `support/pairs.rs`.
+/// Measures cycles of calls that do nothing and cycles of acquire and release. Both run in a task,
+/// as in a program: see `support/pairs.rs`.
 async fn in_turns(baseline: Baseline, semaphore: Semaphore, pairs: usize) -> Result<Rounds> {
     tokio::spawn(take_turns(baseline, semaphore, pairs)).await?
 }

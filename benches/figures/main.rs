@@ -1,5 +1,5 @@
-//! The figures P1 to P11, S1 to S7 of the scripts, and N1 to N8 over a network. Each is measured
-//! beside its baseline in one run, which takes about five minutes.
+//! The figures P1 to P11, S1 to S7 of the scripts, and N1 to N8 over a network. One run measures
+//! each figure beside its baseline, and takes about five minutes.
 //!
 //! ```text
 //! scripts/with-redis cargo bench --bench figures
@@ -8,8 +8,8 @@
 //! scripts/with-redis cargo bench --bench figures -- N
 //! ```
 //!
-//! A ratio comes from rounds in which baseline and crate alternate, so that a slow period of the
-//! machine affects both. The result is the median of the rounds.
+//! A ratio is computed from rounds in which baseline and crate alternate, so that a slow period of
+//! the machine affects both. The result is the median of the rounds.
 
 mod calls;
 mod cluster;

@@ -1,5 +1,5 @@
-//! N0 to N4: through a network with delays. They measure how exact the network is, and how many of
-//! the possible turns are taken.
+//! N0 to N4: how exact the delays of a simulated network are, and how many of the possible turns
+//! are taken over this network.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ impl Contention {
         let baseline = Baseline::at(client).await?;
         let mut rounds = Rounds::default();
         for _ in 0..rounds_of(ROUNDS) {
-            // Measured while nothing else is under way.
+            // The round trip is measured while no other call is under way.
             let round_trip = round_trip(&baseline).await?;
             let semaphores = connect().await?;
             let name = unique_name(self.id);

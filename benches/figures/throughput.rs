@@ -1,4 +1,4 @@
-//! P2: many tasks of one process, without contention. N5: the same through a network.
+//! P2: many tasks of one process, without contention. N5: the tasks of P2 over a network.
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ pub async fn n5() -> Result<Vec<Figure>> {
     ])
 }
 
-/// A place at which cycles are counted.
+/// The clients whose cycles are counted.
 struct Place {
     baseline: Baseline,
     semaphores: SemaphoreClient,

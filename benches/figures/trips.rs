@@ -1,5 +1,5 @@
-//! N8: the number of round trips until the first permit, counted and not timed. The handshakes of
-//! TCP and TLS are not included.
+//! N8: the number of round trips until the first permit. They are counted, not timed. The
+//! handshakes of TCP and TLS are not included.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ const ROUNDS: usize = 5;
 const ONE_WAY: Duration = Duration::from_millis(20);
 /// The first commands of redis-rs, and the acquire.
 const LEAST_WITH_CONNECT: f64 = 2.0;
-/// One more round trip, which subscribes to messages and finds out why a server cannot be used.
+/// One more round trip, in which the client subscribes to messages and checks whether the server
+/// can be used.
 const ACHIEVABLE_WITH_CONNECT: f64 = 3.0;
 /// The first request contains the semaphore and its limit.
 const LEAST: f64 = 1.0;
@@ -44,8 +45,8 @@ pub async fn n8() -> Result<Vec<Figure>> {
     ])
 }
 
-/// Returns the number of round trips until a new semaphore granted its first permit. Nothing is
-/// under way when this returns.
+/// Returns the number of round trips until a new semaphore granted its first permit. When this
+/// function returns, no call is under way.
 async fn first_permit(network: &Network, semaphores: &SemaphoreClient) -> Result<u32> {
     let semaphore = semaphores.semaphore(unique_name("n8")).limit(10).build()?;
     let permit = semaphore.acquire().await?;

@@ -27,7 +27,8 @@ async fn main() -> Result<()> {
         return Ok(());
     }
     open_files::allow_as_many_as_possible()?;
-    // Each waiter of the blocking list is a connection, so it has fewer waiters.
+    // In the design with the blocking list, each waiter needs a connection, so fewer waiters are
+    // measured.
     let (many, few) = if arguments.only_tests() { (1_000, 10) } else { (100_000, 1_000) };
     let mut memory = Memory { server: Server::connect()? };
     let member = memory::member(&mut memory.server, many).await?;
@@ -56,7 +57,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// The memory for each, in bytes.
+/// The memory for a permit and for a waiter, in bytes.
 #[derive(Serialize)]
 struct Row {
     what: &'static str,

@@ -10,7 +10,7 @@ use crate::support::Result;
 use crate::support::design::Design;
 use crate::support::server::url;
 
-/// The semaphore. All tasks share its connection.
+/// The semaphore, whose connection all tasks share.
 pub struct DistributedLock {
     semaphore: Arc<RedisDistributedSemaphore>,
 }

@@ -1,4 +1,4 @@
-//! This crate's semaphore beside the one of the crate distributed-lock-redis, and beside its
+//! This crate's semaphore beside the semaphore of the crate distributed-lock-redis, and beside the
 //! baseline.
 //!
 //! ```text

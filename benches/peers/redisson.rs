@@ -1,5 +1,5 @@
 //! The server's time for an acquire/release cycle without contention: this crate's semaphore beside
-//! Redisson's RPermitExpirableSemaphore. Both clients call their scripts as they do in use.
+//! Redisson's RPermitExpirableSemaphore. Both clients call their scripts as in a real program.
 //!
 //! ```text
 //! benches/peers/redisson/run
@@ -36,7 +36,7 @@ async fn main() -> Result<()> {
     let name = unique_name("redisson");
     let mut redisson = Redisson::start(&class_path, &name)?;
     let gathering = vec![semaphores().await?.semaphore(&*name).limit(LIMIT).build()?; TASKS];
-    // Each task has its own client, as if it were a process, so its requests are not batched.
+    // Each task has its own client, like a separate process, so requests are not batched.
     let mut alone = Vec::new();
     for _ in 0..TASKS {
         alone.push(semaphores().await?.semaphore(&*name).limit(LIMIT).build()?);
@@ -109,7 +109,7 @@ impl Redisson {
         if line == "done\n" { Ok(()) } else { Err(format!("Redisson answered {line:?}").into()) }
     }
 
-    /// Closes its input, which ends it.
+    /// Closes the input of the Java program, which then ends.
     fn end(self) -> Result<()> {
         let Self { mut program, input, .. } = self;
         drop(input);

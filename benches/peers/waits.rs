@@ -1,4 +1,4 @@
-//! The waits for this crate's semaphore, and for the one of the crate distributed-lock-redis.
+//! The waits for this crate's semaphore, and for the semaphore of the crate distributed-lock-redis.
 //!
 //! ```text
 //! scripts/with-redis cargo bench --manifest-path benches/peers/Cargo.toml --bench waits

@@ -76,8 +76,8 @@ def turns(results):
 
 
 def waits(results):
-    """Plots the longest wait and the most concurrent holders of each design. If these exceed the
-    limit, the wait is not meaningful, and its label is red."""
+    """Plots the longest wait and the most concurrent holders of each design. If a design
+    exceeds the limit, its wait is not meaningful, and the label of the wait is red."""
     runs = all_runs(results)
     crowds = sorted({run["tasks"] for run in runs})
     figure, all_axes = pyplot.subplots(1, len(crowds), figsize=(11, 3.8), sharey=True)

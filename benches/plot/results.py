@@ -59,7 +59,7 @@ class Groups:
             raise Missing(f"{group}, {design}, {parameter} was not measured") from None
 
     def line(self, group, design):
-        """Returns pairs of parameter and median, in order. Empty if the design was not measured."""
+        """Returns pairs of parameter and median, in order, or an empty list without results."""
         return sorted(self.medians.get((group, design), {}).items())
 
 

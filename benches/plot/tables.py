@@ -159,7 +159,7 @@ def memory(measured):
 
 
 def network(results):
-    """Returns the rows of each jitter after each other, because the round trips differ."""
+    """Returns the rows grouped by jitter, because each jitter has other round trips."""
     rows = [("round trip", "each direction", "baseline", "this crate")]
     for jitter in results.jitters():
         steadiness = f"± {jitter:.0%}" if jitter else "steady"

@@ -32,8 +32,7 @@ impl fmt::Display for Point {
     }
 }
 
-/// Creates the group. The measured time is that from the end of one turn to the end of the next, of
-/// any task.
+/// Creates the group. Measures the time between the ends of two successive turns of any tasks.
 pub fn group(criterion: &mut Criterion) -> BenchmarkGroup<'_, WallTime> {
     let mut group = criterion.benchmark_group("contention");
     group.sampling_mode(SamplingMode::Flat).throughput(Throughput::Elements(1));

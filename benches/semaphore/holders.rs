@@ -1,4 +1,4 @@
-//! The cost of an acquire and a release while many others hold permits: for the caller, and in the
+//! The cost of an acquire and a release while many other holders exist: the caller's time, and the
 //! server's time for scripts.
 
 use criterion::measurement::WallTime;
@@ -46,7 +46,7 @@ pub fn bench(criterion: &mut Criterion, runner: &Runner) -> Result<()> {
     Ok(())
 }
 
-/// A semaphore that is filled further from point to point.
+/// A semaphore that gets more holders from point to point.
 struct Filled<D> {
     opened: Option<D>,
     holders: u64,

@@ -36,7 +36,8 @@ fn main() -> Result<()> {
     if let Some(outcome) = hand_off::as_partner(&runner) {
         return outcome;
     }
-    // Each point takes about three seconds: many points are more useful than many digits.
+    // Each point takes only about three seconds, because many points are more useful than many
+    // digits.
     let mut criterion = Criterion::default()
         .sample_size(20)
         .warm_up_time(Duration::from_millis(500))

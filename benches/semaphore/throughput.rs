@@ -12,8 +12,9 @@ use crate::support::server::unique_name;
 
 pub const TASKS: [usize; 4] = [1, 16, 256, 2048];
 
-/// Creates the group. Measures the time of a round, with as many cycles as there are tasks.
-/// Tasks come in waves, so a part of a round may contain only acquires or only releases.
+/// Creates the group. Measures the time of a round, with as many cycles as there are tasks. All
+/// tasks make their calls at the same time, so a part of a round may contain only acquires or only
+/// releases.
 pub fn group<'a>(criterion: &'a mut Criterion, name: &str) -> BenchmarkGroup<'a, WallTime> {
     let mut group = criterion.benchmark_group(name);
     group.sampling_mode(SamplingMode::Flat).sample_size(10);

@@ -1,5 +1,5 @@
 //! The cost of queuing one request and of a release that hands off to the head of the queue, while
-//! many others wait: for the caller, and in the server's time for scripts.
+//! many other requests wait: the caller's time, and the server's time for scripts.
 //!
 //! The bench fills the queue, and keeps its length, by calling the scripts directly.
 
@@ -55,9 +55,7 @@ pub fn bench(criterion: &mut Criterion, runner: &Runner) -> Result<()> {
 /// A semaphore with limit 1, and its waiters.
 struct Line {
     scripts: Scripts,
-    /// The number of the holder.
     holder: u64,
-    /// The number of the next request.
     next: u64,
 }
 
@@ -68,7 +66,7 @@ impl Line {
         Ok(Arc::new(Mutex::new(Self { scripts, holder: 0, next: 1 })))
     }
 
-    /// Queues requests until this number waits.
+    /// Queues requests until the queue has this length.
     async fn fill(line: &Mutex<Self>, waiters: u64) -> Result<()> {
         let line = &mut *line.lock().await;
         let end = line.holder + 1 + waiters;
@@ -79,8 +77,8 @@ impl Line {
         Ok(())
     }
 
-    /// Returns the time for this many cycles, each of which queues a request and releases a permit.
-    /// It runs in a task.
+    /// Returns the time for this many cycles in a task. Each cycle queues a request and releases a
+    /// permit.
     async fn time(line: &Arc<Mutex<Self>>, pairs: u64) -> Result<Duration> {
         let line = line.clone();
         let task = tokio::spawn(async move {

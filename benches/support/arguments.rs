@@ -22,7 +22,7 @@ impl Arguments {
         self.filter.as_ref().is_none_or(|filter| bench.contains(filter))
     }
 
-    /// Returns whether the bench only checks that it runs. Like criterion, it measures only if
+    /// Returns whether the bench only checks that it runs. Like criterion, a bench measures only if
     /// `cargo bench` started it.
     pub fn only_tests(&self) -> bool {
         self.test || !self.bench

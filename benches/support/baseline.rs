@@ -1,6 +1,6 @@
 //! The baseline: scripts that do nothing, called with the keys and arguments of `acquire`,
-//! `release` and `refresh`. Their replies have the same form, and they use the same kind of
-//! connection. This crate adds the cost beyond that.
+//! `release` and `refresh`. Their replies have the form of the real replies, and their connection
+//! is like the crate's. Any additional cost is caused by this crate.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Client, Cmd, RedisResult};
@@ -34,7 +34,7 @@ impl Baseline {
         Self::over(connection_to(client).await?, RELEASE).await
     }
 
-    /// Connects with another script for releases.
+    /// Uses this connection, and this script for releases.
     pub(super) async fn over(mut connection: MultiplexedConnection, release: &str) -> Result<Self> {
         let acquire = load(&mut connection, ACQUIRE).await?;
         let release = load(&mut connection, release).await?;
@@ -45,21 +45,18 @@ impl Baseline {
         Ok(Self { connection, acquire, release, refresh, keys })
     }
 
-    /// Makes one call with the arguments of an acquire.
     pub async fn acquire(&mut self, id: &str) -> RedisResult<()> {
         let mut cmd = self.call(&self.acquire);
         cmd.arg("declare_if_unset").arg(1000).arg(15000).arg(id).arg("wait");
         self.send(cmd, 6).await
     }
 
-    /// Makes one call with the arguments of a release.
     pub async fn release(&mut self, id: &str) -> RedisResult<()> {
         let mut cmd = self.call(&self.release);
         cmd.arg("return").arg(id);
         self.send(cmd, 3).await
     }
 
-    /// Makes one call with the arguments of a refresh of these permits.
     pub async fn refresh(&mut self, ids: &[String]) -> RedisResult<()> {
         let mut cmd = self.call(&self.refresh);
         for id in ids {

@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use super::Result;
 use super::design::Design;
 
-/// A crew of tasks. They do not stop between two measurements, so that each measures the middle of
-/// a long run.
+/// A crew of tasks. The tasks do not stop between two measurements, so that each measurement is in
+/// the middle of a long run.
 pub struct Crew {
     tasks: JoinSet<Result<()>>,
     done: Done,

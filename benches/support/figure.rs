@@ -1,4 +1,4 @@
-//! A figure: a measured value, what it is compared with, and its target.
+//! A figure: a measured value, the value that it is compared with, and its target.
 
 use serde::Serialize;
 
@@ -14,7 +14,6 @@ pub struct Figure {
     pub met: bool,
 }
 
-/// The direction in which values are better.
 pub enum Better {
     AtMost(f64),
     AtLeast(f64),

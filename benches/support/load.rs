@@ -1,4 +1,4 @@
-//! A load of more tasks than permits: how many of the turns that a network allows are taken.
+//! Measures how many of the turns that a network allows are taken by more tasks than permits.
 
 use std::time::{Duration, Instant};
 
@@ -24,13 +24,13 @@ pub struct Load {
 pub struct Turns {
     pub taken: f64,
     /// A handoff takes one way to the server and one way to the next holder, so each permit is idle
-    /// for a round trip after each turn. The work counts with its actual duration.
+    /// for a round trip after each turn. The actual duration of the work is used.
     pub ideal: f64,
 }
 
 impl Load {
-    /// Counts for about this time, and at least one turn for each permit. `round_trip` is the round
-    /// trip to the server.
+    /// Counts turns for about this time, and at least one turn for each permit. `round_trip` is the
+    /// round trip to the server.
     pub async fn turns<D: Design>(
         &self,
         design: D,

@@ -4,7 +4,7 @@ use super::Result;
 use super::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_id};
 use super::server::{Server, connection, unique_name};
 
-/// Returns the memory for each of these.
+/// Returns the memory that `add` uses for each of its `count` entries.
 pub async fn each(
     server: &mut Server,
     count: u64,

@@ -1,5 +1,5 @@
-//! The baseline of a handoff: a release only publishes to the waiting process. Only the process
-//! itself knows its waiters.
+//! The baseline of a handoff: a release only publishes to the waiting process. The server does not
+//! know the waiters.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::server::{client, connection_to};
 
 pub struct Relay {
     baseline: Baseline,
-    /// The free permits, as far as messages have arrived.
+    /// The permits that received messages have freed.
     places: Arc<Semaphore>,
     _listener: Arc<Listener>,
 }
@@ -76,7 +76,8 @@ impl Relay {
     }
 }
 
-/// This works for one process only: each release with this name frees a permit here.
+/// This design works for one process only, because each release with this name frees a permit in
+/// every process.
 impl Design for Relay {
     const NAME: &'static str = "baseline";
     type Permit = String;

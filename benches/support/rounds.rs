@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::arguments::only_tests;
 
-/// Returns the number of rounds. In a test, one round shows whether a figure can be measured.
+/// Returns the number of rounds, which is one in a test.
 pub fn rounds_of(many: usize) -> usize {
     if only_tests() { 1 } else { many }
 }

@@ -31,7 +31,7 @@ impl Scripts {
         Ok(Self { connection: connection().await?, keys })
     }
 
-    /// Acquires. Fails unless all of these IDs get the same result.
+    /// Acquires. Fails unless each of these IDs gets the result `answer`.
     pub async fn acquire(&mut self, limit: u32, ids: &[String], answer: i64) -> Result<()> {
         let mut arguments = Vec::with_capacity(3 + 2 * ids.len());
         arguments.extend(["declare_if_unset".to_owned(), limit.to_string(), LONG.to_string()]);

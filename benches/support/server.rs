@@ -9,17 +9,17 @@ use redis_semaphore::SemaphoreClient;
 
 use super::Result;
 
-/// The default of the crate.
+/// The crate's default response timeout.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The server's work for scripts: for all clients and all scripts, since its start.
+/// The server's work for all scripts of all clients, since its start.
 #[derive(Debug, Clone, Copy)]
 pub struct Work {
     pub calls: u64,
     pub usec: u64,
 }
 
-/// A connection beside the measured ones.
+/// A connection that is not measured.
 pub struct Server {
     pub connection: Connection,
 }
@@ -54,7 +54,6 @@ impl Server {
         Duration::from_micros(usec() - before)
     }
 
-    /// Returns the used memory in bytes.
     pub fn used_memory(&mut self) -> Result<u64> {
         memory(&self.info("memory")?, "used_memory")
     }
@@ -88,7 +87,6 @@ pub fn url() -> Result<String> {
         .map_err(|_| "REDIS_URL is not set: run scripts/with-redis cargo bench".into())
 }
 
-/// Returns a unique name for a semaphore.
 pub fn unique_name(purpose: &str) -> String {
     format!("bench-{purpose}-{}", uuid::Uuid::new_v4())
 }
@@ -101,12 +99,11 @@ pub async fn semaphores() -> Result<SemaphoreClient> {
     Ok(SemaphoreClient::connect(&url()?).await?)
 }
 
-/// Connects like the crate does for its commands.
+/// Connects as the crate does for its commands.
 pub async fn connection() -> Result<MultiplexedConnection> {
     connection_to(&client()?).await
 }
 
-/// Connects with this client.
 pub async fn connection_to(client: &Client) -> Result<MultiplexedConnection> {
     connect(client, Some(RESPONSE_TIMEOUT)).await
 }

@@ -16,7 +16,7 @@ pub struct Figures {
     seconds: f64,
     /// The share of the permits' time in which tasks worked.
     busy: f64,
-    /// This should equal the limit.
+    /// The largest number of concurrent holders, which should equal the limit.
     most_inside: usize,
     /// The number of grants of each task, in ascending order.
     turns: Vec<usize>,

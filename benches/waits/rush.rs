@@ -11,7 +11,6 @@ use crate::support::Result;
 use crate::support::design::Design;
 use crate::support::server::unique_name;
 
-/// The time before counting begins.
 const WARM_UP: Duration = Duration::from_secs(1);
 
 pub struct Rush {
@@ -21,15 +20,12 @@ pub struct Rush {
     pub time: Duration,
 }
 
-/// The results of all tasks.
 pub struct Course {
     pub design: &'static str,
     pub outcomes: Vec<Outcome>,
-    /// The largest number of concurrent holders.
     pub most_inside: usize,
 }
 
-/// The results of one task.
 #[derive(Default)]
 pub struct Outcome {
     /// The waits that ended in the measured time. A wait that lasted the whole time counts, too.
@@ -99,7 +95,7 @@ impl Task {
         }
     }
 
-    /// Works, and returns how much of the work was in the measured time.
+    /// Works, and returns how much of the work was done in the measured time.
     async fn work(&self, entered: Instant) -> Duration {
         let inside = self.inside.fetch_add(1, Ordering::Relaxed) + 1;
         self.most_inside.fetch_max(inside, Ordering::Relaxed);

@@ -1,18 +1,18 @@
-//! 10,000 semaphores among a million other keys: what `ls` and a scrape of `exporter` take, and for
-//! how long the server is busy with a step of that.
+//! Measures `ls` and a scrape of `exporter` with 10,000 semaphores among a million other keys, and
+//! how long one step of `SCAN` occupies the server.
 //!
 //! ```text
 //! scripts/with-redis cargo bench -p redis-semaphore-cli --bench many
 //! ```
 
 #[path = "../tests/tool/exporter/metrics.rs"]
-#[allow(dead_code, reason = "it is made for tests")]
+#[allow(dead_code, reason = "tests use the rest")]
 mod metrics;
 #[path = "../tests/tool/exporter/scrape.rs"]
-#[allow(dead_code, reason = "it is made for tests")]
+#[allow(dead_code, reason = "tests use the rest")]
 mod scrape;
 #[path = "../tests/tool/support/mod.rs"]
-#[allow(dead_code, reason = "it is made for tests")]
+#[allow(dead_code, reason = "tests use the rest")]
 mod support;
 
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ async fn main() {
     report("a scrape", took, &mut connection);
 }
 
-/// One permit of each is held, and goes on counting when this client has gone.
+/// Fills each semaphore with one permit, which remains taken after this client has gone.
 async fn fill(semaphores: &SemaphoreClient, number: usize) {
     let mut fills = JoinSet::new();
     for i in 0..number {

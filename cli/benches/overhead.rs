@@ -1,4 +1,4 @@
-//! What `run` adds to a command when a permit is free, on loopback: at most 10 ms.
+//! Measures the time that `run` adds to a command if a permit is free, on loopback: at most 10 ms.
 //!
 //! ```text
 //! scripts/with-redis cargo bench -p redis-semaphore-cli

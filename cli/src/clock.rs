@@ -1,5 +1,4 @@
-//! One clock for all processes of this machine, so that what they report can be compared and
-//! merged.
+//! One clock for all processes of this machine, so that their reports can be compared and merged.
 
 use rustix::time::{ClockId, clock_gettime};
 

@@ -1,18 +1,28 @@
-//! Options that are times, within bounds.
+//! Duration options.
 
 use std::time::Duration;
 
-use humantime::{format_duration, parse_duration};
+use humantime::format_duration;
 
 pub const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Reads one that is no shorter and no longer.
-pub fn duration(
+/// Parses a duration. Every option for a duration uses this function.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    // humantime reads 5M as five months.
+    const TOO_LONG: [&str; 8] = ["M", "month", "months", "y", "yr", "yrs", "year", "years"];
+    if text.split(|c: char| !c.is_alphabetic()).any(|unit| TOO_LONG.contains(&unit)) {
+        return Err("months and years are no units here: minutes are m, as in 5m".to_owned());
+    }
+    humantime::parse_duration(text).map_err(|error| error.to_string())
+}
+
+/// Returns a parser for durations in this range.
+pub fn duration_within(
     least: Duration,
     most: Duration,
 ) -> impl Fn(&str) -> Result<Duration, String> + Clone {
     move |text| {
-        let time = parse_duration(text).map_err(|error| error.to_string())?;
+        let time = duration(text)?;
         if time < least {
             return Err(format!("must be {} or more", format_duration(least)));
         }
@@ -29,13 +39,24 @@ mod tests {
 
     #[test]
     fn a_duration_has_bounds() {
-        let read = duration(Duration::from_millis(50), WEEK);
+        let read = duration_within(Duration::from_millis(50), WEEK);
         assert_eq!(read("50ms"), Ok(Duration::from_millis(50)));
         assert_eq!(read("7days"), Ok(WEEK));
         assert_eq!(read("49ms"), Err("must be 50ms or more".to_owned()));
-        for long in ["604801s", "500000000000years"] {
+        for long in ["604801s", "500000000000weeks"] {
             assert_eq!(read(long), Err("must be 7days or less".to_owned()));
         }
         assert!(read("").is_err() && read("1").is_err());
+    }
+
+    #[test]
+    fn a_month_is_no_unit() {
+        for wrong in
+            ["5M", "1h 5M", "1M30s", "1month", "2 months", "1y", "2yrs", "1 year", "3years"]
+        {
+            assert!(duration(wrong).unwrap_err().contains("minutes are m, as in 5m"), "{wrong}");
+        }
+        assert_eq!(duration("1h 5m"), Ok(Duration::from_secs(3900)));
+        assert_eq!(duration("1ms 2min 3minutes"), Ok(Duration::from_millis(300_001)));
     }
 }

@@ -1,4 +1,4 @@
-//! What ended a command: a line for standard error, and an exit status.
+//! Errors that end a command: a line on standard error, and an exit status.
 
 use std::error::Error as StdError;
 use std::fmt::{self, Display, Formatter};
@@ -9,22 +9,23 @@ use nix::errno::Errno;
 use redis_semaphore::Error;
 use redis_semaphore::redis::RedisError;
 
-/// The answer is no.
+/// The command completed with a negative result.
 pub const NO: u8 = 1;
-/// Wrong options, as clap has it.
+/// An option is wrong. clap uses the same status.
 pub const USAGE: u8 = 2;
-/// Redis cannot be reached or used, refused the call, or gave no answer.
+/// Redis is unreachable or unusable, rejected the call, or did not reply.
 pub const UNAVAILABLE: u8 = 69;
 /// The permit was lost.
 pub const LOST: u8 = 70;
-/// A bug of `top`, which loses no permits. As sysexits.h has it.
+/// `top` has a bug (EX_SOFTWARE of sysexits.h). `top` holds no permit, so this status cannot mean a
+/// loss.
 #[cfg(feature = "top")]
 pub const SOFTWARE: u8 = 70;
-/// The system refused what any program needs: a process, a signal.
+/// The system refused a process, a signal handler or the like.
 pub const SYSTEM: u8 = 71;
 /// The output could not be written.
 pub const UNWRITABLE: u8 = 74;
-/// There was no permit in time.
+/// No permit was granted in time.
 pub const NO_PERMIT: u8 = 75;
 
 #[derive(Debug)]
@@ -42,7 +43,7 @@ impl Failure {
         Self::new(USAGE, reason)
     }
 
-    /// For `map_err`: what could not be done.
+    /// Returns a function for `map_err`. `step` is the step that failed.
     pub fn system(step: &str) -> impl Fn(io::Error) -> Self {
         move |error| {
             let remedy = remedy(&error).map(|remedy| format!(": {remedy}")).unwrap_or_default();
@@ -50,36 +51,36 @@ impl Failure {
         }
     }
 
-    /// Of a change: where nothing was answered it may have been done all the same.
+    /// Reports a failed change. If there was no reply, the server may have made the change.
     pub fn of_change(error: Error) -> Self {
         let may_be_done = matches!(error, Error::Unavailable { .. });
         let Self { status, reason } = Self::from(error);
         let advice = if may_be_done {
-            ": it may have been done or not: look before you repeat it"
+            ": the change may have been made: check before you repeat it"
         } else {
             ""
         };
         Self { status, reason: format!("{reason}{advice}") }
     }
 
-    /// One of several semaphores cannot be used, which the error names.
+    /// Reports an error of one of several semaphores. The error names the semaphore.
     pub fn of_one(error: &Error) -> Self {
         Self::new(NO, with_cause(error))
     }
 }
 
-/// Against a lack of what any program needs. None where there is no lack.
+/// Returns advice if the system lacks a resource, or `None` for any other error.
 pub fn remedy(error: &io::Error) -> Option<&'static str> {
     Some(match Errno::from_raw(error.raw_os_error()?) {
         Errno::EMFILE => "raise `ulimit -n`",
-        Errno::ENFILE => "the machine has too many files open",
-        Errno::EAGAIN => "raise `ulimit -u`, or the limit of processes of the cgroup",
-        Errno::ENOMEM => "raise `ulimit -v`, or the limit of memory of the cgroup",
+        Errno::ENFILE => "close files on this machine, or raise the sysctl fs.file-max",
+        Errno::EAGAIN => "raise `ulimit -u`, or the process limit of the cgroup",
+        Errno::ENOMEM => "raise `ulimit -v`, or the memory limit of the cgroup",
         _ => return None,
     })
 }
 
-/// Whether a connection failed for such a lack.
+/// Returns whether a connection failed because the system lacks a resource.
 fn is_lack(error: &RedisError) -> bool {
     let cause =
         error.source().and_then(|cause| cause.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
@@ -108,35 +109,33 @@ impl From<Error> for Failure {
     }
 }
 
-/// The library's words, but for what has another name here.
+/// Returns the library's text with the names of the CLI's options.
 fn with_cause(error: &Error) -> String {
     if let Error::Invalid { what, reason, .. } = error
         && let Some(option) = option_of(what)
     {
-        return format!("{option}: {}", reason.replace(AUTHORITY, WITH_TLS_CA));
+        return format!("{option}: {}", with_options(reason));
     }
-    // That of redis-rs: one without a source is told by the library's words.
+    // If redis-rs's error has no source, the library's text is complete.
     let cause = error.source().and_then(StdError::source);
     let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
-    // One line, whatever a parser has to say.
+    // The text of a parser may have several lines.
     format!("{}{}", with_options(&error.to_string()), cause.lines().collect::<Vec<_>>().join(" "))
 }
 
-const AUTHORITY: &str = "name the authority to the client";
-const WITH_TLS_CA: &str = "name the authority with --tls-ca";
-
-/// Advice in the words of the library's API, and the same advice with the options of this tool.
-const WORDS: [(&str, &str); 4] = [
-    (AUTHORITY, WITH_TLS_CA),
-    ("give the client one", "give one with --tls-cert and --tls-key"),
+/// Advice that names the library's API, and the same advice with the CLI's options.
+const WORDS: [(&str, &str); 5] = [
+    ("pass the authority to the client", "pass the authority with --tls-ca"),
+    ("pass the signing authority to the client", "pass the signing authority with --tls-ca"),
+    ("pass one to the client", "pass one with --tls-cert and --tls-key"),
     (
-        "give one, as in redis://user:password@host:6379/",
-        "give one by REDIS_PASSWORD or --password-file, and its user by --user",
+        "add one to the URL, as in redis://user:password@host:6379/",
+        "set it in REDIS_PASSWORD or with --password-file, and its user with --user",
     ),
     ("needs a longer response_timeout", "needs a longer --response-timeout"),
 ];
 
-/// A text of the library with the names of this tool's options.
+/// Returns a text of the library with the names of the CLI's options.
 pub fn with_options(text: &str) -> String {
     WORDS.iter().fold(text.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours))
 }
@@ -153,7 +152,7 @@ fn option_of(what: &str) -> Option<&'static str> {
     })
 }
 
-/// Where anything may fail: a message for a person, or one of those above.
+/// Any error: a text for a person, or one of the types above.
 pub type AnyError = Box<dyn StdError + Send + Sync>;
 
 impl From<AnyError> for Failure {

@@ -1,4 +1,4 @@
-//! Answers for people, or for programs.
+//! Results as text or as JSON.
 
 use std::fmt::Display;
 
@@ -10,13 +10,13 @@ use crate::output::{say, say_json};
 
 #[derive(Debug, Args)]
 pub struct Format {
-    /// One JSON object instead of text: see docs/cli.md
+    /// Print one JSON object: see docs/cli.md
     #[arg(long)]
     pub json: bool,
 }
 
 impl Format {
-    /// Says the answer in one of the two.
+    /// Prints the result in the requested format.
     pub fn say(&self, json: impl Serialize, text: impl Display) -> Result<(), Failure> {
         if self.json { say_json(&json) } else { say(text) }
     }

@@ -1,4 +1,4 @@
-//! Signals from outside: which count, and the end by one.
+//! Signals that ask this process to end.
 
 use std::{fs, io};
 
@@ -11,10 +11,10 @@ use crate::failure::Failure;
 /// The signals that ask this program to end.
 pub fn interruptions() -> Result<mpsc::UnboundedReceiver<Signal>, Failure> {
     let asks = not_ignored([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
-    listen(asks).map_err(Failure::system("signals cannot be listened to"))
+    listen(asks).map_err(Failure::system("cannot install signal handlers"))
 }
 
-/// Ends with the number of the first of them.
+/// Returns a future that completes with the number of the first such signal.
 pub fn interruption() -> Result<impl Future<Output = u8>, Failure> {
     let mut asked = interruptions()?;
     Ok(async move {
@@ -25,7 +25,7 @@ pub fn interruption() -> Result<impl Future<Output = u8>, Failure> {
     })
 }
 
-/// From here on none of them ends this process.
+/// Reports each of these signals. From now on, none of them ends this process.
 pub fn listen(
     signals: impl Iterator<Item = Signal>,
 ) -> io::Result<mpsc::UnboundedReceiver<Signal>> {
@@ -40,14 +40,14 @@ pub fn listen(
     Ok(heard)
 }
 
-/// Without those that whoever started this process had it ignore, as nohup does: a handler would
-/// undo that.
+/// Returns the signals without those that this process was started to ignore, for example by nohup.
+/// A handler would receive them.
 pub fn not_ignored<const N: usize>(signals: [Signal; N]) -> impl Iterator<Item = Signal> {
     let ignored = ignored();
     signals.into_iter().filter(move |signal| ignored & (1 << (*signal as u32 - 1)) == 0)
 }
 
-/// As a mask. None where the system has no such file.
+/// Returns the ignored signals as a mask. Without /proc, the mask is 0.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,13 +1,13 @@
-//! The limit with which this tool opens a semaphore.
+//! Limits of the semaphores that the CLI opens.
 
 use redis_semaphore::{Error, Inspection, Semaphore, SemaphoreBuilder, SemaphoreClient};
 
-/// One that is opened to be looked at, or changed.
+/// Opens a semaphore to inspect or change it.
 pub fn with_existing_limit(client: &SemaphoreClient, name: &str) -> Result<Semaphore, Error> {
     client.semaphore(name).existing_limit().build()
 }
 
-/// The one to declare, or that in force.
+/// Opens a semaphore with this declared limit, or with the existing limit.
 pub fn with_limit(builder: SemaphoreBuilder, limit: Option<u32>) -> Result<Semaphore, Error> {
     match limit {
         Some(limit) => builder.limit(limit),
@@ -16,7 +16,7 @@ pub fn with_limit(builder: SemaphoreBuilder, limit: Option<u32>) -> Result<Semap
     .build()
 }
 
-/// The limit in force, where there is one.
+/// Returns the effective limit, if one exists.
 pub fn limit_of(now: &Inspection) -> Option<u32> {
     now.declared_limit.or(now.runtime_limit).map(|_| now.limit)
 }

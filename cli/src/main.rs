@@ -7,7 +7,9 @@
 #![forbid(unsafe_code)]
 
 #[cfg(not(target_os = "linux"))]
-compile_error!("the tool redis-semaphore is for Linux only: the library is not.");
+compile_error!(
+    "the CLI redis-semaphore runs on Linux only. The library runs on other systems, too."
+);
 
 mod clock;
 mod commands;
@@ -67,7 +69,7 @@ fn run_command(options: Options, role: Option<String>) -> Result<ExitCode, Failu
         start_log(role.is_none());
     }
     match command {
-        Command::Completions(asked) => commands::completions::print(&asked, Options::command()),
+        Command::Completions(asked) => commands::completions::print(&asked, Options::definition()),
         Command::Man => commands::man::print(Options::command()),
         Command::Demo => demo::run(server, role),
         Command::Load(asked) => load::run(&server, &asked, role.is_some()),
@@ -84,15 +86,15 @@ fn run_command(options: Options, role: Option<String>) -> Result<ExitCode, Failu
     }
 }
 
-/// Shows what the library does with RUST_LOG=redis_semaphore=debug. Standard output is for answers.
+/// Logs on standard error, as RUST_LOG selects. Standard output is for results.
 fn start_log(is_first: bool) {
     let log = std::env::var("RUST_LOG").unwrap_or_default();
     let log = log.parse().unwrap_or_else(|error| {
-        // Other programs share that variable: no reason to fail.
+        // Other programs use this variable, too, so a wrong value is no reason to fail.
         if is_first {
             output::note(format_args!(
-                "RUST_LOG: {error}: write RUST_LOG=redis_semaphore=warn. Nothing \
-                 is logged."
+                "RUST_LOG cannot be used ({error}), so nothing is logged: write it like \
+                 RUST_LOG=redis_semaphore=warn"
             ));
         }
         Targets::new()
@@ -101,7 +103,7 @@ fn start_log(is_first: bool) {
     tracing_subscriber::registry().with(shown).with(run::outage_listener()).init();
 }
 
-/// Whether a log in the terminal would be written into a picture.
+/// Returns whether the command draws on the terminal. A log would destroy its picture.
 #[cfg(feature = "top")]
 fn draws(command: &Command) -> bool {
     matches!(command, Command::Top(_))

@@ -1,8 +1,8 @@
-//! Options that are numbers, within bounds.
+//! Number options with bounds.
 
 use std::ops::RangeInclusive;
 
-/// Reads one that is in there.
+/// Returns a parser for numbers in this range.
 pub fn number(allowed: RangeInclusive<u32>) -> impl Fn(&str) -> Result<u32, String> + Clone {
     move |text| {
         let number = text.parse().ok().filter(|number| allowed.contains(number));
@@ -11,7 +11,7 @@ pub fn number(allowed: RangeInclusive<u32>) -> impl Fn(&str) -> Result<u32, Stri
             let (start, end) = (allowed.start(), allowed.end());
             let is_too_large = is_plain && text.parse::<u32>().is_err() && !text.is_empty();
             let advice = match is_too_large && *end == u32::MAX {
-                true => ": count in a larger unit, such as MiB in place of bytes",
+                true => ": use a larger unit, for example MiB instead of bytes",
                 false => "",
             };
             format!("must be a number from {start} to {end}{advice}")
@@ -36,7 +36,7 @@ mod tests {
     fn what_does_not_fit_is_counted_in_a_larger_unit() {
         let read = number(0..=u32::MAX);
         assert_eq!(read("4294967295"), Ok(u32::MAX));
-        assert!(read("4294967296").unwrap_err().ends_with("such as MiB in place of bytes"));
+        assert!(read("4294967296").unwrap_err().ends_with("for example MiB instead of bytes"));
         assert_eq!(read("x"), Err("must be a number from 0 to 4294967295".to_owned()));
     }
 }

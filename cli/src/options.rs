@@ -1,4 +1,4 @@
-//! What may be asked for on the command line, and in the environment.
+//! Options on the command line and in the environment.
 
 use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -20,17 +20,20 @@ use crate::server::options::Server;
 use crate::server::passwords;
 
 const STATUS: &str = "\
-Exit status (`run` has more of them, see there):
-  0   done
-  1   done, and the answer is no: see the command
+Exit status of all commands (`run` has more):
+  0   success
+  1   negative result: see the help of the command
   2   an option is wrong, or a file that it names
-  69  Redis cannot be reached or used, refused the call, or gave no answer
-  71  the system refused a process, a signal or the like
+  69  Redis is unreachable or unusable, rejected the call, or did not reply
+  71  the system refused a process, a signal handler or the like
   74  the output could not be written
 
-RUST_LOG=redis_semaphore=warn shows what the library logs, on standard error.";
+Write durations like 30s, 5m or '1h 30m'. RUST_LOG=redis_semaphore=warn logs library warnings.";
 
-/// Limits how many commands run at once, on any number of machines, through Redis
+/// The end of the help of each command that connects to a server.
+const SEE_SERVER_OPTIONS: &str = "Server options: see `redis-semaphore --help`.";
+
+/// Limit how many commands run at once, on any number of machines, through Redis
 #[derive(Debug, Parser)]
 #[command(name = "redis-semaphore", version, after_help = STATUS)]
 pub struct Options {
@@ -41,26 +44,69 @@ pub struct Options {
 }
 
 impl Options {
-    /// Of this process. Ends it where clap finds that something is wrong with them.
+    /// Reads the options of this process. If clap rejects them, or if they ask for help, this ends
+    /// the process.
     pub fn read() -> Result<Self, Failure> {
-        // clap repeats what it does not know.
+        // clap prints an unknown argument, which may contain a password.
         passwords::refuse(std::env::args_os().skip(1))?;
-        let mut command = Self::command().mut_args(without_empty_variable);
+        let mut command = Self::accepted(with_short_help);
+        let variables = command.get_arguments().filter_map(Arg::get_env);
+        passwords::refuse_in_variables(variables.filter(|name| *name != "REDIS_URL"))?;
         let found = command.try_get_matches_from_mut(std::env::args_os());
         let options = found.and_then(|found| Self::from_arg_matches(&found));
-        let options = options.map_err(|error| end_with(&with_tip(error)))?;
-        // clap would take REDIS_CLUSTER=no for a conflict, too.
+        let options = options.map_err(|error| end_with(&without_login(with_tip(error))))?;
+        // clap would report a conflict for REDIS_CLUSTER=no, too.
         if options.server.cluster && options.server.sentinel.is_some() {
-            let reason =
-                "--cluster and --sentinel exclude each other: the URLs are one or the other";
+            let reason = "--cluster and --sentinel exclude each other: the URLs name either \
+                          cluster nodes or sentinels";
             command.error(ErrorKind::ArgumentConflict, reason).exit();
         }
         Ok(options)
     }
+
+    /// Returns the definition of the command line.
+    pub fn definition() -> clap::Command {
+        Self::accepted(|command, _| command)
+    }
+
+    /// Changes each command that has the server options.
+    fn accepted(change: impl Fn(clap::Command, &[Arg]) -> clap::Command) -> clap::Command {
+        let plain = Self::command().mut_args(without_empty_variable);
+        let server: Vec<_> = plain.get_arguments().cloned().collect();
+        let mut accepted = plain.clone().mut_subcommands(|command| match has_server(&command) {
+            true => change(command, &server),
+            false => command,
+        });
+        // Copies the server options to all commands.
+        accepted.build();
+        accepted.mut_subcommands(|command| match has_server(&command) {
+            true => command,
+            false => without_server_options(&command, &plain),
+        })
+    }
 }
 
-/// A variable that is empty is one that is not set, but for REDIS_URL: whoever wanted some server
-/// must not get the one of this machine.
+fn has_server(command: &clap::Command) -> bool {
+    !["completions", "man", "help"].contains(&command.get_name())
+}
+
+/// Returns the command as it was before clap copied the server options to it.
+fn without_server_options(command: &clap::Command, plain: &clap::Command) -> clap::Command {
+    let name = command.get_name();
+    let Some(own) = plain.find_subcommand(name).cloned() else { return command.clone() };
+    own.bin_name(command.get_bin_name().unwrap_or(name).to_owned())
+        .display_name(command.get_display_name().unwrap_or(name).to_owned())
+}
+
+/// Hides the server options, which appear in `redis-semaphore --help`.
+fn with_short_help(command: clap::Command, server: &[Arg]) -> clap::Command {
+    let own = command.get_after_help().map(|own| format!("{own}\n\n")).unwrap_or_default();
+    let hidden = |option: &Arg| option.clone().hide_short_help(false).hide(true);
+    command.args(server.iter().map(hidden)).after_help(own + SEE_SERVER_OPTIONS)
+}
+
+/// An empty variable counts as unset. REDIS_URL is the exception: if it is empty by mistake, the
+/// default server must not be used.
 fn without_empty_variable(option: Arg) -> Arg {
     let is_empty = |name| std::env::var_os(name).is_some_and(|value| value.is_empty());
     match option.get_env() {
@@ -69,24 +115,40 @@ fn without_empty_variable(option: Arg) -> Arg {
     }
 }
 
-/// Tells of the `--` that a command lacks: clap shows it in the usage only.
+/// Adds a tip if the `--` before a command is missing, because clap shows the `--` only in the
+/// usage.
 fn with_tip(mut error: clap::Error) -> clap::Error {
-    let told = |kind| error.get(kind).map(ContextValue::to_string).unwrap_or_default();
-    let is_word = !told(ContextKind::InvalidArg).starts_with('-');
-    let wants_command = told(ContextKind::Usage).contains(" -- ");
+    let context = |kind| error.get(kind).map(ContextValue::to_string).unwrap_or_default();
+    let is_word = !context(ContextKind::InvalidArg).starts_with('-');
+    let wants_command = context(ContextKind::Usage).contains(" -- ");
     if error.kind() == ErrorKind::UnknownArgument && is_word && wants_command {
-        let tip = "the command stands behind '--': redis-semaphore run NAME -- COMMAND";
+        let tip = "write the command after '--': redis-semaphore run NAME -- COMMAND";
         let tips = ContextValue::StyledStrs(vec![tip.into()]);
         error.insert(ContextKind::Suggested, tips);
     }
     error
 }
 
-/// Help is an answer, too, that may find no room. An error has its status, whoever reads it.
-fn end_with(told: &clap::Error) -> Failure {
-    let text = told.render().to_string();
+/// Hides values that contain a user or a password.
+fn without_login(mut error: clap::Error) -> clap::Error {
+    let hidden: Vec<_> = error
+        .context()
+        .map(|(kind, value)| (kind, value.to_string()))
+        .filter(|(_, value)| passwords::has_login(value))
+        .map(|(kind, value)| (kind, ContextValue::String(passwords::shown(&value).to_owned())))
+        .collect();
+    for (kind, value) in hidden {
+        error.insert(kind, value);
+    }
+    error
+}
+
+/// Prints a help text or an error of clap, and ends the process. Returns only if a help text cannot
+/// be written.
+fn end_with(message: &clap::Error) -> Failure {
+    let text = message.render().to_string();
     let text = text.trim_end_matches('\n');
-    match told.use_stderr() {
+    match message.use_stderr() {
         true => tell(text),
         false => {
             if let Err(failure) = say(text) {
@@ -94,39 +156,39 @@ fn end_with(told: &clap::Error) -> Failure {
             }
         }
     }
-    std::process::exit(told.exit_code())
+    std::process::exit(message.exit_code())
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a command while holding a permit: wait for one, renew it, give it back
+    /// Run a command while holding a permit
     Run(Run),
-    /// List the semaphores: who holds how much, how many wait, and for how long
+    /// List semaphores with their limits, holders and queues
     Ls(Ls),
-    /// Show one semaphore: its limits, who holds it, who waits
+    /// Show the limits, holders and waiters of a semaphore
     Inspect(Inspect),
-    /// Show a limit, or set another one for everybody until it is cleared
+    /// Change a limit, or show it
     Limit(Limit),
-    /// Take a permit away from its holder, or a request out of the queue
+    /// Revoke a permit, or remove a request from the queue
     Revoke(Revoke),
-    /// Look at the server for what endangers semaphores: each check, and what mends it
+    /// Check the server for problems that endanger semaphores, and suggest fixes
     Doctor(Doctor),
-    /// Watch the semaphores in the terminal, change limits, revoke permits
+    /// Watch semaphores live, change limits and revoke permits
     #[cfg(feature = "top")]
     Top(crate::top::options::Top),
-    /// Serve metrics for Prometheus: how full the semaphores are, and how long somebody waits
+    /// Serve metrics for Prometheus
     #[cfg(feature = "exporter")]
     Exporter(Exporter),
-    /// See six processes share a semaphore, one of which is killed: it takes ten seconds
+    /// Demonstrate a semaphore in ten seconds: six processes share it, and one is killed
     #[command(
-        after_help = "Exit status: 0 all that was promised was seen, 1 it was not, others as for \
-                            all commands."
+        override_usage = "redis-semaphore demo [OPTIONS]",
+        after_help = "Exit status: 0 if all promises were kept, 1 if not."
     )]
     Demo,
-    /// Measure what a semaphore does under load
+    /// Measure a semaphore under load
     Load(Load),
-    /// Print what makes a shell complete this tool's options
+    /// Print a shell completion script
     Completions(Completions),
-    /// Print the manual page, in roff
+    /// Print the man page
     Man,
 }

@@ -1,7 +1,8 @@
 //! The output of the CLI. It does not use `println!` and `eprintln!`, which panic if the reader has
 //! gone or the disk is full.
 //!
-//! All functions but `write` escape the text, because servers and other clients wrote parts of it.
+//! All functions but `write` escape the text, because servers and other clients wrote parts of the
+//! text.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -22,49 +23,48 @@ impl Failure {
     }
 }
 
-/// A part of the answer, a line or several, on standard output.
+/// Prints one or more lines of the result on standard output.
 pub fn say(text: impl Display) -> Result<(), Failure> {
     write(format!("{}\n", escape::text(&text.to_string())).as_bytes())
 }
 
-/// An answer for programs, in one line.
+/// Prints a JSON result in one line.
 pub fn say_json(answer: &impl Serialize) -> Result<(), Failure> {
     write(format!("{}\n", escape::json(answer)).as_bytes())
 }
 
-/// As it is, with no line break behind it: for what is in colors or draws, of which all that others
-/// wrote was escaped before.
+/// Prints text as it is, without a line break after it. The text has colors or drawings, and its
+/// foreign parts are already escaped.
 pub fn write(text: &[u8]) -> Result<(), Failure> {
     let mut output = io::stdout().lock();
     output.write_all(text).and_then(|()| output.flush()).map_err(unwritable)
 }
 
-/// Without a word where it is a pipe: `head` closes one when it has read enough.
+/// Prints no message if the output is a closed pipe: `head` closes it when it has read enough.
 pub fn unwritable(error: io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return Failure::new(UNWRITABLE, "");
     }
-    Failure::new(UNWRITABLE, format!("writing the output failed: {error}"))
+    Failure::new(UNWRITABLE, format!("the output could not be written: {error}"))
 }
 
-/// What somebody should know, as one line on standard error with the name of the tool.
+/// Prints a note as one line on standard error, after the name of the CLI.
 pub fn note(text: impl Display) {
     tell(format_args!("redis-semaphore: {}", escape::line(&text.to_string())));
 }
 
-/// Prints one or more lines beside the result, on standard error. Ignores the error if they cannot
-/// be written.
+/// Prints one or more lines beside the result, on standard error. Ignores write errors.
 pub fn tell(text: impl Display) {
     whisper(&format!("{}\n", escape::text(&text.to_string())));
 }
 
-/// As it is, with no line break behind it, as `write` does.
+/// Prints text on standard error as it is, without a line break after it.
 pub fn whisper(text: &str) {
     let _ = Errors.write_all(text.as_bytes());
 }
 
-/// The error output. A terminal may stop who writes to it in the background (`stty tostop`), but
-/// not this program, which may have a permit to keep.
+/// Standard error. With `stty tostop`, a terminal stops background processes that write to it. This
+/// process must not be stopped, because it may have a permit to refresh.
 pub struct Errors;
 
 impl Write for Errors {
@@ -79,11 +79,11 @@ impl Write for Errors {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(()) // nothing is kept back
+        Ok(()) // nothing is buffered
     }
 }
 
-/// Standard error for a log, of which each line is written at once.
+/// Standard error as the output of the log. The log writes each line with one call.
 pub struct Log;
 
 impl Write for Log {

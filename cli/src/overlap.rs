@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-/// The most, as `Semaphore::revoke` has it: until a renewal tells the holder; and where none does.
+/// Returns the longest overlaps, as `Semaphore::revoke` documents them: for a holder that can
+/// refresh and so finds out, and for a holder that cannot.
 pub fn overlap(lease: Duration) -> (Duration, Duration) {
     (lease / 3, lease)
 }

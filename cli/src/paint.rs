@@ -1,14 +1,15 @@
-//! Colours, and whether lines can be drawn over: what the environment says of a terminal.
+//! Decides from the environment whether a terminal supports colors and drawing.
 
 use std::io::IsTerminal;
 
-/// Whether lines can be drawn over there.
+/// Returns whether lines on this output can be drawn over.
 pub fn can_draw(output: &impl IsTerminal) -> bool {
     output.is_terminal() && std::env::var_os("TERM").is_some_and(|terminal| terminal != "dumb")
 }
 
-/// See no-color.org. Terminals of old have none, nor do those whose names say so (term(7)).
-pub fn has_colours(output: &impl IsTerminal) -> bool {
+/// Returns whether to use colors: see no-color.org. Old terminals have no colors, nor do terminals
+/// whose names exclude colors (term(7)).
+pub fn has_colors(output: &impl IsTerminal) -> bool {
     let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|wish| !wish.is_empty());
     let terminal = std::env::var("TERM").unwrap_or_default();
     let has_none =
@@ -16,7 +17,7 @@ pub fn has_colours(output: &impl IsTerminal) -> bool {
     can_draw(output) && !is_unwanted && !has_none
 }
 
-/// Colours, where there are some.
+/// Colors text if the output has colors.
 #[derive(Debug, Clone, Copy)]
 pub struct Paint {
     is_on: bool,
@@ -24,7 +25,7 @@ pub struct Paint {
 
 impl Paint {
     pub fn on(output: &impl IsTerminal) -> Self {
-        Self { is_on: has_colours(output) }
+        Self { is_on: has_colors(output) }
     }
 
     pub fn green(self, text: &str) -> String {
@@ -47,7 +48,7 @@ impl Paint {
         self.paint("2", text)
     }
 
-    fn paint(self, colour: &str, text: &str) -> String {
-        if self.is_on { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+    fn paint(self, color: &str, text: &str) -> String {
+        if self.is_on { format!("\x1b[{color}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }

@@ -1,5 +1,5 @@
-//! Libraries panic where the system has no more of something: tokio of descriptors, the standard
-//! library of threads. For a user that is no bug, but a line.
+//! Reports a missing system resource as one line. Libraries panic if a resource is missing, for
+//! example tokio without file descriptors, or the standard library without threads.
 
 use std::io;
 use std::panic::{self, PanicHookInfo, UnwindSafe};
@@ -11,20 +11,20 @@ use crate::output::note;
 
 static LACKS: AtomicBool = AtomicBool::new(false);
 
-/// Instead of a backtrace, and once.
+/// Prints one line instead of a backtrace, and only once.
 pub fn tell_lacks() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| match lack(info) {
         Some((error, remedy)) => {
             if !LACKS.swap(true, Relaxed) {
-                note(format_args!("the system refused what any program needs: {error}: {remedy}"));
+                note(format_args!("the system refused a resource: {error}: {remedy}"));
             }
         }
         None => usual(info),
     }));
 }
 
-/// What that was, where there was such a lack, is told already.
+/// Runs the work. If it panics because a resource is missing, the hook has printed the reason.
 pub fn caught(
     run: impl FnOnce() -> Result<ExitCode, Failure> + UnwindSafe,
 ) -> Result<ExitCode, Failure> {
@@ -34,7 +34,7 @@ pub fn caught(
     })
 }
 
-/// Panics have no more than a text: `Os { code: 24, ... }`.
+/// A panic has only a text: `Os { code: 24, ... }`.
 fn lack(info: &PanicHookInfo<'_>) -> Option<(io::Error, &'static str)> {
     let payload = info.payload();
     let text = payload.downcast_ref::<String>().map(String::as_str);

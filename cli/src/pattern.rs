@@ -1,4 +1,4 @@
-//! Names that are looked for.
+//! Patterns of names.
 
 use std::convert::Infallible;
 use std::fmt::{self, Display, Formatter};
@@ -8,9 +8,9 @@ use unicode_normalization::UnicodeNormalization;
 
 use crate::escape::{argument, value};
 
-/// For an option with one.
+/// The help of an option that takes a pattern.
 pub const HELP: &str =
-    "Only names like this: * stands for any characters, ? for one, \\ makes the next one plain";
+    "Only names that match: * matches any characters, ? any one, \\ escapes the next one";
 
 #[derive(Debug, Clone)]
 pub struct Pattern(String);
@@ -20,8 +20,8 @@ impl Pattern {
         is_like(name, &self.0)
     }
 
-    /// Suggests another pattern if this one matches none of these names under this prefix, and is
-    /// probably a mistake. If there are no names, it reports only patterns that can match no name.
+    /// Suggests another pattern if this pattern matches none of the names, and is probably a
+    /// mistake. Without names, only a pattern that can match no name counts as a mistake.
     pub fn advice(&self, prefix: &str, names: &[String]) -> Option<String> {
         let Self(pattern) = self;
         if let Err(escaped) = argument(pattern) {
@@ -31,7 +31,7 @@ impl Pattern {
             pattern.split_once('{').map_or(&**pattern, |(_, inner)| inner.trim_start_matches('{'));
         let inner = inner.split('}').next().unwrap_or(inner);
         if inner != pattern {
-            return Some(format!("a name has no braces: write {inner:?}"));
+            return Some(format!("names contain no braces: write {inner:?}"));
         }
         let without_prefix = pattern.strip_prefix(prefix).and_then(|rest| rest.strip_prefix(':'));
         if let Some(rest) = without_prefix {
@@ -48,11 +48,14 @@ impl Pattern {
             return Some(is_there(name) + ": upper and lower case differ");
         }
         if pattern.is_empty() {
-            return Some("no name is empty: write \"*\" for all of them".to_owned());
+            return Some("a name is never empty: write \"*\" for all names".to_owned());
         }
         let part = format!("*{pattern}*");
         let name = first_like(&part, str::to_owned)?;
-        Some(format!("{}: the whole name is compared: write {part:?}", is_there(name)))
+        Some(format!(
+            "{}, but the pattern must match the whole name: write {part:?}",
+            is_there(name)
+        ))
     }
 }
 
@@ -70,11 +73,11 @@ impl Display for Pattern {
     }
 }
 
-/// Whether a name is as a pattern with * and ? says.
+/// Returns whether a name matches a pattern with * and ?.
 fn is_like(name: &str, pattern: &str) -> bool {
     let (mut name, mut pattern) = (name.chars(), pattern.chars());
-    // What was behind the last star, and what of the name it has not taken yet. What an earlier one
-    // takes need not be tried again.
+    // The pattern after the last star, and the part of the name that the star has not matched yet.
+    // Earlier stars need no further attempts.
     let mut star = None;
     loop {
         let mut rest = pattern.clone();
@@ -134,15 +137,21 @@ mod tests {
     fn a_pattern_that_fits_nothing_is_explained() {
         let names = ["Mailer", "caf\u{e9}"].map(str::to_owned);
         for (pattern, advice) in [
-            ("", Some("no name is empty: write \"*\" for all of them")),
-            ("{*", Some("a name has no braces: write \"*\"")),
-            ("{mailer}", Some("a name has no braces: write \"mailer\"")),
-            ("sem:{mailer}:state", Some("a name has no braces: write \"mailer\"")),
-            ("mail*}", Some("a name has no braces: write \"mail*\"")),
+            ("", Some("a name is never empty: write \"*\" for all names")),
+            ("{*", Some("names contain no braces: write \"*\"")),
+            ("{mailer}", Some("names contain no braces: write \"mailer\"")),
+            ("sem:{mailer}:state", Some("names contain no braces: write \"mailer\"")),
+            ("mail*}", Some("names contain no braces: write \"mail*\"")),
             ("sem:mailer", Some("the prefix \"sem\" is not part of a name: write \"mailer\"")),
             ("mail*", Some("there is \"Mailer\": upper and lower case differ")),
             ("cafe\u{301}", Some("there is \"caf\u{e9}\", which only looks the same")),
-            ("ail", Some("there is \"Mailer\": the whole name is compared: write \"*ail*\"")),
+            (
+                "ail",
+                Some(
+                    "there is \"Mailer\", but the pattern must match the whole name: write \
+                     \"*ail*\"",
+                ),
+            ),
             ("jobs", None),
         ] {
             let pattern: Pattern = pattern.parse().unwrap();

@@ -1,5 +1,5 @@
-//! What a process is that this program has started as a part of itself: users cannot ask for that,
-//! so it is no option.
+//! Roles of processes that this program starts as parts of itself. A role is no option, because
+//! users must not choose it.
 
 use std::ffi::OsStr;
 use std::io;
@@ -10,24 +10,25 @@ use std::{env, fs};
 
 use rustix::param::linux_execfn;
 
-/// By its own path there may be another program meanwhile, or none: an upgrade does not wait for
-/// those that run.
+/// The path of this program. Its original path may be empty or lead to another program, because an
+/// upgrade does not wait for running processes.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// Is in the environment of such a process.
+/// The environment variable with the role of such a process.
 pub const VARIABLE: &str = "REDIS_SEMAPHORE_ROLE";
 
-/// A role, with what follows it.
+/// Roles. An argument follows each of them.
 pub const GUARD: &str = "guard";
 pub const STARTER: &str = "starter";
 
-/// This program once more.
+/// Returns a command that starts this program again.
 pub fn this_program() -> io::Result<Command> {
     let Ok(line) = fs::read("/proc/self/cmdline") else {
         return without_proc();
     };
     let mut command = Command::new(THIS_PROGRAM);
-    // Started as `ld.so OPTIONS PROGRAM`, that is the loader: it wants its options and the program.
+    // In a process that was started as `ld.so OPTIONS PROGRAM`, this path is the loader's. The
+    // loader needs its options and the program.
     let words = line.iter().filter(|byte| **byte == 0).count();
     let of_loader = words.saturating_sub(env::args_os().count());
     let words = line.split(|byte| *byte == 0).skip(1).map(OsStr::from_bytes);
@@ -35,7 +36,7 @@ pub fn this_program() -> io::Result<Command> {
     Ok(command)
 }
 
-/// By the path with which the system, or the loader that it started, did so.
+/// Returns a command with the path by which the system or the loader started this program.
 fn without_proc() -> io::Result<Command> {
     let started = PathBuf::from(OsStr::from_bytes(linux_execfn().to_bytes()));
     let is_loader = started
@@ -45,11 +46,12 @@ fn without_proc() -> io::Result<Command> {
         Some(program) => PathBuf::from(program),
         None => started,
     };
-    // A name alone would be looked for in PATH.
+    // The system would search PATH for a plain name.
     let path = if path.components().count() == 1 { PathBuf::from(".").join(path) } else { path };
     if !path.exists() {
         return Err(io::Error::other(format!(
-            "there is no /proc, and this program is not at {} any more",
+            "/proc is not mounted, and this program is no longer at {}: mount /proc, or restore \
+             the program",
             path.display()
         )));
     }

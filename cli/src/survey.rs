@@ -1,4 +1,4 @@
-//! A look at many semaphores at once, without those who hold them.
+//! Reads many semaphores at the same time, without their holders.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,28 +8,28 @@ use tokio::task::JoinSet;
 
 use crate::limits::{limit_of, with_existing_limit};
 
-/// Semaphores that are looked at at the same time.
+/// How many semaphores are read at the same time.
 const AT_ONCE: usize = 64;
-/// Waiters that are told at once: the first is enough more often than not.
+/// Waiters in one page. The first page is usually enough.
 pub const PAGE: u64 = 100;
-/// Nobody looks for somebody who is there among more: all may be dead, while all is held.
+/// The search for a live waiter ends after this many waiters. All waiters may be dead while all
+/// permits are held.
 const MAX_LOOKED_AT: u64 = 10_000;
 
-/// What one semaphore is like.
+/// The state of one semaphore.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Summary {
-    /// In force; `None` where nobody has declared or set one.
+    /// The effective limit; `None` if no limit exists.
     pub limit: Option<u32>,
     pub declared: Option<u32>,
-    /// Set at run time.
     pub runtime: Option<u32>,
     pub held: u64,
     pub queued: u64,
-    /// Of those whose process is there.
+    /// The longest wait of the requests whose process is alive.
     pub longest_wait: Option<Duration>,
 }
 
-/// By name. One that the server refuses to tell of is no reason not to show the others.
+/// Summaries by name. A semaphore that cannot be read does not hide the others.
 pub type Summaries = BTreeMap<String, Result<Summary, Error>>;
 
 pub async fn survey(
@@ -63,7 +63,7 @@ async fn look_at(semaphores: &SemaphoreClient, name: &str) -> Result<Summary, Er
 }
 
 impl Summary {
-    /// What was found, with the first waiters in it.
+    /// Returns the summary of an inspection that contains the first waiters.
     pub async fn of(semaphore: &Semaphore, now: &Inspection) -> Result<Self, Error> {
         Ok(Self {
             limit: limit_of(now),
@@ -76,8 +76,9 @@ impl Summary {
     }
 }
 
-/// Of the first page on which somebody waits: who came later may be before, by a head start. Whose
-/// process has gone waits no longer, though its request is in the queue until its turn comes.
+/// Returns the longest wait on the first page with a live waiter. A later request may be on an
+/// earlier page, because of its head start. A dead waiter does not count, although its request
+/// stays in the queue until its turn comes.
 async fn longest_wait(semaphore: &Semaphore, now: &Inspection) -> Result<Option<Duration>, Error> {
     let longest = |page: &Inspection| {
         let present = page.waiters.iter().filter(|waiter| waiter.alive_for.is_some());

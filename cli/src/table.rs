@@ -1,4 +1,4 @@
-//! Text for people: tables, and times.
+//! Text for people: tables and times.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::escape::value;
 
-/// Columns that begin below each other, with two spaces between them. Cells are escaped.
+/// Returns a table with aligned columns, two spaces apart. Escapes the cells.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let head = head.iter().map(|title| title.to_string()).collect();
     let row = |row: &Vec<String>| row.iter().map(|cell| value(cell)).collect();
@@ -21,7 +21,7 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     shown.collect::<Vec<_>>().join("\n")
 }
 
-/// In whole seconds, or ms below one.
+/// Rounds down to seconds, or to milliseconds below 1 s.
 pub fn rounded(time: Duration) -> String {
     let time = match time.as_secs() {
         0 => Duration::from_millis(time.as_millis() as u64),
@@ -30,7 +30,7 @@ pub fn rounded(time: Duration) -> String {
     humantime::format_duration(time).to_string()
 }
 
-/// As `rounded`, of what is promised to last no longer: 3.3 s are 4 s at most.
+/// Rounds up, for a promised maximum: 3.3 s becomes 4 s.
 pub fn at_most(time: Duration) -> String {
     let step = if time.as_secs() == 0 { 1_000_000 } else { 1_000_000_000 };
     let rest = time.subsec_nanos() % step;

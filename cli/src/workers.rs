@@ -1,4 +1,4 @@
-//! Processes of this program that it starts itself to share a semaphore, for `demo` and `load`.
+//! Worker processes of this program that share a semaphore, for `demo` and `load`.
 
 use std::ffi::OsStr;
 use std::io::BufRead;
@@ -12,14 +12,14 @@ use crate::failure::{AnyError, Failure};
 use crate::role;
 use crate::server::kept_files;
 
-/// What the workers tell, and which of them does.
+/// Reports of the workers, with the number of the worker.
 pub type Reports<R> = mpsc::Receiver<Result<(usize, R), AnyError>>;
 pub type Reporter<R> = mpsc::Sender<Result<(usize, R), AnyError>>;
 
-/// Starts this program again, with the same options. It must end when its input does, so that it
-/// never outlives this process.
+/// Starts this program again, with the same options. The process must end when its input ends, so
+/// that it never outlives this process.
 pub fn start(role: impl AsRef<OsStr>) -> Result<Child, Failure> {
-    let failed = Failure::system("a worker cannot be started");
+    let failed = Failure::system("cannot start a worker process");
     Command::from(role::this_program().map_err(&failed)?)
         .arg0("redis-semaphore")
         .args(std::env::args_os().skip(1))
@@ -27,14 +27,14 @@ pub fn start(role: impl AsRef<OsStr>) -> Result<Child, Failure> {
         .envs(kept_files())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        // Ctrl-C is for the parent alone, which then ends the workers in good order.
+        // Ctrl-C must reach only the parent, which then ends the workers in order.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
         .map_err(failed)
 }
 
-/// Until the worker has ended, or nobody listens any more.
+/// Passes the reports on until the worker has ended or the receiver is dropped.
 pub async fn pass_on<R: Send + Sync + 'static>(
     worker: usize,
     output: ChildStdout,
@@ -48,11 +48,11 @@ pub async fn pass_on<R: Send + Sync + 'static>(
     Ok(())
 }
 
-/// In a worker: the lines that its parent says.
+/// In a worker: returns the lines that its parent sends.
 pub fn input() -> mpsc::UnboundedReceiver<String> {
     let (sender, lines) = mpsc::unbounded_channel();
-    // A thread of our own, as a read from standard input cannot be cancelled, and tokio would wait
-    // for its end.
+    // A separate thread reads, because a read from standard input cannot be canceled, and tokio
+    // would wait for it.
     std::thread::spawn(move || {
         let input = std::io::stdin().lock().lines();
         input.map_while(std::io::Result::ok).try_for_each(|line| sender.send(line))
@@ -60,7 +60,7 @@ pub fn input() -> mpsc::UnboundedReceiver<String> {
     lines
 }
 
-/// Until the parent has closed the input, or has died.
+/// Waits until the parent has closed the input or has died.
 pub async fn closed(input: &mut mpsc::UnboundedReceiver<String>) {
     while input.recv().await.is_some() {}
 }

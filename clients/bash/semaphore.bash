@@ -1,34 +1,34 @@
 # shellcheck shell=bash
 #
-# A thin client of redis-semaphore, to be read with "source". README.md tells how to use it.
+# A thin client of redis-semaphore, for "source". README.md describes its use.
 #
-# Functions answer 0 for yes, 1 for no (refused, too late, lost) and 2 for an error, which is told
-# on standard error. Names that begin with sem__ are of no concern outside of this file.
+# Functions return 0 for yes, 1 for no (no permit, timeout, lost), and 2 after an error, which they print
+# on standard error. Names that begin with sem__ are private.
 
 # shellcheck source-path=SCRIPTDIR source=redis.bash
 source "$(dirname -- "${BASH_SOURCE[0]}")/redis.bash" || return $?
 
-SEM_HEARTBEAT_TIMEOUT=15000 # ms: the server passes over a waiter that was silent for so long
-SEM_GIVE_BACK=2000 # ms: how long giving back what did not become a permit is repeated
+SEM_HEARTBEAT_TIMEOUT=15000 # ms: the server skips requests of a client that is silent for longer
+SEM_GIVE_BACK=2000 # ms: how long the release of a request without a permit is retried
 
-SEM_ID=  # of the newest permit
-SEM_TOKEN= # and its fencing token
+SEM_ID=            # the ID of the newest permit
+SEM_FENCING_TOKEN= # its fencing token
 
 sem__host=$(LC_ALL=C && echo "${HOSTNAME//[^A-Za-z0-9._-]/-}")
 declare -gA sem__declared=() # semaphore -> the limit that this process declared
 declare -gA sem__names=()    # ID of each permit and request -> its semaphore
-declare -gA sem__ends=()     # ID of each permit -> end of its lease, on the clock of sem__now
-declare -gA sem__tried=()    # ID -> 1: a release without an answer may have given it back
+declare -gA sem__ends=()     # ID of each permit -> expiry of its lease, on the clock of sem__now
+declare -gA sem__tried=()    # ID -> 1: an earlier release failed, but may have reached the server
 
-# sem_acquire NAME LIMIT LEASE_MS [TIMEOUT_MS]: waits for a permit, and sets SEM_ID and SEM_TOKEN.
-# Answers 1 when it did not come in time.
+# sem_acquire NAME LIMIT LEASE_MS [TIMEOUT_MS]: waits for a permit, and sets SEM_ID and SEM_FENCING_TOKEN.
+# Returns 1 if none is granted in time.
 sem_acquire() { sem__acquire sem__wait "$@"; }
 
-# sem_try NAME LIMIT LEASE_MS: the same without waiting. Answers 1 when no permit is free, or
-# somebody else waits.
-sem_try() { sem__acquire '' "${@:1:3}"; }
+# sem_try_acquire NAME LIMIT LEASE_MS: does the same without waiting. Returns 1 if no permit is free, or if
+# other requests wait.
+sem_try_acquire() { sem__acquire '' "${@:1:3}"; }
 
-# sem_release ID: gives a permit back. Answers 1 when it was lost before.
+# sem_release ID: releases a permit. Returns 1 if it was already lost.
 sem_release() {
     local IFS=$' \t\n' sem__until='' id=${1:-} name='' left patience=$SEM_GIVE_BACK held repeated
     [ -z "$id" ] || name=${sem__names[$id]:-}
@@ -38,28 +38,28 @@ sem_release() {
     fi
     sem__now
     left=$((${sem__ends[$id]:-0} - sem__now))
-    # Again and again, but not when the lease has ended anyway.
+    # Retries end when the lease has expired.
     [ -z "${sem__ends[$id]:-}" ] || patience=$((left < SEM_PATIENCE ? left : SEM_PATIENCE))
     repeated=${sem__tried[$id]:-0} sem__tried[$id]=1
     sem__call "$patience" release "$name" return "$id" || return $?
-    # In single quotes, as unset expands what is in the brackets. In double ones it would do so again,
-    # and run what an ID may have in it.
+    # Single quotes, because unset expands the index itself. Double quotes would expand it twice, and run a
+    # command that an ID contains.
     unset 'sem__names[$id]' 'sem__ends[$id]' 'sem__tried[$id]'
-    # Where a reply was lost, the second one is "unknown", since the first try found the permit.
+    # If a reply was lost, the retry returns "unknown", because the first attempt released the permit.
     held=$((left > 0 && (sem__reply[2] != 0 || sem__repeated || repeated)))
     sem__serve_others "$name"
     [ "$held" != 0 ] || return 1
 }
 
-# sem_left ID: prints for how many ms the permit is held for sure. 0: it may be lost.
-sem_left() {
+# sem_expires_in ID: prints for how many ms the permit is certainly held. 0: it may be lost.
+sem_expires_in() {
     local IFS=$' \t\n' left=0
     sem__now
     [ -z "${1:-}" ] || left=$((${sem__ends[$1]:-0} - sem__now))
     echo $((left > 0 ? left : 0))
 }
 
-# Gives back whatever is held or waited for, and keeps the exit status.
+# Releases all permits and requests of this shell, and keeps the exit status.
 sem_cleanup() {
     local status=$? id IFS=$' \t\n'
     sem__unlisten
@@ -69,21 +69,21 @@ sem_cleanup() {
     return "$status"
 }
 
-# A trap that the script sets later replaces this one: it must call sem_cleanup. In a subshell Bash
-# shows the traps of the shell around it, until one is set there, even if it is for no signal.
+# If the script sets this trap later, its trap must call sem_cleanup. A subshell shows the traps of its parent
+# shell until it sets a trap itself, even one for no signal.
 trap - SEM_NONE 2>/dev/null || true
-eval "sem__trap=($(trap -p EXIT))" # trap -- 'what was set' EXIT
+eval "sem__trap=($(trap -p EXIT))" # trap -- 'the earlier trap' EXIT
 sem__trap=${sem__trap[2]:-}
-# shellcheck disable=SC2064 # expanded now: the trap that is set now
+# shellcheck disable=SC2064 # expanded now, with the earlier trap
 trap "sem_cleanup; ${sem__trap#-}" EXIT
 
-# All is checked before anything is sent. Also, where Bash has to calculate with what is no number,
-# it leaves all functions, and goes on with the next line of the script as if nothing were wrong.
+# Checks all arguments before the first call. If Bash calculates with a text that is no number, it leaves all
+# functions and continues with the next line of the script, without an error.
 sem__check() { # NAME LIMIT LEASE_MS TIMEOUT_MS
     local LC_ALL=C # bytes, not characters
     if [[ ${#1} -lt 1 || ${#1} -gt 512 || $1 == *[{}]* || $1 == *[[:cntrl:]]* ]] ||
         { [[ $1 == *[![:ascii:]]* ]] && ! iconv -f UTF-8 -t UTF-8 <<<"$1" >/dev/null 2>&1; }; then
-        echo 'semaphore: a name has 1 to 512 bytes of UTF-8, no { and }, and no control characters' >&2
+        echo 'semaphore: a name must have 1 to 512 bytes of UTF-8, without braces and control characters' >&2
         return 2
     fi
     sem__check_number 'a limit' "$2" 0 4294967295 || return $?
@@ -93,12 +93,12 @@ sem__check() { # NAME LIMIT LEASE_MS TIMEOUT_MS
 
 sem__check_number() { # WHAT NUMBER FROM TO
     if ! [[ $2 =~ ^(0|[1-9][0-9]{0,15})$ ]] || (($2 < $3 || $2 > $4)); then
-        echo "semaphore: $1 is a whole number from $3 to $4, not '$2'" >&2
+        echo "semaphore: $1 must be a whole number from $3 to $4, not '$2'" >&2
         return 2
     fi
 }
 
-# Asks, and waits with that function if there is one. Status 3 is that of an acquire that has no time left.
+# Sends a request, and waits with the function WAIT if it is not empty. Status 3 means that the time is over.
 sem__acquire() { # WAIT NAME LIMIT LEASE_MS [TIMEOUT_MS]
     local IFS=$' \t\n' sem__until='' status=0 id
     sem__check "${2:-}" "${3:-}" "${4:-}" "${5:-}" || return $?
@@ -106,21 +106,21 @@ sem__acquire() { # WAIT NAME LIMIT LEASE_MS [TIMEOUT_MS]
         sem__now
         sem__until=$((sem__now + $5))
     fi
-    # Each ID has a client of its own, and so a channel: what comes there is about nothing else.
+    # Each request has its own client and channel, so its messages concern no other permit.
     sem__random
     sem__client=$sem__host.$BASHPID.${sem__random:16}
     sem__random
     id=P:$sem__client:1:$4:$sem__random
-    # From here on it is given back when the script ends.
+    # From here on, the end of the script releases the request.
     sem__names[$id]=$2
-    # Most of the time nobody waits. Then there is no need to listen.
+    # Usually a permit is free. Then no subscription is needed.
     sem__ask "$id" "$3" "$4" try || status=$?
     if [ "$status" = 1 ] && [ -n "$1" ]; then
         status=0
         "$1" "$id" "$3" "$4" || status=$?
         sem__unlisten
     elif [ "$status" = 1 ]; then
-        unset 'sem__names[$id]' # Nothing is left of it.
+        unset 'sem__names[$id]' # The request is not queued.
         return 1
     fi
     if [ "$status" = 0 ]; then
@@ -133,27 +133,27 @@ sem__acquire() { # WAIT NAME LIMIT LEASE_MS [TIMEOUT_MS]
     return "$status"
 }
 
-# Gives back what nobody wants. What counts is the error before; where this fails it ends by itself.
+# Releases a request or permit without a caller, and ignores errors. If this fails, the request or permit expires.
 sem__give_up() { # ID
     sem_release "$1" || true
     unset 'sem__names[$1]' 'sem__tried[$1]'
 }
 
-# While there is more to do than the server does in one call.
+# Calls wake until the server has no more work.
 sem__serve() { # NAME [MS]
     while ((sem__reply[1] == 0)); do
         sem__call "${2:-$SEM_PATIENCE}" wake "$1" || return $?
     done
 }
 
-# The same after an answer that is good, whatever comes of this. So it is not repeated, either: whoever
-# waits calls wake, too.
+# Does the same after a successful reply, and ignores errors. Nothing is retried, because the waiters call wake,
+# too.
 sem__serve_others() { # NAME
     sem__serve "$1" 0 || true
 }
 
-# Asks until the answer is in time. Answers 0 when the permit was granted, 1 when it was refused or
-# is queued.
+# Sends a request until the reply is in time. Returns 0 if a permit was granted, and 1 if none was granted or
+# the request is queued.
 sem__ask() { # ID LIMIT LEASE_MS PLACE
     local name=${sem__names[$1]} kind=declare give_up end token code
     [ "${sem__declared[$name]:-}" != "$2" ] || kind=declare_if_unset
@@ -162,39 +162,39 @@ sem__ask() { # ID LIMIT LEASE_MS PLACE
     while :; do
         sem__call "$SEM_PATIENCE" acquire "$name" "$kind" "$2" "$SEM_HEARTBEAT_TIMEOUT" "$1" "$4" || return $?
         if [ $kind = declare ] && ((sem__reply[2] >= 0 && sem__reply[2] != $2)); then
-            echo "semaphore: the limit of $name was declared as ${sem__reply[2]}, now as $2" >&2
+            echo "semaphore $name: the limit $2 replaces the declared limit ${sem__reply[2]}" >&2
         fi
         kind=declare_if_unset sem__declared[$name]=$2
-        # 10 ms less, as this clock counts in steps of that.
+        # 10 ms less, because this clock counts in steps of 10 ms.
         end=$((sem__sent + $3 - 10)) token=${sem__reply[4]} code=${sem__reply[3]}
         ((code != 2)) || return 1
         if ((code == 0)); then
             ((sem__reply[1] == 0)) || return 1
             sem__serve "$name" || return $?
-            continue # One may be free now.
+            continue # A permit may be free now.
         fi
         sem__serve_others "$name"
         sem__now
         if ((sem__now < end)); then
-            sem__ends[$1]=$end SEM_TOKEN=$token
+            sem__ends[$1]=$end SEM_FENCING_TOKEN=$token
             return 0
         elif ((sem__now >= ${sem__until:-sem__now + 1})); then
             return 3
         elif ((sem__now >= give_up)); then
-            echo "semaphore: answers come later than $3 ms, when the lease has ended" >&2
+            echo "semaphore $name: the lease of $3 ms expired before the reply arrived: use a longer lease" >&2
             return 2
-        fi # Asking again begins the lease anew.
+        fi # The retry restarts the lease.
     done
 }
 
-# Waits in the queue. Answers 3 when there is no time left.
+# Waits in the queue. Returns 3 if the time is over.
 sem__wait() { # ID LIMIT LEASE_MS
     local id=$1 limit=$2 lease=$3 name=${sem__names[$1]}
     local channel=sem:wake:$sem__client place=wait queued asked ask_at wake_at next status
     while :; do
-        # After a failover calls may reach another server than the one at which it listens.
+        # After a failover, calls may reach another server than the subscription.
         [ -z "$sem__listener" ] || sem__is_heard "$channel" || sem__unlisten
-        # Who is not heard listening when its turn comes is taken for gone. So listen first, ask then.
+        # The server skips requests of a client that is not subscribed. So this subscribes before it queues.
         [ -n "$sem__listener" ] || sem__listen_again "$channel" || return $?
         status=0
         sem__ask "$id" "$limit" "$lease" "$place" || status=$?
@@ -211,15 +211,15 @@ sem__wait() { # ID LIMIT LEASE_MS
                 sem__unlisten
                 break
             fi
-            # Otherwise it was granted before the server said "queued", and lost since: long ago.
+            # An earlier grant was lost before the server returned "queued", so its message is stale.
             if [ "$status" = 0 ] && sem__read_message "$name" "$id" &&
                 ((sem__token == 0 || sem__end - lease >= queued)); then
-                # Asking tells why it left the queue without a permit. And when half of the lease
-                # may be over, asking begins it anew.
+                # Another acquire returns why the request was removed. If half of the lease may be over,
+                # another acquire restarts it.
                 sem__now
                 ((sem__token > 0 && sem__now - asked < lease / 2 - 10)) || break
                 # shellcheck disable=SC2034 # for the caller
-                sem__ends[$id]=$((asked + lease - 10)) SEM_TOKEN=$sem__token
+                sem__ends[$id]=$((asked + lease - 10)) SEM_FENCING_TOKEN=$sem__token
                 return 0
             fi
             sem__now
@@ -235,24 +235,25 @@ sem__wait() { # ID LIMIT LEASE_MS
     done
 }
 
-# When the server says, which chooses who calls wake, or when it is time to ask again.
+# Sets wake_at to the time that the server chose for this client's wake, or to the time of the heartbeat.
 sem__plan_wake() {
     sem__serve "$name" || return $?
     sem__now
-    # 10 ms more, as this clock counts in steps of that.
+    # 10 ms more, because this clock counts in steps of 10 ms.
     wake_at=$((sem__now + sem__reply[1] + 10))
     ((sem__reply[1] >= 0 && wake_at < ask_at)) || wake_at=$ask_at
 }
 
-# Sets sem__token and sem__end to what the line of sem__hear says about a request. Answers 1 if it
-# says nothing about it, or is nothing that a script sends. Gives back what else this client got.
+# Sets sem__token and sem__end to the token and the expiry of a request in the message sem__line. Returns 1 if
+# the message does not contain the request, or was not sent by a script. Releases other permits that this
+# client was granted.
 sem__read_message() { # NAME ID
     local found id token end status=1
     found=$(jq -r --arg name "$1" --arg own "P:$sem__client:" '
         def is_id: test("^[PSN]:[A-Za-z0-9._-]{1,100}(:[1-9][0-9]{0,9}){2}:[A-Za-z0-9_-]{16,64}$")
             and (split(":") | (.[2] | tonumber) <= 4294967295 and (.[3] | tonumber) <= 604800000);
         select(.[0] == "message") | .[2]
-        # What is not UTF-8 has become U+FFFD, which only a name may have.
+        # jq replaces invalid UTF-8 by U+FFFD, which only a name may contain.
         | select(utf8bytelength <= 1048576) | split("\n") | select(.[0] == $name) | .[1:]
         | select(any(contains("\ufffd")) | not) | map(split(" "))
         | select(all(length == 3 and (.[0] | is_id) and all(.[1:][];

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # shellcheck source-path=SCRIPTDIR disable=SC2016 # programs for jq are in single quotes
 #
-# vectors.bash [FILE...]: runs the files of lua/vectors, or these, on the server of REDIS_URL.
+# vectors.bash [FILE...]: runs these files, or all files of lua/vectors, on the server of REDIS_URL.
 set -euo pipefail
 here=$(dirname -- "${BASH_SOURCE[0]}")
 # shellcheck source=semaphore.bash
 source "$here/semaphore.bash"
 
-# Some steps must follow each other within 50 ms. So in between there is as little as can be: what
-# was found is kept, and looked at when a variable is needed that was saved on the way, or at the end.
+# Some steps must follow each other within 50 ms, so this does little between them. It stores the replies, and
+# checks them when a later step needs a saved variable, or at the end.
 run_case() { # CASE
     local -A saved=()
     local variables operations words word found=() name variable plus i=0 next
@@ -40,7 +40,7 @@ run_case() { # CASE
     look_at_found
 }
 
-# Fails, and says why, if something is not as expected.
+# Checks the stored replies. If one is not as expected, this prints it and fails.
 look_at_found() {
     local result name value
     result=$(printf '%s\n' "${found[@]}" | vectors_jq -nRr --argjson operations "$operations" \
@@ -62,18 +62,18 @@ do_listen() {
 }
 do_hear() {
     sem__now
-    sem_answer='no message came'
+    sem_answer='no message arrived'
     sem__hear $((sem__now + 5000)) || return
     sem_answer=$sem__line
 }
-do_wait() { # until the server's clock shows this
+do_wait() { # TIME: of the server's clock
     local left
     while do_redis TIME; do
         [[ $sem_answer =~ ([0-9]+)\",\"([0-9]+) ]] || return
         left=$(($1 - BASH_REMATCH[1] * 1000 - 10#${BASH_REMATCH[2]} / 1000))
         sem_answer=null
         ((left > 0)) || return 0
-        printf -v left '0.%03d' "$left" # It is less than a second.
+        printf -v left '0.%03d' "$left" # Less than a second is left.
         sleep "$left"
     done
 }
@@ -88,7 +88,7 @@ for file; do
         def number: split(".") | map(tonumber);
         .cases[] | select((.needs // "0" | number) <= ($version | number))' "$file")
     for case in "${cases[@]}"; do
-        # Again, if need be: on a busy machine 300 ms are not much for three calls of several processes each.
+        # With retries: on a busy machine, 300 ms may be too short for three calls of several processes each.
         for ((tries = 1; tries <= 5; tries++)); do
             if report=$(run_case "$case"); then break; fi
         done
@@ -100,11 +100,11 @@ for file; do
         fi
     done
 done
-# A client that changes the text on its way would send all of it with every call.
+# If a client changed the text of a script, it would send the whole text with each call.
 mapfile -t sha1s < <(jq -r '.scripts[].sha1' "$SEM_MANIFEST")
 if [[ $(sem_redis SCRIPT EXISTS "${sha1s[@]}") == *0* ]]; then
     failed=$((failed + 1))
-    echo 'the server knows other scripts than the manifest' >&2
+    echo 'the server does not know all scripts of the manifest' >&2
 fi
 echo "$passed cases passed, $failed failed"
 [ "$failed" = 0 ] && [ "$passed" != 0 ]

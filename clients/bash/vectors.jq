@@ -1,13 +1,13 @@
-# The parts of vectors.bash that have to do with JSON.
+# The parts of vectors.bash that process JSON.
 
-# What a case begins with.
+# Returns the first variables of a case.
 def variables($name):
     {name: $name, channel: "sem:wake:\($name)", sharded: "sem:{\($name)}:wake:\($name)"}
     + ({permits, queue, clients, state} | with_entries(.value = "sem:{\($name)}:\(.key)"));
 
-# The steps of a case as operations, one for each call of redis-cli: what to do, with which words,
-# and what must come of it. A word that begins with \u0001 stands for a variable that is saved on
-# the way, and what is to be added.
+# Returns the steps of a case as operations, one for each call of redis-cli: the kind, the words, and the
+# expected result. A word that begins with \u0001 names a variable that an earlier step saves, and a number to
+# add to it.
 def operations($v):
     def words: map(if type == "string" then . elif .is | in($v) then $v[.is]
         else "\u0001\(.is) \(.plus // 0)" end);
@@ -31,8 +31,8 @@ def operations($v):
           else error("a step of an unknown kind: \(tojson)") end
         | .number = $number];
 
-# Whether what was found is as expected. Input and output are the variables; the output has those
-# that were saved, too.
+# Fails unless the result is as expected. Input and output are the variables. The output contains the newly saved
+# ones, too.
 def expect($expected; $found):
     def mismatch: error("found \($found | tojson), expected \($expected | tojson)");
     if $expected | type == "array" then
@@ -55,14 +55,14 @@ def expect($expected; $found):
           else . end
     end;
 
-# The same for an object: just these members, each as expected. Redis tells a list of names and values.
+# Does the same for an object, which must have exactly these members. Redis returns a list of names and values.
 def expect_members($expected; $list):
     ([range(0; $list | length; 2) as $i | {($list[$i]): $list[$i + 1]}] | add // {}) as $found
     | if ($expected | keys) != ($found | keys)
       then error("found \($found | tojson), expected \($expected | tojson)")
       else reduce ($expected | keys[]) as $key (.; expect($expected[$key]; $found[$key])) end;
 
-# Input: one line for each operation that was done, JSON or an error. Output: the variables.
+# Checks all operations. Input: one line of JSON, or an error, for each operation. Output: the variables.
 def check($operations; $variables):
     [., $operations] | [transpose[] | select(.[0] != null)]
     | reduce .[] as [$line, $operation] ($variables;

@@ -52,8 +52,8 @@ static sigset_t only_sigpipe(void)
     return signals;
 }
 
-/* hiredis writes without MSG_NOSIGNAL: where the server has cut the connection, a SIGPIPE would end the
- * program. So around a write this thread gets none. */
+/* hiredis writes without MSG_NOSIGNAL. If the server has closed the connection, SIGPIPE would end the program, so
+ * this thread blocks SIGPIPE during a write. */
 static void block_sigpipe(struct signals *before)
 {
     sigset_t sigpipe = only_sigpipe();
@@ -65,7 +65,7 @@ static void unblock_sigpipe(const struct signals *before)
 {
     static const struct timespec at_once;
     sigset_t sigpipe = only_sigpipe();
-    /* One that was there before is the program's own. */
+    /* An earlier SIGPIPE belongs to the program. */
     while (!sigismember(&before->pending, SIGPIPE) && sigtimedwait(&sigpipe, NULL, &at_once) < 0 &&
            errno == EINTR)
         continue;
@@ -81,12 +81,12 @@ static redisReply *send_command(redisContext *context, int count, const char *wo
     return reply;
 }
 
-/* Sends one command while connecting; false with the cause in `error`. */
+/* Sends one command while connecting. Returns false with the cause in `error`. */
 static bool prepare(redisContext *context, int count, const char *words[], char *error, size_t size)
 {
     redisReply *reply = send_command(context, count, words);
     if (reply == NULL) {
-        snprintf(error, size, "no answer from Redis: %s", context->errstr);
+        snprintf(error, size, "no reply from Redis: %s", context->errstr);
         return false;
     }
     bool done = reply->type != REDIS_REPLY_ERROR;
@@ -123,21 +123,21 @@ static redisContext *connect_to(const struct redis_url *url, char *error, size_t
     return context;
 }
 
-/* Nothing is repeated that may be a password. */
+/* Describes a wrong URL, without any part that may be a password. */
 static void describe_wrong_url(const char *url, char *error, size_t size)
 {
-    static const char rule[] = "a URL is redis://[[user]:password@]host[:port][/database], not";
+    static const char rule[] = "a URL must be redis://[[user]:password@]host[:port][/database], not";
     int scheme = (int)strspn(url, "abcdefghijklmnopqrstuvwxyz+");
     if (url[0] == '\0')
-        snprintf(error, size, "%s an empty one", rule);
+        snprintf(error, size, "%s an empty URL", rule);
     else if (strncmp(url + scheme, "://", strlen("://")) != 0)
-        snprintf(error, size, "%s one that does not begin with redis://", rule);
+        snprintf(error, size, "%s a URL that does not begin with redis://", rule);
     else if (strncmp(url, "redis://", strlen("redis://")) != 0)
-        snprintf(error, size, "%s one that begins with %.*s://", rule, scheme, url);
+        snprintf(error, size, "%s a URL that begins with %.*s://", rule, scheme, url);
     else
         snprintf(error, size,
-                 "%s one with a user, password, host, port or database that cannot be read "
-                 "(in a password %% is %%25)",
+                 "%s a URL whose user, password, host, port or database cannot be read "
+                 "(in a password, write %% as %%25)",
                  rule);
 }
 
@@ -155,7 +155,7 @@ static redisContext *open_connection(const char *text, char *error, size_t size)
 
 redisReply *connection_command(struct connection *connection, int count, const char *words[])
 {
-    /* A forked child needs a connection of its own: on that of its parent replies would cross. */
+    /* A forked child needs its own connection. On its parent's connection, replies would be mixed up. */
     if (connection->pid != getpid())
         connection_close(connection);
     connection->pid = getpid();
@@ -168,15 +168,15 @@ redisReply *connection_command(struct connection *connection, int count, const c
         return NULL;
     redisReply *reply = send_command(connection->context, count, words);
     if (reply == NULL) {
-        /* An answer that comes late must not be taken for that to the next command. */
-        snprintf(connection->error, sizeof connection->error, "no answer from Redis: %s",
+        /* A late reply must not be mistaken for the reply to the next command. */
+        snprintf(connection->error, sizeof connection->error, "no reply from Redis: %s",
                  connection->context->errstr);
         connection_close(connection);
     }
     return reply;
 }
 
-/* The script's entry in the manifest, or NULL with the cause in `error`. */
+/* Returns the script's entry in the manifest, or NULL with the cause in `error`. */
 static json_t *find_script(struct connection *connection, const char *name)
 {
     if (connection->manifest == NULL) {
@@ -195,7 +195,7 @@ static json_t *find_script(struct connection *connection, const char *name)
         if (strcmp(json_string_value(json_object_get(script, "name")), name) == 0)
             return script;
     }
-    snprintf(connection->error, sizeof connection->error, "ERR no script is called %s", name);
+    snprintf(connection->error, sizeof connection->error, "ERR the manifest has no script %s", name);
     return NULL;
 }
 
@@ -231,11 +231,10 @@ bool connection_may_pass(const struct connection *connection)
                                           "CLUSTERDOWN ", "MASTERDOWN ", "NOREPLICAS ",
                                           "READONLY ",    "ERR max number of clients "};
     static const char prefix[] = "ERR Error running script ";
-    /* An error of the server begins with a word in upper case, what this client or its library says
-     * does not. */
+    /* An error of the server begins with a word in upper case. Other errors do not. */
     if (islower((unsigned char)error[0]))
         return strncmp(error, "a URL", 5) != 0;
-    /* Redis 6.2 puts a text in front of errors that commands in a script meet. */
+    /* Redis 6.2 adds a prefix to the errors of commands in scripts. */
     const char *met = strncmp(error, prefix, strlen(prefix)) == 0 ? strstr(error, ": -") : NULL;
     if (met != NULL)
         error = met + strlen(": -");
@@ -292,7 +291,7 @@ enum heard listener_next(struct listener *listener, int64_t until, int cancel_fd
         if (left < 0)
             left = 0;
         struct pollfd fds[] = {{.fd = listener->context->fd, .events = POLLIN},
-                               {.fd = cancel_fd, .events = POLLIN}}; /* poll ignores one below 0 */
+                               {.fd = cancel_fd, .events = POLLIN}}; /* poll ignores negative descriptors */
         int ready = poll(fds, 2, (int)left);
         if (ready < 0 && errno != EINTR)
             return HEARD_END;

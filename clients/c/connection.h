@@ -1,4 +1,4 @@
-/* The two connections of the client: for calls, and for wake-up messages. */
+/* The two connections of the client: for calls, and for grant messages. */
 #ifndef CONNECTION_H
 #define CONNECTION_H
 
@@ -15,52 +15,52 @@ struct connection {
     char *url;
     json_t *manifest;
     redisContext *context; /* NULL: not connected */
-    pid_t pid;             /* who has connected */
-    unsigned made;         /* how often it has connected, or tried to */
-    char error[512]; /* of the server, then it begins with a word in upper case, or of this client */
+    pid_t pid;             /* the process that connected */
+    unsigned made;         /* the number of attempts to connect */
+    char error[512]; /* an error of the server begins with a word in upper case, any other error does not */
 };
 
-/* Connects with the first command. False: no memory. */
+/* Initializes a connection, which the first command opens. Returns false if memory is exhausted. */
 bool connection_init(struct connection *connection, const char *url);
 void connection_end(struct connection *connection);
 
-/* The next command connects anew. */
+/* Disconnects. The next command connects again. */
 void connection_close(struct connection *connection);
 
-/* The reply, which may be an error of the server. NULL: there is no answer, and `error` tells why. */
+/* Returns the reply, which may be an error of the server. NULL: no reply; `error` is the cause. */
 redisReply *connection_command(struct connection *connection, int count, const char *words[]);
 
-/* The same with a script. It is called by its SHA-1; a server that has forgotten it gets it again.
- * Words are the number of keys, keys and arguments. */
+/* Calls a script by its SHA-1. If the server does not know the script, this sends its source. `words` are the
+ * number of keys, the keys and the arguments. */
 redisReply *connection_script(struct connection *connection, const char *script, int count,
                               const char *words[]);
 
-/* Whether a call that met `error` may go well when it is repeated. */
+/* Returns whether a retry may succeed after `error`. */
 bool connection_may_pass(const struct connection *connection);
 
 struct listener {
-    redisContext *context; /* NULL: does not listen */
-    unsigned made;         /* that of the connection for calls, when this one began */
+    redisContext *context; /* NULL: not subscribed */
+    unsigned made;         /* `made` of the other connection when this one began */
     bool pinged;
 };
 
 enum heard { HEARD_MESSAGE, HEARD_NOTHING, HEARD_CANCEL, HEARD_END };
 
-/* True when the server has confirmed it; false with the cause in connection->error. The command is
- * SUBSCRIBE or SSUBSCRIBE. */
+/* Subscribes with `command`, SUBSCRIBE or SSUBSCRIBE. Returns true when the server has confirmed it, or false with
+ * the cause in connection->error. */
 bool listener_start(struct listener *listener, struct connection *connection, const char *command,
                     const char *channel);
 void listener_end(struct listener *listener);
 
-/* The next message, within the time of now_ms(); its text is message->element[2]. */
+/* Waits for a message until this time of now_ms(). Its text is message->element[2]. */
 enum heard listener_next(struct listener *listener, int64_t until, int cancel_fd,
                          redisReply **message);
 
-/* To be called from time to time: a connection that went silent looks like a quiet one. False when
- * it did. */
+/* Detects a dead connection, which otherwise looks like a quiet one. Call it regularly. Returns false if the
+ * connection is dead. */
 bool listener_check(struct listener *listener);
 
-/* The time in ms of a clock that nobody sets back or forth. */
+/* Returns the time of the monotonic clock in ms. */
 int64_t now_ms(void);
 
 #endif

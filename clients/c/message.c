@@ -15,7 +15,7 @@ bool is_utf8(const char *text, size_t size)
     return string != NULL;
 }
 
-/* A number of at most 16 digits and below 2^53, or -1. */
+/* Returns a number of at most 16 digits and below 2^53, or -1. */
 static int64_t read_number(const char **at, const char *end)
 {
     int64_t number = 0;
@@ -25,7 +25,7 @@ static int64_t read_number(const char **at, const char *end)
     return *at > begin && number < INT64_C(1) << 53 ? number : -1;
 }
 
-/* A number from 1 on behind a colon, or -1. */
+/* Returns a positive number after a colon, or -1. */
 static int64_t read_part(const char **at, const char *end)
 {
     if (end - *at < 2 || (*at)[0] != ':' || (*at)[1] == '0')
@@ -34,7 +34,7 @@ static int64_t read_part(const char **at, const char *end)
     return read_number(at, end);
 }
 
-/* Whether that is a whole word. `end` is the blank behind it. */
+/* Returns whether the text is an ID. `end` is the space after it. */
 static bool is_word(const char *at, const char *end)
 {
     if (end - at < 2 || memchr("PSN", at[0], 3) == NULL || at[1] != ':')

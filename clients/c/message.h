@@ -1,4 +1,4 @@
-/* The messages that wake. */
+/* Grant messages. */
 #ifndef MESSAGE_H
 #define MESSAGE_H
 
@@ -15,11 +15,11 @@ struct message_line {
     int64_t token, end;
 };
 
-/* Where the lines of a message about that semaphore begin. At its end, if it has none, or is nothing
- * that a script sends. */
+/* Returns the position of the lines of a message about this semaphore. Returns its end if there are none, or if no
+ * script sent the message. */
 const char *message_lines(const char *text, size_t size, const char *name);
 
-/* Reads a line, and tells where the next one begins, or the end. NULL: it is none. */
+/* Reads a line. Returns the position of the next line, or the end. NULL: not a valid line. */
 const char *message_next(const char *at, const char *end, struct message_line *line);
 
 bool is_utf8(const char *text, size_t size);

@@ -12,10 +12,10 @@
 #include "message.h"
 
 enum {
-    HEARTBEAT_TIMEOUT_MS = 15000, /* the server passes over a waiter that was silent for so long */
+    HEARTBEAT_TIMEOUT_MS = 15000, /* the server skips requests of a client that is silent for longer */
     ASK_EVERY_MS = HEARTBEAT_TIMEOUT_MS / 3,
-    PATIENCE_MS = 30000, /* how long a call is repeated while Redis is away */
-    GIVE_BACK_MS = 2000, /* and how long giving back what did not become a permit */
+    PATIENCE_MS = 30000, /* how long a call is retried while Redis is unavailable */
+    GIVE_BACK_MS = 2000, /* how long the release of a request without a permit is retried */
     PAUSE_MS = 200,
     MAX_NAME = 512
 };
@@ -24,7 +24,7 @@ enum {
 
 struct rsem {
     struct connection connection;
-    char name[MAX_NAME + 2]; /* one that is too long is cut, and refused by the first call */
+    char name[MAX_NAME + 2]; /* a longer name is cut, and rejected by the first call */
     char keys[4][MAX_NAME + 32];
     char limit[24];
     int64_t limit_number, lease_ms;
@@ -32,17 +32,17 @@ struct rsem {
     bool declared;
 };
 
-/* How long a call is repeated while Redis is away, and what ends that earlier. */
+/* How long a call is retried while Redis is unavailable, and what ends the retries earlier. */
 struct bounds {
     int64_t patience;
-    int64_t until; /* -1: it has the time that it takes */
-    int cancel_fd; /* -1: nobody cancels it */
+    int64_t until; /* -1: no bound */
+    int cancel_fd; /* -1: no cancellation */
 };
 
 struct answer {
     int64_t reply[6];
-    int64_t sent;  /* before the request was, for the first time */
-    bool repeated; /* an earlier try may have been done as well */
+    int64_t sent;  /* the time before the first attempt */
+    bool repeated; /* an earlier attempt may have succeeded */
 };
 
 struct rsem *rsem_new(const char *url, const char *name, uint32_t limit, int64_t lease_ms)
@@ -83,7 +83,7 @@ int64_t rsem_declared_before(const struct rsem *sem)
     return sem->declared_before;
 }
 
-int64_t rsem_left(const struct rsem_permit *permit)
+int64_t rsem_expires_in(const struct rsem_permit *permit)
 {
     int64_t left = permit->end - now_ms();
     return left > 0 ? left : 0;
@@ -95,7 +95,7 @@ static enum rsem_status fail(struct rsem *sem, const char *error)
     return RSEM_ERROR;
 }
 
-/* Waits before a call is repeated. Others than RSEM_OK: it is not to be. */
+/* Pauses before a retry. Returns another status than RSEM_OK if the call must not be retried. */
 static enum rsem_status pause_before_repeating(struct rsem *sem, const struct bounds *bounds,
                                                int64_t give_up)
 {
@@ -111,8 +111,8 @@ static enum rsem_status pause_before_repeating(struct rsem *sem, const struct bo
     return poll(&fd, 1, PAUSE_MS) > 0 ? RSEM_CANCELLED : RSEM_OK;
 }
 
-/* Calls a script, again and again while Redis is away: each may be called twice. `count` is how many
- * integers it replies. */
+/* Calls a script, with retries while Redis is unavailable. A repeated call has no further effect. `count` is the
+ * number of integers in the reply. */
 static enum rsem_status call(struct rsem *sem, const struct bounds *bounds, struct answer *answer,
                              size_t count, const char *script, const char *const arguments[])
 {
@@ -133,7 +133,7 @@ static enum rsem_status call(struct rsem *sem, const struct bounds *bounds, stru
             return RSEM_OK;
         }
         if (reply != NULL) {
-            fail(sem, reply->type == REDIS_REPLY_ERROR ? reply->str : "ERR a reply of another form");
+            fail(sem, reply->type == REDIS_REPLY_ERROR ? reply->str : "ERR the reply has another format");
             freeReplyObject(reply);
         }
         status = pause_before_repeating(sem, bounds, answer->sent + bounds->patience);
@@ -142,7 +142,7 @@ static enum rsem_status call(struct rsem *sem, const struct bounds *bounds, stru
     return status;
 }
 
-/* What is no printable ASCII is shown as \xe4. */
+/* Reports a wrong name. Bytes that are not printable ASCII appear as \xe4. */
 static enum rsem_status fail_name(struct rsem *sem)
 {
     char found[4 * 64 + 1] = "";
@@ -151,7 +151,7 @@ static enum rsem_status fail_name(struct rsem *sem)
         size += (size_t)snprintf(found + size, sizeof found - size,
                                  isprint((unsigned char)*c) ? "%c" : "\\x%02x", (unsigned char)*c);
     snprintf(sem->connection.error, sizeof sem->connection.error,
-             "a name has 1 to %d bytes of UTF-8, no { and }, and no control characters, not %s\"%s\"",
+             "a name must have 1 to %d bytes of UTF-8, without braces and control characters, not %s\"%s\"",
              MAX_NAME, strlen(sem->name) > MAX_NAME ? "more, as in " : "", found);
     return RSEM_ERROR;
 }
@@ -171,21 +171,20 @@ static enum rsem_status check(struct rsem *sem, int64_t timeout_ms)
     if (!sound)
         return fail_name(sem);
     if (sem->lease_ms < 1 || sem->lease_ms > MAX_LEASE_MS)
-        return fail_number(sem, "a lease is a number from 1 to 604800000", sem->lease_ms);
+        return fail_number(sem, "a lease must be a number from 1 to 604800000", sem->lease_ms);
     if (timeout_ms > MAX_TIMEOUT_MS)
-        return fail_number(sem, "a timeout is a number up to 9007199254740991", timeout_ms);
+        return fail_number(sem, "a timeout must be a number up to 9007199254740991", timeout_ms);
     return RSEM_OK;
 }
 
-/* An ID with a client of its own, and so a channel: what comes there is about nothing else that is
- * held. */
+/* Generates an ID. Each request has its own client and channel, so its messages concern no other permit. */
 static enum rsem_status start(struct rsem *sem, struct rsem_permit *permit)
 {
-    char host[65] = ""; /* a name of 64 has room */
+    char host[65] = ""; /* the longest name has 64 bytes */
     uint64_t random[3];
     *permit = (struct rsem_permit){.sem = sem};
     if (gethostname(host, sizeof host) != 0 || getentropy(random, sizeof random) != 0)
-        return fail(sem, "the system tells no host name, or has no random number");
+        return fail(sem, "the system returned no host name or no random number");
     for (char *c = host; *c != '\0'; c++)
         if (!isalnum((unsigned char)*c) && strchr("._-", *c) == NULL)
             *c = '-';
@@ -196,7 +195,7 @@ static enum rsem_status start(struct rsem *sem, struct rsem_permit *permit)
     return RSEM_OK;
 }
 
-/* While there is more to do than the server does in one call. Leaves the wake_in after that. */
+/* Calls wake until the server has no more work. Sets `wake_in` to the last value. */
 static enum rsem_status serve(struct rsem *sem, const struct bounds *bounds, int64_t *wake_in)
 {
     const char *none[] = {NULL};
@@ -210,21 +209,21 @@ static enum rsem_status serve(struct rsem *sem, const struct bounds *bounds, int
     return status;
 }
 
-/* The same after an answer that is good, whatever comes of this. So it is not repeated, either: whoever
- * waits calls wake, too. */
+/* Does the same after a successful reply, and ignores errors. Nothing is retried, because the waiters call wake,
+ * too. */
 static void serve_others(struct rsem *sem, int64_t wake_in)
 {
     struct bounds once = {.patience = 0, .until = -1, .cancel_fd = -1};
     serve(sem, &once, &wake_in);
 }
 
-/* Until when a lease is surely held: the server counts in whole ms. */
+/* Returns until when the lease is certainly valid. The server counts in whole ms. */
 static int64_t end_after(const struct rsem *sem, int64_t sent)
 {
     return sent + sem->lease_ms - 1;
 }
 
-/* RSEM_OK: granted; RSEM_REFUSED: refused, or queued. */
+/* Sends a request. RSEM_OK: granted. RSEM_NO_PERMIT: not granted, or queued. */
 static enum rsem_status ask(struct rsem *sem, const struct bounds *bounds, const char *place,
                             struct rsem_permit *permit, struct answer *answer)
 {
@@ -244,22 +243,22 @@ static enum rsem_status ask(struct rsem *sem, const struct bounds *bounds, const
             bool more = answer->reply[1] == 0;
             status = serve(sem, bounds, &answer->reply[1]);
             if (code == 0 && more)
-                continue; /* One may be free now. */
-            return status == RSEM_OK ? RSEM_REFUSED : status;
+                continue; /* A permit may be free now. */
+            return status == RSEM_OK ? RSEM_NO_PERMIT : status;
         }
         serve_others(sem, answer->reply[1]);
-        permit->token = answer->reply[4];
+        permit->fencing_token = answer->reply[4];
         permit->end = end_after(sem, answer->sent);
-        if (rsem_left(permit) > 0)
+        if (rsem_expires_in(permit) > 0)
             break;
-        /* Asking again begins the lease anew. */
-        fail(sem, "answers come later than the lease, which has ended");
+        /* The retry restarts the lease. */
+        fail(sem, "the lease expired before the reply arrived: use a longer lease");
         status = pause_before_repeating(sem, bounds, give_up);
     }
     return status;
 }
 
-/* `sent`: whether a release that ended with an error may have given it back. */
+/* Releases a permit. `sent` is whether an earlier release failed, but may have reached the server. */
 static enum rsem_status give_back(struct rsem *sem, const char *id, int64_t left, int64_t patience,
                                   bool *sent)
 {
@@ -270,15 +269,15 @@ static enum rsem_status give_back(struct rsem *sem, const char *id, int64_t left
     *sent = true;
     if (call(sem, &bounds, &answer, 3, "release", arguments) != RSEM_OK)
         return RSEM_ERROR;
-    /* Where a reply was lost, the second one is "unknown", since the first try found the permit. */
+    /* If a reply was lost, the retry returns "unknown", because the first attempt released the permit. */
     held = left > 0 && (answer.reply[2] != 0 || answer.repeated || repeated);
     *sent = false;
     serve_others(sem, answer.reply[1]);
     return held ? RSEM_OK : RSEM_LOST;
 }
 
-/* Gives back what nobody wants, and keeps the status and the error. Where that fails it ends by
- * itself, as nobody asks for it any more. */
+/* Releases a request or permit without a caller, and keeps the status and the error. If the release fails, the
+ * request or permit expires. */
 static enum rsem_status give_up(struct rsem *sem, const char *id, enum rsem_status status)
 {
     char error[sizeof sem->connection.error];
@@ -294,15 +293,15 @@ static int64_t ask_time(const struct answer *asked)
     return asked->sent + ASK_EVERY_MS;
 }
 
-/* When to call wake, if not to ask again: the server chooses who does. */
+/* Returns when to call wake, or when the heartbeat is due. The server chooses the client that calls wake. */
 static int64_t wake_time(const struct answer *asked, int64_t wake_in)
 {
     int64_t time = now_ms() + wake_in;
     return wake_in >= 0 && time < ask_time(asked) ? time : ask_time(asked);
 }
 
-/* What a message tells of the ID: its line, or one without an ID. Gives back what else its client
- * got. */
+/* Returns the line of the ID in a message, or a line without an ID. Releases other permits that the client was
+ * granted. */
 static struct message_line read_message(struct rsem *sem, const char *id, const redisReply *text)
 {
     struct message_line line, found = {0};
@@ -322,7 +321,7 @@ static struct message_line read_message(struct rsem *sem, const char *id, const 
     return found;
 }
 
-/* RSEM_REFUSED: it is time to ask again. */
+/* Waits for a grant message. RSEM_NO_PERMIT: the next heartbeat is due. */
 static enum rsem_status wait_for_message(struct rsem *sem, const struct bounds *bounds,
                                          struct listener *listener, const struct answer *asked,
                                          struct rsem_permit *permit)
@@ -341,25 +340,25 @@ static enum rsem_status wait_for_message(struct rsem *sem, const struct bounds *
             return RSEM_CANCELLED;
         case HEARD_END:
             listener_end(listener);
-            return RSEM_REFUSED;
+            return RSEM_NO_PERMIT;
         case HEARD_NOTHING:
             break;
         }
         int64_t now = now_ms();
-        /* Otherwise it was granted before the server said "queued", and lost since: long ago. */
+        /* An earlier grant was lost before the server returned "queued", so its message is stale. */
         if (told.id != NULL && (told.token == 0 || told.end - sem->lease_ms >= asked->reply[0])) {
-            /* Asking tells why it left the queue without a permit. And when half of the lease may
-             * be over, asking begins it anew. */
+            /* Another acquire returns why the request was removed. If half of the lease may be over,
+             * another acquire restarts it. */
             if (told.token == 0 || now - asked->sent >= sem->lease_ms / 2)
-                return RSEM_REFUSED;
-            permit->token = told.token;
+                return RSEM_NO_PERMIT;
+            permit->fencing_token = told.token;
             permit->end = end_after(sem, asked->sent);
             return RSEM_OK;
         }
         if (bounds->until >= 0 && now >= bounds->until)
             return RSEM_TIMEOUT;
         if (now >= ask_time(asked))
-            return RSEM_REFUSED;
+            return RSEM_NO_PERMIT;
         if (now >= wake_at) {
             int64_t wake_in = 0;
             enum rsem_status status = serve(sem, bounds, &wake_in);
@@ -370,7 +369,7 @@ static enum rsem_status wait_for_message(struct rsem *sem, const struct bounds *
     }
 }
 
-/* Who is not heard listening when its turn comes is taken for gone. So this comes before asking. */
+/* Subscribes. The server skips requests of a client that is not subscribed, so this comes first. */
 static enum rsem_status listen(struct rsem *sem, const struct bounds *bounds,
                                struct listener *listener, const char *id)
 {
@@ -389,16 +388,16 @@ static enum rsem_status wait_in_queue(struct rsem *sem, const struct bounds *bou
 {
     char place[24] = "wait";
     struct listener listener = {0};
-    enum rsem_status status = RSEM_REFUSED;
-    while (status == RSEM_REFUSED) {
+    enum rsem_status status = RSEM_NO_PERMIT;
+    while (status == RSEM_NO_PERMIT) {
         struct answer asked;
         status = listen(sem, bounds, &listener, permit->id);
         if (status == RSEM_OK)
             status = ask(sem, bounds, place, permit, &asked);
-        if (status != RSEM_REFUSED)
+        if (status != RSEM_NO_PERMIT)
             break;
         snprintf(place, sizeof place, "%" PRId64, asked.reply[4]);
-        /* A new connection may lead to another server, after a failover. */
+        /* After a failover, a new connection may lead to another server. */
         if (listener.made == sem->connection.made && listener_check(&listener))
             status = wait_for_message(sem, bounds, &listener, &asked, permit);
         else
@@ -420,14 +419,14 @@ static enum rsem_status acquire(struct rsem *sem, bool waits, int64_t timeout_ms
         return status;
     if (timeout_ms >= 0)
         bounds.until = now_ms() + timeout_ms;
-    /* Most of the time nobody waits. Then there is no need to listen. */
+    /* Usually a permit is free. Then no subscription is needed. */
     status = ask(sem, &bounds, "try", permit, &answer);
-    if (status == RSEM_REFUSED && waits)
+    if (status == RSEM_NO_PERMIT && waits)
         status = wait_in_queue(sem, &bounds, permit);
-    return status == RSEM_OK || status == RSEM_REFUSED ? status : give_up(sem, permit->id, status);
+    return status == RSEM_OK || status == RSEM_NO_PERMIT ? status : give_up(sem, permit->id, status);
 }
 
-enum rsem_status rsem_try(struct rsem *sem, struct rsem_permit *permit)
+enum rsem_status rsem_try_acquire(struct rsem *sem, struct rsem_permit *permit)
 {
     return acquire(sem, false, -1, -1, permit);
 }
@@ -440,9 +439,9 @@ enum rsem_status rsem_acquire(struct rsem *sem, int64_t timeout_ms, int cancel_f
 
 enum rsem_status rsem_release(struct rsem *sem, struct rsem_permit *permit)
 {
-    int64_t left = rsem_left(permit);
+    int64_t left = rsem_expires_in(permit);
     if (permit->sem != sem)
-        return fail(sem, "the permit is one of another semaphore");
+        return fail(sem, "the permit belongs to another semaphore");
     return give_back(sem, permit->id, left, left < PATIENCE_MS ? left : PATIENCE_MS,
                      &permit->release_sent);
 }

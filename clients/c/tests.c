@@ -1,4 +1,4 @@
-/* tests: what is particular to C, on the server of REDIS_URL. */
+/* Tests that only C needs, on the server of REDIS_URL. */
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,11 +11,11 @@
 #include "redis_semaphore.h"
 #include "url.h"
 
-/* How errors begin. */
-#define NAME "a name has 1 to 512 bytes of UTF-8, no { and }, and no control characters, not "
-#define LEASE "a lease is a number from 1 to 604800000, not "
+/* The beginnings of errors. */
+#define NAME "a name must have 1 to 512 bytes of UTF-8, without braces and control characters, not "
+#define LEASE "a lease must be a number from 1 to 604800000, not "
 
-/* Nobody listens there. */
+/* No server listens on this port. */
 #define NOBODY "redis://127.0.0.1:1"
 
 static int failed;
@@ -33,7 +33,7 @@ static void expect_url(const char *text, const char *user, const char *password,
 {
     struct redis_url url;
     bool sound = url_parse(&url, text);
-    expect(sound == (host != NULL), text, sound ? "is parsed" : "is refused");
+    expect(sound == (host != NULL), text, sound ? "is parsed" : "is rejected");
     if (sound && host != NULL) {
         expect(strcmp(url.user, user) == 0, text, url.user);
         expect(strcmp(url.password, password) == 0, text, url.password);
@@ -59,7 +59,7 @@ static void test_urls(void)
     expect_url("redis://:a%41%2f%40:%c3%a4@h/7", "", "aA/@:\xc3\xa4", "h", 6379, 7);
     expect_url("redis://u:p@[::1]:65535", "u", "p", "::1", 65535, 0);
 
-    /* Lengths around what a fixed buffer might have. */
+    /* Lengths near the size of a fixed buffer. */
     for (int length = 250; length < 260; length++) {
         char text[600], password[300];
         memset(password, 'a', (size_t)length);
@@ -78,7 +78,7 @@ static void expect_status(const char *what, const char *name, int64_t lease_ms, 
     enum rsem_status found = rsem_acquire(sem, timeout_ms, cancel_fd, &permit);
     expect(found == status, what, rsem_error(sem));
     expect(strncmp(rsem_error(sem), error, strlen(error)) == 0, what, rsem_error(sem));
-    /* Giving back takes 2 s. */
+    /* The release takes 2 s. */
     expect(now_ms() - since < 10000, what, "it took too long");
     rsem_free(sem);
 }
@@ -87,7 +87,7 @@ static void expect_url_error(const char *url, const char *found)
 {
     struct rsem_permit permit;
     struct rsem *sem = rsem_new(url, "n", 1, 1000);
-    expect(rsem_try(sem, &permit) == RSEM_ERROR, url, "is used");
+    expect(rsem_try_acquire(sem, &permit) == RSEM_ERROR, url, "is used");
     expect(strstr(rsem_error(sem), found) != NULL, url, rsem_error(sem));
     expect(strstr(rsem_error(sem), "sec") == NULL, url, rsem_error(sem));
     rsem_free(sem);
@@ -103,7 +103,7 @@ static int64_t connection_id(struct connection *connection)
     return id;
 }
 
-/* On one connection each would read what the other one asked for. */
+/* On a shared connection, each process would read the other's replies. */
 static void test_fork(void)
 {
     const char *url = getenv("REDIS_URL");
@@ -123,7 +123,7 @@ static void test_fork(void)
     connection_end(&connection);
 }
 
-/* Where a server of this test listens, and its URL. */
+/* Returns a socket on which a server of this test listens, and writes its URL. */
 static int listen_on(char *url, size_t size)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -136,7 +136,7 @@ static int listen_on(char *url, size_t size)
     return listening;
 }
 
-/* There is more to do after each call, but wake fails. */
+/* After each call, the server has more work, but wake fails. */
 static void serve_without_wake(int listening, const char *failure)
 {
     for (;;) {
@@ -159,7 +159,7 @@ static void serve_without_wake(int listening, const char *failure)
     }
 }
 
-/* That changes nothing of an answer that is good, and does not take long. */
+/* A failure of wake neither changes a successful reply, nor takes long. */
 static void test_failing_wake(const char *failure)
 {
     char url[64];
@@ -176,7 +176,7 @@ static void test_failing_wake(const char *failure)
            "release of another semaphore's permit", rsem_error(refused));
     expect(rsem_release(granted, &permit) == RSEM_OK, "release, and wake fails", rsem_error(granted));
     rsem_free(granted); /* The server takes one connection at a time. */
-    expect(rsem_acquire(refused, 300, -1, &permit) == RSEM_ERROR, "what was refused", "is held");
+    expect(rsem_acquire(refused, 300, -1, &permit) == RSEM_ERROR, "a rejected request", "returned a permit");
     expect(strcmp(rsem_error(refused), "ERR refused") == 0, "refused", rsem_error(refused));
     expect(now_ms() - since < 10000, "an acquire, and wake fails", "it took too long");
     rsem_free(refused);
@@ -185,7 +185,7 @@ static void test_failing_wake(const char *failure)
     close(listening);
 }
 
-/* The server closes the connection, and then it is gone. Writing there causes a SIGPIPE. */
+/* The server closes the connection and ends. A later write causes SIGPIPE. */
 static void test_cut(void)
 {
     char url[64], ignored[256];
@@ -206,14 +206,14 @@ static void test_cut(void)
     if (!connection_init(&connection, url))
         exit(1);
     redisReply *reply = connection_command(&connection, 1, words);
-    expect(reply != NULL, "a server that is about to go", connection.error);
+    expect(reply != NULL, "a server that ends soon", connection.error);
     freeReplyObject(reply);
     waitpid(server, NULL, 0);
     close(listening);
-    expect(connection_command(&connection, 1, words) == NULL, "a connection that was cut", "answers");
-    expect(connection_may_pass(&connection), "a connection that was cut", connection.error);
+    expect(connection_command(&connection, 1, words) == NULL, "a closed connection", "replies");
+    expect(connection_may_pass(&connection), "a closed connection", connection.error);
     sigpending(&signals);
-    expect(!sigismember(&signals, SIGPIPE), "SIGPIPE", "is left");
+    expect(!sigismember(&signals, SIGPIPE), "SIGPIPE", "is pending");
     pthread_sigmask(SIG_BLOCK, NULL, &signals);
     expect(!sigismember(&signals, SIGPIPE), "SIGPIPE", "stays blocked");
     connection_end(&connection);
@@ -239,16 +239,16 @@ int main(void)
     expect_status("a long lease", "n", 604800001, -1, -1, RSEM_ERROR, LEASE "604800001");
     expect_status("an endless lease", "n", INT64_MAX, -1, -1, RSEM_ERROR, LEASE "9223372036854775807");
     expect_status("an endless timeout", "n", 1000, INT64_MAX, -1, RSEM_ERROR,
-                  "a timeout is a number up to 9007199254740991, not 9223372036854775807");
-    expect_url_error("", "not an empty one");
+                  "a timeout must be a number up to 9007199254740991, not 9223372036854775807");
+    expect_url_error("", "not an empty URL");
     expect_url_error("sec", "does not begin with redis://");
     expect_url_error("rediss://:sec@h", "begins with rediss://");
     expect_url_error("redis://:sec", "cannot be read");
     expect_url_error("redis://:sec%@h", "%25");
-    expect_status("a timeout while Redis is away", "n", 60000, 300, -1, RSEM_TIMEOUT, "cannot connect");
+    expect_status("a timeout while Redis is unavailable", "n", 60000, 300, -1, RSEM_TIMEOUT, "cannot connect");
     if (pipe(readable) != 0 || write(readable[1], "", 1) != 1)
         return 1;
-    expect_status("cancelled while Redis is away", "n", 60000, -1, readable[0], RSEM_CANCELLED, "cannot connect");
+    expect_status("a cancellation while Redis is unavailable", "n", 60000, -1, readable[0], RSEM_CANCELLED, "cannot connect");
     if (failed == 0)
         puts("tests: passed");
     return failed;

@@ -1,5 +1,5 @@
-/* turns NAME LIMIT COUNT HOLD_MS LEASE_MS [TIMEOUT_MS]: takes so many permits, one after the other,
- * and tells when. A test of processes in several languages runs this beside the others. */
+/* turns NAME LIMIT COUNT HOLD_MS LEASE_MS [TIMEOUT_MS]: acquires COUNT permits, one after another, and prints the
+ * times. Tests run this program together with those of other languages. */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -29,7 +29,7 @@ static int64_t microseconds(void)
 
 static int fail(struct rsem *sem, const char *what, enum rsem_status status)
 {
-    static const char *const why[] = {"", "refused", "too late", "ended by a signal", "lost", ""};
+    static const char *const why[] = {"", "no permit", "too late", "ended by a signal", "lost", ""};
     fprintf(stderr, "turns: %s: %s %s\n", what, why[status], rsem_error(sem));
     rsem_free(sem);
     return 1;
@@ -75,8 +75,8 @@ int main(int argc, char **argv)
         if (status != RSEM_OK)
             return fail(sem, "acquire", status);
         if (rsem_declared_before(sem) >= 0)
-            fprintf(stderr, "turns: another limit was declared before\n");
-        printf("held %" PRId64 " %" PRId64 "\n", permit.token, microseconds());
+            fprintf(stderr, "turns: the limit replaces another declared limit\n");
+        printf("held %" PRId64 " %" PRId64 "\n", permit.fencing_token, microseconds());
         int was_ended = poll(&signal_came, 1, hold_ms) != 0;
         printf("released %" PRId64 "\n", microseconds());
         status = rsem_release(sem, &permit);

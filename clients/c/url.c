@@ -7,7 +7,7 @@
 
 static const char SCHEME[] = "redis://";
 
-/* Decodes %41 and the like, in place. False: a % without two digits, or a byte of zero. */
+/* Decodes %41 and the like in place. Returns false for a % without two digits, and for a zero byte. */
 static bool decode(char *text)
 {
     char *to = text;

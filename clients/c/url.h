@@ -5,13 +5,13 @@
 #include <stdbool.h>
 
 struct redis_url {
-    char *text;                         /* what the others point into */
+    char *text;                         /* the other texts are parts of it */
     const char *user, *password, *host; /* decoded; "": none */
     int port, database;
 };
 
-/* False: it is not redis://[[user]:password@]host[:port][/database], or there is no memory. To be
- * freed in any case. */
+/* Parses redis://[[user]:password@]host[:port][/database]. Returns false if the URL is wrong, or if memory is
+ * exhausted. Call url_free in any case. */
 bool url_parse(struct redis_url *url, const char *text);
 void url_free(struct redis_url *url);
 

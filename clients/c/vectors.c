@@ -13,7 +13,7 @@ enum { MAX_ARGUMENTS = 64, MESSAGE_MS = 5000 };
 
 static struct connection connection;
 
-/* Of the case that is running. */
+/* The state of the current case. */
 static struct listener listener;
 static json_t *variables;
 static char problem[4096];
@@ -107,7 +107,7 @@ static bool expect(json_t *expected, const redisReply *found)
     return true;
 }
 
-/* A text as the array of its parts. */
+/* Compares the parts of a text with an array. */
 static bool expect_parts(json_t *expected, char *text, const char *separator, const char *inner)
 {
     redisReply parts[MAX_ARGUMENTS] = {0}, *pointers[MAX_ARGUMENTS];
@@ -125,7 +125,7 @@ static bool expect_parts(json_t *expected, char *text, const char *separator, co
     return whole.elements == json_array_size(expected) || mismatch(expected, &whole);
 }
 
-/* Sends a command of which the words are strings, or {"is": variable}. NULL: there is no answer. */
+/* Sends a command. Its words are strings, or {"is": variable}. NULL: no reply. */
 static redisReply *send_words(const char *script, json_t *keys, json_t *list)
 {
     static char texts[MAX_ARGUMENTS][32];
@@ -165,7 +165,7 @@ static redisReply *send_words(const char *script, json_t *keys, json_t *list)
     return reply;
 }
 
-/* The same for a command of words that are given. An error of the server is a problem. */
+/* Sends a command of these words. */
 static redisReply *send_command(int count, const char *words[])
 {
     redisReply *reply = connection_command(&connection, count, words);
@@ -186,7 +186,7 @@ static bool run_call(json_t *step)
         good = (error != NULL && strncmp(reply->str, error, strlen(error)) == 0) ||
                fail("error %s", reply->str);
     else
-        good = error == NULL ? expect(json_object_get(step, "reply"), reply) : fail("no error");
+        good = error == NULL ? expect(json_object_get(step, "reply"), reply) : fail("a reply instead of an error");
     freeReplyObject(reply);
     return good;
 }
@@ -283,7 +283,7 @@ static bool run_message(json_t *step)
 {
     redisReply *message;
     if (listener_next(&listener, now_ms() + MESSAGE_MS, -1, &message) != HEARD_MESSAGE)
-        return fail("no message came");
+        return fail("no message arrived");
     bool good = expect_parts(json_object_get(step, "message"), message->element[2]->str, "\n", " ");
     freeReplyObject(message);
     return good;
@@ -303,7 +303,7 @@ static bool run_step(json_t *step)
     return fail("a step of an unknown kind");
 }
 
-/* The steps of a case, in which each @ has become its name. */
+/* Returns the steps of a case, with its name in place of each @. */
 static json_t *steps_of(json_t *vector, const char *name)
 {
     char *text = json_dumps(json_object_get(vector, "steps"), JSON_COMPACT), *at = text, *whole;
@@ -362,7 +362,7 @@ static double server_version(void)
     return version;
 }
 
-/* A client that changes the text on its way would send all of it with every call. */
+/* If a client changed the text of a script, it would send the whole text with each call. */
 static bool server_knows_the_scripts(void)
 {
     json_t *manifest = json_load_file(SEM_MANIFEST, 0, NULL), *script;
@@ -408,7 +408,7 @@ int main(int argc, char **argv)
         json_decref(file);
     }
     if (!server_knows_the_scripts()) {
-        fprintf(stderr, "the server knows other scripts than the manifest\n");
+        fprintf(stderr, "the server does not know all scripts of the manifest\n");
         failed++;
     }
     connection_end(&connection);

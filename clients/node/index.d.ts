@@ -8,8 +8,8 @@ declare global {
 }
 
 /**
- * Options of node-redis's `createClient` that make sense here. What `url` says replaces the other options. `pingInterval` is for the connection for
- * commands: the one for wake-ups is checked every third of the heartbeat timeout anyway.
+ * The supported options of node-redis's `createClient`. Parts of `url` replace the other options. `pingInterval` is for
+ * the connection for commands. The subscription is checked in each third of the heartbeat timeout in any case.
  */
 export type RedisOptions = Pick<RedisClientOptions, Extract<keyof RedisClientOptions,
   | "url" | "socket" | "username" | "password" | "credentialsProvider" | "name" | "database"
@@ -18,73 +18,73 @@ export type RedisOptions = Pick<RedisClientOptions, Extract<keyof RedisClientOpt
 
 /** All times are in milliseconds. */
 export interface ConnectOptions {
-  /** What all keys and channels begin with: "sem" unless set. */
+  /** The prefix of all keys and channels. Default: "sem". */
   prefix?: string;
-  /** 15,000 unless set: a waiter that has not asked for so long is passed over. It asks every third. */
+  /** The server skips this client's requests if it has sent no heartbeat for this long. Default: 15,000. */
   heartbeatTimeout?: number;
-  /** 2,000 unless set: after that a connection is taken for dead, and the call is repeated. */
+  /** The timeout of one attempt, after which the connection counts as dead. Default: 2,000. */
   responseTimeout?: number;
-  /** 30,000 unless set: for how long all calls may fail before a wait fails. */
+  /** How long a wait survives without successful replies. Default: 30,000. */
   outageTolerance?: number;
 }
 
 export interface SemaphoreOptions {
-  /** The total weight that may be held at once. The newest declaration is in force. */
+  /** The total weight that may be held at the same time. The newest declaration applies. */
   limit: number;
   /**
-   * 30,000 ms unless set: how long the permit of a crashed process is held. A renewal has a sixth of it for
-   * its answer. Without one the connection is taken for dead, which all semaphores of the client share:
-   * their calls under way are repeated. So a sixth should be some round trips, with time for a busy server.
+   * How long in ms a permit stays valid without being refreshed. A crashed process's permit stays taken for up to this
+   * long. Default: 30,000. A refresh fails after a sixth of it, and then the connection of all semaphores of the client
+   * counts as dead. So a sixth must be several round trips.
    */
   lease?: number;
   /**
-   * The longest time in ms for which a permit is held, however often it is renewed. Then the permit is lost. It
-   * limits the harm if work hangs. Without end unless set.
+   * The longest time in ms for which a permit is held, however often it is refreshed. Then the permit is lost. It limits
+   * the harm of work that hangs. Default: no bound.
    */
   maxHold?: number;
 }
 
 export interface TryOptions {
-  /** How much of the limit the permit takes: 1 unless set. */
+  /** How much of the limit the permit takes. Default: 1. */
   weight?: number;
-  /** Gives the request up: it leaves the queue, and the acquire rejects with the signal's reason. */
+  /** Cancels the request: it leaves the queue, and the acquire rejects with the signal's reason. */
   signal?: AbortSignal;
 }
 
 export interface AcquireOptions extends TryOptions {
   /**
-   * Rejects with AcquireTimeout after so many ms; a fraction counts as a whole one. 0 or less, as what is
-   * left of a deadline may be, only tries.
+   * Rejects with AcquireTimeout after this many ms, rounded up. With 0 or less, as the rest of a deadline may be, the
+   * request does not wait. Default: no bound.
    */
   timeout?: number;
 }
 
 /**
- * A client: two connections to Redis, for as many semaphores as you like. It keeps the process alive only while
- * something of it waits, is held or is being released.
+ * A client: two connections to Redis, for any number of semaphores. It keeps the process alive only while requests wait,
+ * or permits are held or being released.
  */
 export class SemaphoreClient {
   private constructor();
   /**
-   * `redis` is a URL, or options for node-redis. Rejects at once if the server cannot be used. Anything
-   * else, such as a client, or an option that there is not, is a TypeError. So is a URL that cannot be used; the
-   * error contains no part of the URL. A cluster or a Sentinel is Unsupported.
+   * Connects. `redis` is a URL, or options of node-redis. Rejects immediately if the server cannot be used. A wrong URL,
+   * an unknown option, or another value, such as a client, is a TypeError. The error contains no part of the URL. A
+   * cluster or a Sentinel is Unsupported.
    */
   static connect(redis: string | RedisOptions, options?: ConnectOptions): Promise<SemaphoreClient>;
   /**
-   * While anything of a name waits or is held, that is the one object of that name. Other options for
-   * it are a RangeError then, here and from acquires of an object that was made before.
+   * Returns the semaphore of this name. While its requests wait or its permits are held, this is always the same object.
+   * Other options for the name are a RangeError then, both here and in acquires of an earlier object.
    */
   semaphore(name: string, options: SemaphoreOptions): Semaphore;
   /**
-   * Ends all waits, and disconnects when all permits are released or lost. Those that are held are not
-   * taken away, but renewed no more, so that takes a lease at most.
+   * Ends all waits, and disconnects when all permits are released or lost. Permits are no longer refreshed, so this takes
+   * at most one lease, and two response timeouts more if Redis does not reply.
    */
   close(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** A semaphore by its name. Keep it: it declares its limit once, and renews its permits together. */
+/** A semaphore. Keep the object: it declares its limit once, and refreshes its permits together. */
 export class Semaphore {
   private constructor();
   readonly name: string;
@@ -94,43 +94,42 @@ export class Semaphore {
   /** Waits in the queue for a permit. */
   acquire(options?: AcquireOptions): Promise<Permit>;
   /**
-   * A permit if one is free and nobody waits, else null. Rejects with Unavailable if there is no answer
+   * Resolves to a permit, or to null if none is free or other requests wait. Rejects with Unavailable if there is no reply
    * within two response timeouts.
    */
   tryAcquire(options?: TryOptions): Promise<Permit | null>;
   /**
-   * Calls back with a permit and gives it back afterwards. Rejects with PermitLost if the permit was
-   * lost meanwhile: what the callback did was not protected to its end. Where giving back is not
-   * confirmed in time, the process emits a warning.
+   * Calls the callback with a permit, and releases the permit afterwards. Rejects with PermitLost if the permit was lost in
+   * the meantime, because the end of the work was not protected. If Redis does not confirm the release in time, the
+   * process emits a warning.
    */
   use<T>(callback: (permit: Permit) => T | PromiseLike<T>, options?: AcquireOptions): Promise<T>;
 }
 
 /**
- * A permit, renewed in the background until it is released or lost. Keep it until then: if the program drops it, it is
- * lost when it is garbage-collected, and the process emits a warning.
+ * A permit, refreshed in the background until it is released or lost. Keep it until then. A dropped permit is lost when
+ * it is garbage-collected, and the process emits a warning.
  */
 export class Permit {
   private constructor();
-  /** The ID by which the server knows it. */
+  /** The ID of the permit on the server. */
   readonly id: string;
   readonly weight: number;
-  /** It grows with every grant. Below 2^53. */
+  /** Grows with every grant. Below 2^53. */
   readonly fencingToken: number;
-  /** Aborted when the permit is lost, with Redis in reach or not. The reason is a PermitLost. */
+  /** Aborted when the permit is lost, even if Redis is unreachable. The reason is a PermitLost. */
   readonly lost: AbortSignal;
-  /** Exact even where the event loop was too busy to tell `lost` in time. */
+  /** Exact even if the event loop was too busy to abort `lost` in time. */
   readonly isLost: boolean;
-  /** For how many ms it is held, unless it is renewed before. 0 once it is lost. */
+  /** For how many ms it is held unless it is refreshed. 0 if it is lost. */
   readonly expiresIn: number;
   /**
-   * Repeated until Redis confirms it, for up to a lease. Resolves to false if the permit had been lost
-   * before: then it was given back in the background already. Rejects with Unavailable or Rejected if it
-   * is not confirmed within two response timeouts, and goes on in the background. Another call waits
-   * once more.
+   * Releases the permit, with retries for up to a lease until Redis confirms it. Resolves to false if the permit was
+   * already lost. Rejects with Unavailable or Rejected if Redis does not confirm within two response timeouts; the
+   * retries continue in the background. Another call waits again.
    */
   release(): Promise<boolean>;
-  /** Gives it back. Where that is not confirmed in time, the process emits a warning. */
+  /** Releases the permit. If Redis does not confirm in time, the process emits a warning. */
   [Symbol.asyncDispose](): Promise<void>;
 }
 
@@ -138,13 +137,13 @@ export type SemaphoreErrorCode =
   | "SEM_LEASE_TOO_SHORT" | "SEM_TOO_HEAVY" | "SEM_TIMEOUT" | "SEM_LOST" | "SEM_UNAVAILABLE" | "SEM_REJECTED"
   | "SEM_UNSUPPORTED" | "SEM_CLOSED";
 
-/** What all errors of this client have in common. Itself: a lease is too short for the round trip. */
+/** The base class of all errors of this client. An instance of this class itself: a lease is too short for the round trip. */
 export class SemaphoreError extends Error {
   /** Stable, also in a minified bundle and between two copies of this package. */
   readonly code: SemaphoreErrorCode;
 }
 
-/** The request weighs more than the limit, so it could never be granted. */
+/** The request exceeds the limit, so it can never be granted. */
 export class TooHeavy extends SemaphoreError {
   readonly code: "SEM_TOO_HEAVY";
   readonly semaphore: string;
@@ -157,11 +156,11 @@ export class AcquireTimeout extends SemaphoreError {
   readonly code: "SEM_TIMEOUT";
   readonly semaphore: string;
   readonly timeout: number;
-  /** The last known position in the queue, where 1 is the head. */
+  /** The last known position in the queue; 1 is the head. */
   readonly position?: number;
 }
 
-/** The lease has ended: somebody else may hold the permit now. */
+/** The permit is lost, so another client may hold it now. */
 export class PermitLost extends SemaphoreError {
   readonly code: "SEM_LOST";
   readonly semaphore: string;
@@ -169,8 +168,7 @@ export class PermitLost extends SemaphoreError {
 }
 
 /**
- * Calls have failed for too long: for the outage tolerance, or for two response timeouts where it is about a
- * try or a release.
+ * Calls have failed for too long: a wait for the outage tolerance, another call for two response timeouts.
  */
 export class Unavailable extends SemaphoreError {
   readonly code: "SEM_UNAVAILABLE";
@@ -179,7 +177,7 @@ export class Unavailable extends SemaphoreError {
   readonly cause: Error;
 }
 
-/** Redis answered with an error that will not pass by itself. */
+/** Redis returned a permanent error. */
 export class Rejected extends SemaphoreError {
   readonly code: "SEM_REJECTED";
   readonly semaphore: string;
@@ -187,12 +185,12 @@ export class Rejected extends SemaphoreError {
   readonly cause: Error;
 }
 
-/** The server or its user cannot be used: a right is missing, it is a replica or a cluster, it is too old. */
+/** The server is a replica, a cluster or too old, or the user lacks a right. */
 export class Unsupported extends SemaphoreError {
   readonly code: "SEM_UNSUPPORTED";
 }
 
-/** `close` was called. */
+/** The client was closed. */
 export class Closed extends SemaphoreError {
   readonly code: "SEM_CLOSED";
 }

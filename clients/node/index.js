@@ -7,7 +7,7 @@ const { Permit } = require("./lib/permit");
 const { Semaphore } = require("./lib/semaphore");
 const { SemaphoreClient } = require("./lib/client");
 
-// Written out, so that `import { SemaphoreClient }` finds the names.
+// Listed by name, so that `import { SemaphoreClient }` finds the names.
 module.exports = {
   SemaphoreClient, Semaphore, Permit,
   AcquireTimeout, Closed, PermitLost, Rejected, SemaphoreError, TooHeavy, Unavailable, Unsupported,

@@ -1,6 +1,6 @@
 "use strict";
 
-// npm packs no links. So before it packs, files take the places of these; then the links are put back.
+// npm packs no symbolic links. So this replaces the links with files before packing, and restores them afterwards.
 //
 //     node pack.js files | links
 
@@ -17,7 +17,7 @@ const put = process.argv[2] === "files"
   ? (target, file) => fs.copyFileSync(path.resolve(path.dirname(file), target), file)
   : (target, file) => fs.symlinkSync(target, file);
 
-// All are made beside the old ones first, and then take their places: where one cannot be made, nothing has changed.
+// Creates all new entries under other names first, and then renames them. If one cannot be created, nothing changes.
 const made = [];
 try {
   for (const [link, target] of Object.entries(LINKS)) {

@@ -6,13 +6,13 @@ const { SemaphoreClient } = require("./index.js");
 
 const usage = `usage: turns.js NAME LIMIT COUNT HOLD_MS LEASE_MS
 
-Takes COUNT permits one after the other and holds each for HOLD_MS. Prints for each turn
-"held TOKEN MICROSECONDS" and "released MICROSECONDS" (wall clock). REDIS_URL says which server.`;
+Acquires COUNT permits, one after another, and holds each for HOLD_MS. Prints for each permit
+"held TOKEN MICROSECONDS" and "released MICROSECONDS" (wall clock). REDIS_URL names the server.`;
 
 /**
- * The wall clock in microseconds: performance.timeOrigin is some hundred of them beside it. A process that
- * does not run when a millisecond begins finds an offset that is too small, and would tell of turns that
- * began before they did: so it looks often enough for a busy machine.
+ * Returns a wall clock in microseconds, because performance.timeOrigin differs from it by about 100 µs. If the process
+ * does not run at the beginning of a millisecond, the measured offset is too small, and permits would seem to begin too
+ * early. So this measures 100 times, which is enough for a busy machine.
  */
 function wallClock() {
   let offset = -Infinity;
@@ -32,7 +32,7 @@ async function main([name, ...numbers]) {
     process.exit(2);
   }
   const now = wallClock();
-  // To a pipe or a file this writes at once.
+  // To a pipe or a file, this writes immediately.
   const print = (...words) => process.stdout.write(`${words.join(" ")}\n`);
   const client = await SemaphoreClient.connect(process.env.REDIS_URL ?? "redis://127.0.0.1");
   const semaphore = client.semaphore(name, { limit, lease });

@@ -1,9 +1,9 @@
 #!/usr/bin/env node
 "use strict";
 
-// Runs the vectors of lua/vectors: does this client call the scripts as all others do?
+// Runs the vectors of lua/vectors: this client must call the scripts like all others.
 //
-//     node vectors.js [file.json ...]        (REDIS_URL says which server)
+//     node vectors.js [file.json ...]        (REDIS_URL names the server)
 
 const { randomUUID } = require("node:crypto");
 const fs = require("node:fs");
@@ -21,12 +21,12 @@ const URL = process.env.REDIS_URL ?? "redis://127.0.0.1";
 
 class Mismatch extends Error {}
 
-/** What node-redis 4.5 cannot do is left out, and said. */
+/** A vector that node-redis 4.5 cannot run. It is skipped and reported. */
 class Unable extends Error {}
 
 async function connect() {
-  const socket = { reconnectStrategy: () => new Error("not connected anew") };
-  const client = createClient({ url: URL, socket, RESP: 2 }).on("error", () => {}); // Calls tell of it.
+  const socket = { reconnectStrategy: () => new Error("this connection does not reconnect") };
+  const client = createClient({ url: URL, socket, RESP: 2 }).on("error", () => {}); // Calls report it.
   await client.connect();
   return client;
 }
@@ -60,7 +60,7 @@ class Case {
       if (error instanceof ErrorReply && step.error && error.message.startsWith(step.error)) return;
       throw error;
     }
-    if (step.error) throw new Mismatch(`no error but ${JSON.stringify(reply)}`);
+    if (step.error) throw new Mismatch(`a reply instead of an error: ${JSON.stringify(reply)}`);
     this.#expect(step.reply, reply);
   }
 
@@ -104,7 +104,7 @@ class Case {
 
   async message(step) {
     for (const deadline = performance.now() + 5000; this.#messages.length === 0; await sleep(5)) {
-      if (performance.now() > deadline) throw new Mismatch("no message came");
+      if (performance.now() > deadline) throw new Mismatch("no message arrived");
     }
     const lines = this.#messages.shift().split("\n");
     this.#expect(step.message, lines.map((line) => line.split(" ")), "message");
@@ -170,7 +170,7 @@ async function runCase({ steps }, client) {
   }
 }
 
-/** Versions of servers, up to their second number. */
+/** Returns whether a version is older, by the first two numbers. */
 const isOlder = (version, needed) => {
   const [[a, b], [c, d]] = [version, needed].map((text) => text.split(".").map(Number));
   return a < c || (a === c && b < d);
@@ -189,15 +189,15 @@ async function main(files) {
         passed += 1;
       } catch (error) {
         if (!(error instanceof Unable)) failed += 1;
-        console.error(`${path.basename(file)}: ${one.name}: ${error instanceof Unable ? "left out: " : ""}${error.message}`);
+        console.error(`${path.basename(file)}: ${one.name}: ${error instanceof Unable ? "skipped: " : ""}${error.message}`);
       }
     }
   }
-  // A client that changes the text on its way would send all of it with every call.
+  // If a client changed the text of a script, it would send the whole text with each call.
   const known = await client.sendCommand(["SCRIPT", "EXISTS", ...manifest.scripts.map((script) => script.sha1)]);
   if (known.some((isKnown) => !isKnown)) {
     failed += 1;
-    console.error(`the server knows other scripts than the manifest: ${known}`);
+    console.error(`the server does not know all scripts of the manifest: ${known}`);
   }
   console.log(`${passed} cases passed, ${failed} failed`);
   end(client);

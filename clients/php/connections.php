@@ -1,6 +1,6 @@
 <?php
 
-// The two connections of the client in semaphore.php: for calls, and for wake-up messages.
+// The two connections of the client in semaphore.php: for calls, and for grant messages.
 
 declare(strict_types=1);
 
@@ -10,45 +10,45 @@ require_once __DIR__ . '/signals.php';
 
 const RESPONSE_SECONDS = 2.0;
 
-/** Host, port, user, password, database and whether TLS is asked for. */
+/** Returns host, port, user, password and database, and whether the connection uses TLS. */
 function parseUrl(string $url): array
 {
     $parts = parse_url($url);
     if ($parts === false || !in_array($parts['scheme'] ?? '', ['redis', 'rediss'], true) || !isset($parts['host'])
         || preg_match('#^/?[0-9]{0,9}$#D', $parts['path'] ?? '') !== 1) {
         throw new \InvalidArgumentException(
-            'a URL is redis://[[user]:password@]host[:port][/database], or rediss://..., not ' . wrongUrl($url));
+            'a URL must be redis://[[user]:password@]host[:port][/database], or rediss://..., not ' . wrongUrl($url));
     }
     return [
         'host' => trim($parts['host'], '[]'),
         'port' => $parts['port'] ?? 6379,
         'tls' => $parts['scheme'] === 'rediss',
-        // As arguments of AUTH.
+        // The arguments of AUTH.
         'auth' => array_map(rawurldecode(...), array_filter([$parts['user'] ?? '', $parts['pass'] ?? ''], strlen(...))),
         'database' => (int) trim($parts['path'] ?? '', '/'),
     ];
 }
 
-/** What it is instead. Nothing is repeated that may be a password. */
+/** Describes a wrong URL, without any part that may be a password. */
 function wrongUrl(string $url): string
 {
     return match (true) {
-        $url === '' => 'an empty one',
-        preg_match('#^([a-z0-9.+-]+)://#iD', $url, $begin) !== 1 => 'one that does not begin with redis://',
-        !in_array($begin[1], ['redis', 'rediss'], true) => "one that begins with $begin[1]://",
-        default => 'one with a host, port, password or database that cannot be read '
-            . '(in a password @ is %40, / is %2F, : is %3A, # is %23, ? is %3F)',
+        $url === '' => 'an empty URL',
+        preg_match('#^([a-z0-9.+-]+)://#iD', $url, $begin) !== 1 => 'a URL that does not begin with redis://',
+        !in_array($begin[1], ['redis', 'rediss'], true) => "a URL that begins with $begin[1]://",
+        default => 'a URL whose host, port, password or database cannot be read '
+            . '(in a password, write @ as %40, / as %2F, : as %3A, # as %23, ? as %3F)',
     };
 }
 
-/** Calls scripts by their SHA-1; a server that has forgotten one gets it again. */
+/** Calls scripts by their SHA-1. If the server does not know a script, this sends its source. */
 final class Scripts
 {
     private static ?array $all = null;
     private ?\Redis $redis = null;
-    /** Who has connected. */
+    /** The process that connected. */
     private ?int $pid = null;
-    /** How many connections there were. */
+    /** The number of connections so far. */
     public int $made = 0;
 
     public function __construct(private readonly string $url)
@@ -76,7 +76,7 @@ final class Scripts
     public function command(string $command, string|int ...$arguments): mixed
     {
         if ($this->pid !== getmypid()) {
-            // A forked child needs a connection of its own: on that of its parent replies would cross.
+            // A forked child needs its own connection. On its parent's connection, replies would be mixed up.
             $this->disconnect();
             $this->pid = getmypid();
         }
@@ -85,7 +85,7 @@ final class Scripts
             $this->redis->clearLastError();
             $reply = $this->redis->rawCommand($command, ...$arguments);
             $error = $this->redis->getLastError();
-        } catch (\RedisException $exception) { // It throws some errors of the server, and returns others.
+        } catch (\RedisException $exception) { // The extension throws some errors of the server, and returns others.
             $error = $exception->getMessage();
         }
         if ($error === null) {
@@ -98,7 +98,7 @@ final class Scripts
         throw new ConnectionError($error);
     }
 
-    /** The next command connects anew. */
+    /** Disconnects. The next command connects again. */
     public function disconnect(): void
     {
         $this->redis = null;
@@ -112,25 +112,25 @@ final class Scripts
         if (!$redis->connect($host, $to['port'], RESPONSE_SECONDS, null, 0, RESPONSE_SECONDS)) {
             throw new ConnectionError("cannot connect to $host");
         }
-        $redis->setOption(\Redis::OPT_MAX_RETRIES, 0); // It would connect anew unnoticed.
+        $redis->setOption(\Redis::OPT_MAX_RETRIES, 0); // Otherwise, it reconnects without notice.
         if (($to['auth'] !== [] && !$redis->auth(array_values($to['auth'])))
             || ($to['database'] !== 0 && !$redis->select($to['database']))) {
             $error = $redis->getLastError();
-            throw $error === null ? new ConnectionError("no answer from $host") : new CommandError($error);
+            throw $error === null ? new ConnectionError("no reply from $host") : new CommandError($error);
         }
         $this->made++;
         return $redis;
     }
 }
 
-/** Listens on a channel, over a plain socket, as this extension's subscribe waits for ever. */
+/** Subscribes to a channel over a plain socket, because the extension's subscribe blocks without a timeout. */
 final class Listener
 {
     private $stream;
     private string $received = '';
     private bool $pinged = false;
 
-    /** Returns when the server has confirmed it. */
+    /** Returns when the server has confirmed the subscription. */
     public function __construct(string $url, string $channel, string $subscribe = 'SUBSCRIBE')
     {
         $to = parseUrl($url);
@@ -145,12 +145,12 @@ final class Listener
             $this->send('AUTH', ...$to['auth']);
         }
         if ($to['database'] !== 0) {
-            $this->send('SELECT', (string) $to['database']); // Channels have none; it is for CLIENT LIST.
+            $this->send('SELECT', (string) $to['database']); // Channels have no database; it appears in CLIENT LIST.
         }
         $this->send($subscribe, $channel);
         $until = now() + (int) (1000 * RESPONSE_SECONDS);
         do {
-            $reply = $this->read($until) ?? throw new ConnectionError("no answer from $address");
+            $reply = $this->read($until) ?? throw new ConnectionError("no reply from $address");
         } while ($reply === 'OK');
     }
 
@@ -161,7 +161,7 @@ final class Listener
         }
     }
 
-    /** The next message, or null when none came until then. */
+    /** Returns the next message, or null if none arrives before this time. */
     public function next(int $until): ?string
     {
         do {
@@ -170,11 +170,11 @@ final class Listener
         return $reply[2] ?? null;
     }
 
-    /** To be called from time to time: a connection that went silent looks like a quiet one. */
+    /** Detects a dead connection, which otherwise looks like a quiet one. Call it regularly. */
     public function check(): void
     {
         if ($this->pinged) {
-            throw new ListenerCut('the connection that listens went silent');
+            throw new ListenerCut('the subscription got no reply to PING');
         }
         $this->send('PING');
         $this->pinged = true;
@@ -186,9 +186,9 @@ final class Listener
         foreach ($words as $word) {
             $text .= '$' . strlen($word) . "\r\n$word\r\n";
         }
-        // A few bytes, which fit into the buffer of the socket.
+        // These few bytes fit into the buffer of the socket.
         if (@fwrite($this->stream, $text) !== strlen($text)) {
-            throw new ListenerCut('the connection that listens was cut');
+            throw new ListenerCut('the connection of the subscription was closed');
         }
     }
 
@@ -202,7 +202,7 @@ final class Listener
             }
             $text = @fread($this->stream, 65536);
             if ($text === false || ($text === '' && feof($this->stream))) {
-                throw new ListenerCut('the connection that listens was cut');
+                throw new ListenerCut('the connection of the subscription was closed');
             }
             if ($text !== '') {
                 $this->pinged = false;
@@ -214,13 +214,13 @@ final class Listener
                 return null;
             }
             [$read, $write, $except] = [[$this->stream], null, null];
-            // It fails when a signal comes. Then the time is looked at again.
+            // A signal makes this fail. The loop then checks the time again.
             @stream_select($read, $write, $except, intdiv($left, 1000), $left % 1000 * 1000);
             Signals::dispatch();
         }
     }
 
-    /** The reply that begins there, if all of it was received. $at moves to its end. */
+    /** Parses the reply at $at, and moves $at to its end. Returns false if a part is still missing. */
     private function parse(int &$at, mixed &$reply): bool
     {
         $end = strpos($this->received, "\r\n", $at);
@@ -234,7 +234,7 @@ final class Listener
             throw new CommandError($reply);
         }
         if ($kind === '$') {
-            $size = max((int) $reply, 0); // -1: nothing
+            $size = max((int) $reply, 0); // -1: no value
             $reply = substr($this->received, $at, $size);
             $at += $size + 2;
             return $at <= strlen($this->received);

@@ -1,6 +1,6 @@
 <?php
 
-// A thin client of redis-semaphore. README.md tells how to use it.
+// A thin client of redis-semaphore. README.md describes its use.
 
 declare(strict_types=1);
 
@@ -9,38 +9,38 @@ namespace RedisSemaphore;
 require_once __DIR__ . '/connections.php';
 require_once __DIR__ . '/signals.php';
 
-/** No permit came in time. */
+/** No permit was granted in time. */
 final class Timeout extends \RuntimeException
 {
 }
 
-/** The permit was lost before the work of hold() had ended. */
+/** The permit was lost before the work of withPermit() ended. */
 final class Lost extends \RuntimeException
 {
 }
 
-/** The server did not answer, or the connection was cut. */
+/** The server did not reply, or the connection failed. */
 class ConnectionError extends \RuntimeException
 {
 }
 
-/** The same of the connection that listens, while calls may go well. */
+/** The subscription failed. Calls use another connection, and may still succeed. */
 final class ListenerCut extends ConnectionError
 {
 }
 
-/** What the server answered is an error. */
+/** The server returned an error. */
 final class CommandError extends \RuntimeException
 {
     public function mayPass(): bool
     {
         $passing = 'LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|READONLY|ERR max number of clients';
-        // Redis 6.2 puts a text in front of errors that commands in a script meet.
+        // Redis 6.2 adds a prefix to the errors of commands in scripts.
         return preg_match("/^(ERR Error running script .*: -)?($passing) /", $this->getMessage()) === 1;
     }
 }
 
-/** The time in ms of a clock that nobody sets back or forth. */
+/** Returns the time of the monotonic clock in ms. */
 function now(): int
 {
     return intdiv(hrtime(true), 1_000_000);
@@ -49,27 +49,27 @@ function now(): int
 final class Permit
 {
     private readonly int $pid;
-    /** Whether a release that ended with an error may have given it back. */
+    /** Whether an earlier release failed, but may have reached the server. */
     public bool $releaseSent = false;
 
     public function __construct(
         public readonly string $id,
-        public readonly int $token,
+        public readonly int $fencingToken,
         private readonly int $end,
-        /** That of its semaphore. */
+        /** The name of the semaphore. */
         public readonly string $name,
     ) {
         $this->pid = getmypid();
     }
 
-    /** A forked child has a copy, which is not its own. */
+    /** Returns false in a forked child, which has only a copy of its parent's permit. */
     public function isOwn(): bool
     {
         return $this->pid === getmypid();
     }
 
-    /** For how many ms it is held for sure. 0: it may be lost. */
-    public function left(): int
+    /** Returns for how many ms the permit is certainly held. 0: it may be lost. */
+    public function expiresIn(): int
     {
         return max($this->end - now(), 0);
     }
@@ -87,14 +87,14 @@ final class Answer
 
 final class Semaphore
 {
-    private const HEARTBEAT_TIMEOUT = 15_000; // ms: the server passes over a waiter that was silent for so long
-    private const ASK_EVERY = 5_000; // a third of it
-    private const PATIENCE = 30_000; // ms: how long a call is repeated while Redis is away
-    private const GIVE_BACK = 2_000; // ms: and how long giving back what did not become a permit
-    private const MAX_WEIGHT = 4_294_967_295; // and limit
+    private const HEARTBEAT_TIMEOUT = 15_000; // ms: the server skips requests of a client that is silent for longer
+    private const ASK_EVERY = 5_000; // a third of the heartbeat timeout
+    private const PATIENCE = 30_000; // ms: how long a call is retried while Redis is unavailable
+    private const GIVE_BACK = 2_000; // ms: how long the release of a request without a permit is retried
+    private const MAX_WEIGHT = 4_294_967_295; // also the largest limit
     private const MAX_LEASE = 604_800_000;
 
-    /** What hold() has to give back, with the semaphores. Null: nothing gives it back at the end yet. */
+    /** The permits of withPermit() with their semaphores. Null: no shutdown function releases them yet. */
     private static ?array $held = null;
     private readonly string $url;
     private readonly Scripts $scripts;
@@ -108,9 +108,9 @@ final class Semaphore
         ?string $url = null,
     ) {
         if (preg_match('/\A[^{}\x00-\x1f\x7f]+\z/u', $name) !== 1 || strlen($name) > 512) {
-            // Escaped, as it may have anything in it, and no more than its beginning.
+            // Only the beginning, and escaped, because a name may contain any byte.
             $found = json_encode(substr($name, 0, 600), JSON_INVALID_UTF8_SUBSTITUTE | JSON_UNESCAPED_SLASHES);
-            throw new \InvalidArgumentException('a name has 1 to 512 bytes of UTF-8, no { and }, and no control '
+            throw new \InvalidArgumentException('a name must have 1 to 512 bytes of UTF-8, without braces and control '
                 . "characters, not $found of " . strlen($name) . ' bytes');
         }
         self::check('a limit', $limit, 0, self::MAX_WEIGHT);
@@ -120,35 +120,35 @@ final class Semaphore
         $this->keys = array_map(fn ($key) => "sem:{{$name}}:$key", ['permits', 'queue', 'clients', 'state']);
     }
 
-    /** A permit, or null when none is free, or somebody else waits. */
-    public function try(): ?Permit
+    /** Returns a permit, or null if none is free or other requests wait. */
+    public function tryAcquire(): ?Permit
     {
         return $this->acquireBy(null, fn ($id) => $this->ask($id, 'try', null));
     }
 
-    /** Waits for a permit, for so many ms if that is given. */
+    /** Waits for a permit. Throws Timeout if none is granted within $timeout ms. */
     public function acquire(?int $timeout = null): Permit
     {
         self::check('a timeout', $timeout ?? 0, 0, 2 ** 53 - 1);
         $until = $timeout === null ? null : now() + $timeout;
-        // Most of the time nobody waits. Then there is no need to listen.
+        // Usually a permit is free. Then no subscription is needed.
         return $this->acquireBy($until, fn ($id) => $this->ask($id, 'try', $until) ?? $this->wait($id, $until));
     }
 
-    /** Whether the permit was held until now, by this process. */
+    /** Releases a permit. Returns whether this process held it until now. */
     public function release(Permit $permit): bool
     {
         if ($permit->name !== $this->name) {
-            throw new \InvalidArgumentException("the permit is one of $permit->name, not of $this->name");
+            throw new \InvalidArgumentException("the permit belongs to the semaphore $permit->name, not to $this->name");
         }
         return $permit->isOwn() && Signals::defer(
-            fn () => $this->giveBack($permit, min($permit->left(), self::PATIENCE)));
+            fn () => $this->giveBack($permit, min($permit->expiresIn(), self::PATIENCE)));
     }
 
-    /** Calls $work with a permit, and gives it back. Throws Lost at the end if it was lost before. */
-    public function hold(callable $work, ?int $timeout = null): mixed
+    /** Calls $work with a permit, and then releases it. Throws Lost afterwards if the permit was lost. */
+    public function withPermit(callable $work, ?int $timeout = null): mixed
     {
-        // No signal comes between the permit and the block that gives it back.
+        // No signal can arrive between the grant and the block that releases the permit.
         return Signals::defer(function () use ($work, $timeout) {
             $permit = $this->acquire($timeout);
             self::releaseAtEnd();
@@ -159,11 +159,11 @@ final class Semaphore
                 unset(self::$held[$permit->id]);
                 $held = $this->release($permit);
             }
-            return $held ? $result : throw new Lost("the permit $permit->id of $this->name was lost");
+            return $held ? $result : throw new Lost("semaphore $this->name: the permit $permit->id was lost");
         });
     }
 
-    /** No "finally" is run when the script ends within hold(), by exit or a fatal error. */
+    /** PHP runs no "finally" if exit or a fatal error ends the script within withPermit(). */
     private static function releaseAtEnd(): void
     {
         if (self::$held === null) {
@@ -179,24 +179,24 @@ final class Semaphore
     private static function check(string $what, int $number, int $from, int $to): void
     {
         if ($number < $from || $number > $to) {
-            throw new \InvalidArgumentException("$what is a number from $from to $to, not $number");
+            throw new \InvalidArgumentException("$what must be a number from $from to $to, not $number");
         }
     }
 
     private function acquireBy(?int $until, callable $how): ?Permit
     {
-        // A client of its own, and so a channel: what comes there is about nothing else that is held.
+        // Each request has its own client and channel, so its messages concern no other permit.
         $client = preg_replace('/[^A-Za-z0-9._-]/', '-', gethostname()) . '.' . getmypid() . '.' . bin2hex(random_bytes(8));
         $id = "P:$client:1:$this->lease:" . bin2hex(random_bytes(16));
         try {
             return Signals::defer(fn () => $how($id), dispatches: true);
-        } catch (\Throwable $error) { // An error, a timeout, a signal: nothing is left behind.
+        } catch (\Throwable $error) { // An error, a timeout or a signal leaves no request behind.
             Signals::defer(fn () => $this->giveUp($id));
             throw $error;
         }
     }
 
-    /** What counts is the error before; where this fails it ends by itself, as nobody asks for it any more. */
+    /** Ignores its own errors, because the earlier error matters. If it fails, the request or permit expires. */
     private function giveUp(string $id): void
     {
         try {
@@ -207,16 +207,16 @@ final class Semaphore
 
     private function giveBack(Permit $permit, int $patience): bool
     {
-        [$left, $repeated, $permit->releaseSent] = [$permit->left(), $permit->releaseSent, true];
+        [$left, $repeated, $permit->releaseSent] = [$permit->expiresIn(), $permit->releaseSent, true];
         $answer = $this->call('release', ['return', $permit->id], $patience);
-        // Where a reply was lost, the second one is "unknown", since the first try found the permit.
+        // If a reply was lost, the retry returns "unknown", because the first attempt released the permit.
         $held = $left > 0 && ($answer->reply[2] !== 0 || $answer->repeated || $repeated);
         $permit->releaseSent = false;
         $this->serveOthers($answer->reply[1]);
         return $held;
     }
 
-    /** While there is more to do than the server does in one call. The wake_in after that. */
+    /** Calls wake until the server has no more work. Returns the last wake_in. */
     private function serve(int $wakeIn, ?int $until = null, int $patience = self::PATIENCE): int
     {
         while ($wakeIn === 0) {
@@ -226,8 +226,8 @@ final class Semaphore
     }
 
     /**
-     * The same after an answer that is good, whatever comes of this. So it is not repeated, either:
-     * whoever waits calls wake, too.
+     * Does the same after a successful reply, and ignores errors. Nothing is retried, because the waiters
+     * call wake, too.
      */
     private function serveOthers(int $wakeIn): void
     {
@@ -237,7 +237,7 @@ final class Semaphore
         }
     }
 
-    /** The permit, or null if it was refused or queued; $answer tells which. */
+    /** Returns the permit, or null if none was granted or the request was queued, as `$answer` shows. */
     private function ask(string $id, string $place, ?int $until, ?Answer &$answer = null): ?Permit
     {
         return $this->repeat(self::PATIENCE, $until, function () use ($id, $place, $until, &$answer) {
@@ -247,21 +247,21 @@ final class Semaphore
                 $answer = $this->call('acquire', $arguments, self::PATIENCE, $until);
                 [, $wakeIn, $before, $code, $token] = $answer->reply;
                 if (!$this->declared && $before !== -1 && $before !== $this->limit) {
-                    trigger_error("the limit of $this->name was declared as $before, now as $this->limit", E_USER_WARNING);
+                    trigger_error("semaphore $this->name: the limit $this->limit replaces the declared limit $before", E_USER_WARNING);
                 }
                 $this->declared = true;
                 if ($code === 0) {
                     $this->serve($wakeIn, $until);
                 }
-            } while ($code === 0 && $wakeIn === 0); // One may be free now.
+            } while ($code === 0 && $wakeIn === 0); // A permit may be free now.
             if ($code !== 1) {
                 return null;
             }
             $this->serveOthers($wakeIn);
             $permit = new Permit($id, $token, $this->endsAfter($answer->sent), $this->name);
-            // Asking again begins the lease anew.
-            return $permit->left() > 0 ? $permit : throw new ConnectionError(
-                "answers come later than $this->lease ms, when the lease has ended");
+            // The retry restarts the lease.
+            return $permit->expiresIn() > 0 ? $permit : throw new ConnectionError(
+                "the lease of $this->lease ms expired before the reply arrived: use a longer lease");
         });
     }
 
@@ -271,7 +271,7 @@ final class Semaphore
         $place = 'wait';
         $listener = $permit = null;
         while ($permit === null) {
-            // Who is not heard listening when its turn comes is taken for gone. So listen first, ask then.
+            // The server skips requests of a client that is not subscribed. So this subscribes before it queues.
             if ($listener === null) {
                 $made = $this->scripts->made;
                 $listener = $this->repeat(self::PATIENCE, $until, fn () => new Listener($this->url, $channel));
@@ -279,7 +279,7 @@ final class Semaphore
             $permit = $this->ask($id, $place, $until, $answer);
             $place = (string) $answer->reply[4];
             if ($permit === null && $made !== $this->scripts->made) {
-                $listener = null; // A new connection may lead to another server, after a failover.
+                $listener = null; // After a failover, a new connection may lead to another server.
                 continue;
             }
             try {
@@ -291,7 +291,7 @@ final class Semaphore
         return $permit;
     }
 
-    /** Null when it is time to ask again. */
+    /** Returns a permit, or null when the next heartbeat is due. */
     private function waitForMessage(Listener $listener, string $id, Answer $asked, ?int $until): ?Permit
     {
         $listener->check();
@@ -301,10 +301,10 @@ final class Semaphore
             $message = $listener->next(min($wakeAt, $until ?? $wakeAt));
             [$token, $end] = $this->grant($message, $id);
             $now = now();
-            // Otherwise it was granted before the server said "queued", and lost since: long ago.
+            // An earlier grant was lost before the server returned "queued", so its message is stale.
             if ($token === 0 || ($token !== null && $end - $this->lease >= $asked->reply[0])) {
-                // Asking tells why it left the queue without a permit. And when half of the lease
-                // may be over, asking begins it anew.
+                // Another acquire returns why the request was removed. If half of the lease may be over,
+                // another acquire restarts it.
                 return $token === 0 || $now - $asked->sent >= $this->lease / 2
                     ? null
                     : new Permit($id, $token, $this->endsAfter($asked->sent), $this->name);
@@ -321,13 +321,13 @@ final class Semaphore
         }
     }
 
-    /** Until when a lease is surely held: the server counts in whole ms. */
+    /** Returns until when the lease is certainly valid. The server counts in whole ms. */
     private function endsAfter(int $sent): int
     {
         return $sent + $this->lease - 1;
     }
 
-    /** When to call wake, if not to ask again: the server chooses who does. */
+    /** Returns when to call wake, or when the heartbeat is due. The server chooses the client that calls wake. */
     private static function wakeAt(Answer $asked, int $wakeIn): int
     {
         $askAt = $asked->sent + self::ASK_EVERY;
@@ -335,8 +335,8 @@ final class Semaphore
     }
 
     /**
-     * Token and end of lease that a message tells for a request. Nulls if it says nothing about it, or
-     * is nothing that a script sends. Gives back what else this client got.
+     * Returns the token and the expiry of a request in a message. Returns nulls if the message does not
+     * contain the request, or was not sent by a script. Releases other permits that this client was granted.
      */
     private function grant(?string $message, string $id): array
     {
@@ -369,7 +369,7 @@ final class Semaphore
             && (int) $parts[1] <= self::MAX_WEIGHT && (int) $parts[2] <= self::MAX_LEASE;
     }
 
-    /** Each script may be called twice. The time is that before it was called first. */
+    /** Calls a script, with retries: a repeated call has no further effect. The time is before the first attempt. */
     private function call(string $script, array $arguments, int $patience = self::PATIENCE, ?int $until = null): Answer
     {
         $sent = now();
@@ -380,7 +380,7 @@ final class Semaphore
         });
     }
 
-    /** Again and again while Redis is away, for so many ms. */
+    /** Retries for $patience ms while Redis is unavailable. */
     private function repeat(int $patience, ?int $until, callable $try): mixed
     {
         $giveUp = now() + $patience;
@@ -406,7 +406,7 @@ final class Semaphore
 
     private function timeout(?\Throwable $cause = null): Timeout
     {
-        return new Timeout("no permit of $this->name came in time" . ($cause === null ? '' : ": {$cause->getMessage()}"),
+        return new Timeout("semaphore $this->name: no permit was granted in time" . ($cause === null ? '' : ": {$cause->getMessage()}"),
             previous: $cause);
     }
 }

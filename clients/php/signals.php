@@ -1,7 +1,7 @@
 <?php
 
-// Signals that a program has made exceptions, with pcntl_async_signals(true), come anywhere. Here
-// they wait until there is a point at which nothing gets lost.
+// With pcntl_async_signals(true), the handlers of a program may throw exceptions at any point. This class
+// defers signals to points at which an exception loses no permit.
 
 declare(strict_types=1);
 
@@ -9,10 +9,10 @@ namespace RedisSemaphore;
 
 final class Signals
 {
-    /** Whether dispatch() may throw them; null when they are not deferred. */
+    /** Whether dispatch() may run handlers. Null: signals are not deferred. */
     private static ?bool $dispatches = null;
 
-    /** Does that, and lets signals throw at its end, or before where dispatch() is called, if they may. */
+    /** Runs $work with deferred signals. Handlers run at its end, and if $dispatches, in each dispatch(), too. */
     public static function defer(callable $work, bool $dispatches = false): mixed
     {
         $before = self::$dispatches;
@@ -32,7 +32,7 @@ final class Signals
         }
     }
 
-    /** Within defer(): lets signals throw anywhere. */
+    /** Runs $work without deferral, within defer(). */
     public static function allow(callable $work): mixed
     {
         $before = self::$dispatches;
@@ -50,7 +50,7 @@ final class Signals
         }
     }
 
-    /** A point at which nothing gets lost. */
+    /** Runs handlers, at a point at which an exception loses no permit. */
     public static function dispatch(): void
     {
         if (self::$dispatches === true) {

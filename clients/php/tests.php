@@ -1,6 +1,6 @@
 <?php
 
-// tests.php: what is particular to PHP, on the server of REDIS_URL.
+// tests.php: tests that only PHP needs, on the server of REDIS_URL.
 
 declare(strict_types=1);
 
@@ -16,8 +16,8 @@ function expect(bool $met, string $what): void
 
 $semaphore = new RedisSemaphore\Semaphore('test-' . bin2hex(random_bytes(16)), 1);
 try {
-    // It throws Lost if the child gave the permit back.
-    $semaphore->hold(function () {
+    // This throws Lost if the child releases the permit.
+    $semaphore->withPermit(function () {
         if (pcntl_fork() === 0) {
             throw new DomainException('thrown in the child');
         }
@@ -27,7 +27,7 @@ try {
     exit;
 }
 
-// On one connection each would read what the other one asked for.
+// On a shared connection, each process would read the other's replies.
 $scripts = new RedisSemaphore\Scripts(getenv('REDIS_URL') ?: 'redis://127.0.0.1');
 $connection = $scripts->command('CLIENT', 'ID');
 if (pcntl_fork() === 0) {
@@ -35,15 +35,15 @@ if (pcntl_fork() === 0) {
 }
 pcntl_wait($status);
 expect(pcntl_wexitstatus($status) === 0, 'a forked child uses the connection of its parent');
-expect($scripts->command('CLIENT', 'ID') === $connection, 'the parent has lost its connection to a child');
+expect($scripts->command('CLIENT', 'ID') === $connection, 'the parent lost its connection to a child');
 
-// A release is done, but not answered.
+// A release succeeds, but its reply is lost.
 final class Unanswered extends Redis
 {
     public function rawCommand($command, ...$arguments): mixed
     {
         parent::rawCommand($command, ...$arguments);
-        throw new RedisException('ERR no answer');
+        throw new RedisException('ERR no reply');
     }
 }
 $permit = $semaphore->acquire();
@@ -57,21 +57,21 @@ $unanswered->select($to['database']);
 $link->setValue($scripts, $unanswered);
 try {
     $semaphore->release($permit);
-    expect(false, 'a release without an answer throws nothing');
+    expect(false, 'a release without a reply throws nothing');
 } catch (RedisSemaphore\CommandError) {
     $scripts->disconnect();
 }
-expect($semaphore->release($permit), 'a release that is repeated tells that the permit was lost');
-expect(!$semaphore->release($permit), 'a permit that was given back is held');
+expect($semaphore->release($permit), 'a repeated release reports a loss');
+expect(!$semaphore->release($permit), 'a released permit is still held');
 
-// A wake fails. That changes nothing of an answer that is good, and does not take long.
+// A failure of wake neither changes a successful reply, nor takes long.
 foreach (['NOPERM no', 'LOADING no'] as $failure) {
     $listening = stream_socket_server('tcp://127.0.0.1:0');
     $server = pcntl_fork();
     while ($server === 0) {
         $client = stream_socket_accept($listening) ?: exit;
         while (($command = (string) fread($client, 65536)) !== '') {
-            fwrite($client, match (true) { // The second number: there is more to do.
+            fwrite($client, match (true) { // The second number: the server has more work.
                 str_contains($command, 'refused') && str_contains($command, 'declare') => "-ERR refused\r\n",
                 str_contains($command, 'declare') => "*6\r\n:1\r\n:0\r\n:-1\r\n:1\r\n:7\r\n:8\r\n",
                 str_contains($command, 'return') => "*3\r\n:1\r\n:0\r\n:1\r\n",
@@ -82,36 +82,36 @@ foreach (['NOPERM no', 'LOADING no'] as $failure) {
     $url = 'redis://' . stream_socket_get_name($listening, false);
     $since = RedisSemaphore\now();
     $granted = new RedisSemaphore\Semaphore('granted', 1, url: $url);
-    expect($granted->release($granted->acquire(300)), 'a wake that failed makes a release fail');
+    expect($granted->release($granted->acquire(300)), 'a failure of wake makes a release fail');
     unset($granted); // The server takes one connection at a time.
     try {
         (new RedisSemaphore\Semaphore('refused', 1, url: $url))->acquire(300);
-        expect(false, 'what was refused is held');
+        expect(false, 'a rejected request returned a permit');
     } catch (RedisSemaphore\CommandError $error) {
         expect($error->getMessage() === 'ERR refused', $error->getMessage());
     }
-    expect(RedisSemaphore\now() - $since < 10_000, 'a wake that fails keeps an acquire beyond its time');
+    expect(RedisSemaphore\now() - $since < 10_000, 'a failure of wake delays an acquire');
     posix_kill($server, SIGKILL);
     pcntl_waitpid($server, $status);
 }
 
 $permit = $semaphore->acquire();
 $message = refusal(fn () => (new RedisSemaphore\Semaphore('another', 1))->release($permit));
-expect(str_contains($message, 'another'), "a permit of another semaphore is released: $message");
-expect($semaphore->release($permit), 'and it is lost by that');
+expect(str_contains($message, 'another'), "another semaphore's permit is released: $message");
+expect($semaphore->release($permit), 'an attempt through another semaphore loses the permit');
 
-// The script ends within hold, and within one in another one: no "finally" is run then.
+// The script ends within nested calls of withPermit(). PHP runs no "finally" then.
 foreach (['exit' => fn () => exit, 'a fatal error' => fn () => trigger_error('fatal', E_USER_ERROR)] as $what => $end) {
     [$outer, $inner] = array_map(
         fn () => new RedisSemaphore\Semaphore('test-' . bin2hex(random_bytes(16)), 1), [1, 2]);
     if (pcntl_fork() === 0) {
         error_reporting(0);
-        $outer->hold(fn () => $inner->hold($end));
+        $outer->withPermit(fn () => $inner->withPermit($end));
     }
     pcntl_wait($status);
     foreach ([$outer, $inner] as $free) {
-        $permit = $free->try();
-        expect($permit !== null && $free->release($permit), "$what within hold does not give back");
+        $permit = $free->tryAcquire();
+        expect($permit !== null && $free->release($permit), "$what within withPermit does not release the permit");
     }
 }
 
@@ -122,7 +122,7 @@ function refusal(callable $make): string
     } catch (InvalidArgumentException $error) {
         return $error->getMessage();
     }
-    return 'it is not refused';
+    return 'it is not rejected';
 }
 
 foreach (["a{b" => '"a{b" of 3 bytes', "\xff" => '"\ufffd" of 1 bytes', '' => '"" of 0 bytes'] as $name => $found) {

@@ -1,6 +1,6 @@
 <?php
 
-// vectors.php [FILE...]: runs the files of lua/vectors, or these, on the server of REDIS_URL.
+// vectors.php [FILE...]: runs these files, or all files of lua/vectors, on the server of REDIS_URL.
 
 declare(strict_types=1);
 
@@ -47,7 +47,7 @@ final class TestCase
             return;
         }
         if (isset($step->error)) {
-            throw new Mismatch('no error but ' . json_encode($reply));
+            throw new Mismatch('a reply instead of an error: ' . json_encode($reply));
         }
         $this->expect($step->reply, $reply);
     }
@@ -105,7 +105,7 @@ final class TestCase
 
     private function messageStep(stdClass $step): void
     {
-        $message = $this->listener->next(RedisSemaphore\now() + 5000) ?? throw new Mismatch('no message came');
+        $message = $this->listener->next(RedisSemaphore\now() + 5000) ?? throw new Mismatch('no message arrived');
         $this->expect($step->message, array_map(fn ($line) => explode(' ', $line), explode("\n", $message)));
     }
 
@@ -184,12 +184,12 @@ foreach (array_slice($argv, 1) ?: glob(__DIR__ . '/../../lua/vectors/*.json') as
         $scripts->command('DEL', ...array_map(fn ($key) => "sem:{{$name}}:$key", KEYS));
     }
 }
-// A client that changes the text on its way would send all of it with every call.
+// If a client changed the text of a script, it would send the whole text with each call.
 $manifest = json_decode(file_get_contents(__DIR__ . '/../../lua/manifest.json'), flags: JSON_THROW_ON_ERROR);
 $known = $scripts->command('SCRIPT', 'EXISTS', ...array_column($manifest->scripts, 'sha1'));
 if (in_array(0, $known)) {
     $failed++;
-    fwrite(STDERR, "the server knows other scripts than the manifest\n");
+    fwrite(STDERR, "the server does not know all scripts of the manifest\n");
 }
 echo "$passed cases passed, $failed failed\n";
 exit($failed === 0 && $passed > 0 ? 0 : 1);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Two workers at a time, first with asyncio, then with threads.
 
-    example.py        (REDIS_URL says which server)
+    example.py        (REDIS_URL names the server)
 """
 
 import asyncio
@@ -25,7 +25,7 @@ async def with_asyncio() -> None:
                 job = asyncio.ensure_future(asyncio.sleep(0.1))
                 lost = asyncio.ensure_future(permit.lost.wait())
                 await asyncio.wait([job, lost], return_when=asyncio.FIRST_COMPLETED)
-                job.cancel()  # when the permit is lost, somebody else may be at it
+                job.cancel()  # if the permit is lost, another process may work on the page
                 lost.cancel()
 
         await asyncio.gather(*(work(page) for page in range(6)))
@@ -38,7 +38,7 @@ def with_threads() -> None:
         def work(sheet: int) -> None:
             with semaphore.acquire(timeout=10) as permit:
                 for _ in range(10):
-                    permit.check()  # raises PermitLost: then stop
+                    permit.check()  # raises PermitLost, which ends the work
                     time.sleep(0.01)
                 print(f"sheet {sheet}, fencing token {permit.fencing_token}")
 

@@ -1,4 +1,4 @@
-"""What the tests share: servers, other processes, waiting for a condition."""
+"""The shared part of the tests: servers, other processes, waiting for a condition."""
 
 import asyncio
 import os
@@ -19,7 +19,8 @@ from redis_lease_semaphore import scripts
 
 URL = os.environ.get("REDIS_URL", "redis://127.0.0.1")
 TURNS = pathlib.Path(__file__).with_name("turns.py")
-DEADLINE = 60.0  # no machine is that busy
+DEADLINE = 60.0  # enough for any busy machine
+HUGE = 10**5000  # larger than any float, and too long for Python to print
 
 
 def new_name():
@@ -27,7 +28,7 @@ def new_name():
 
 
 def until(condition, deadline=DEADLINE):
-    """Waits for the condition and returns what it told."""
+    """Waits until the condition returns a true value, and returns that value."""
     end = time.monotonic() + deadline
     while True:
         found = condition()
@@ -50,14 +51,14 @@ async def until_async(condition, deadline=DEADLINE):
 
 
 class Keys:
-    """What the server has of one semaphore."""
+    """The data of one semaphore on the server."""
 
     def __init__(self, url, name):
         self.connection = redis.Redis.from_url(url, decode_responses=True)
         self.permits, self.queue, self.clients, self.state = scripts.keys("sem", name)
 
     def ends(self):
-        """Of the leases, by the IDs of their permits."""
+        """Returns the expiries of the leases by permit ID."""
         return dict(self.connection.zrangebyscore(self.permits, "(0", "+inf", withscores=True))
 
     def held(self):
@@ -77,11 +78,11 @@ def _free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    return port < 55000 and port  # nodes of a cluster use the one 10000 above it as well
+    return port < 55000 and port  # nodes of a cluster also use the port 10,000 above it
 
 
 class Server:
-    """A private server, to be stopped, killed and asked for what it did."""
+    """A private server, which tests stop, kill and inspect."""
 
     def __init__(self, *options, program=None):
         program = program or os.environ.get("REDIS_SERVER_BIN") or shutil.which("redis-server")
@@ -91,7 +92,7 @@ class Server:
         self._options = [program, "--save", "", "--dir", self._folder.name, *options]
         self.port = until(_free_port)
         self.start()
-        while self.process.poll() is not None:  # somebody else has taken the port meanwhile
+        while self.process.poll() is not None:  # another process has taken the port in the meantime
             self.port = until(_free_port)
             self.start()
         self.url = f"redis://127.0.0.1:{self.port}"
@@ -127,7 +128,7 @@ class Server:
 
 
 class Turns:
-    """The program turns.py in a process of its own."""
+    """The program turns.py in a separate process."""
 
     def __init__(self, url, name, limit=1, count=1, hold_ms=0, lease_ms=30_000):
         words = (str(word) for word in (name, limit, count, hold_ms, lease_ms))
@@ -143,18 +144,18 @@ class Turns:
         return self.process.stdout.readline().split()
 
     def kill(self):
-        """As a crash does."""
+        """Ends it like a crash."""
         self.process.kill()
         self.finish()
 
     def finish(self):
-        """The lines that it printed, and its exit status."""
+        """Returns the lines that it printed, and its exit status."""
         output, self.errors = self.process.communicate(timeout=DEADLINE)
         return [line.split() for line in output.splitlines()], self.process.returncode
 
 
 def run_program(program, *arguments, url=URL):
-    """Runs it in a process of its own. `sys.argv` has the URL and the arguments."""
+    """Runs a program in a separate process. `sys.argv` has the URL and the arguments."""
     head = "import asyncio, logging, os, signal, sys, threading, time, redis_lease_semaphore\n"
     head += "import redis_lease_semaphore.asyncio\n"
     words = [sys.executable, "-c", head + textwrap.dedent(program), url, *arguments]
@@ -162,14 +163,14 @@ def run_program(program, *arguments, url=URL):
 
 
 class Proxy:
-    """Stands between a client and a server, and loses or delays replies when told to."""
+    """A proxy between a client and a server, which can lose or delay replies."""
 
     def __init__(self, port):
         self.port = port
         self.lose = None  # an ID: the reply to the next request with it is lost
-        self.is_cutting = True  # the connection with it; else it is silent from then on
+        self.is_cutting = True  # closes the connection with that reply; otherwise it stays silent
         self.lost = 0
-        self.delay = 0.0  # of each reply
+        self.delay = 0.0  # the delay of each reply
         self._tasks, self._writers = [], []
 
     async def __aenter__(self):

@@ -1,12 +1,15 @@
 import asyncio
+import enum
+import math
 import random
 import time
 import unittest
+from decimal import Decimal
 
 from redis_lease_semaphore import AcquireTimeout, Closed, PermitLost, TooHeavy, ids, scripts
 from redis_lease_semaphore.asyncio import SemaphoreClient
 
-from support import DEADLINE, URL, Keys, new_name, until_async
+from support import DEADLINE, HUGE, URL, Keys, new_name, until_async
 
 
 class Asyncio(unittest.IsolatedAsyncioTestCase):
@@ -24,11 +27,11 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         return client
 
     async def another(self, limit=1, lease=30.0, **settings):
-        """The semaphore as another client has it."""
+        """Returns the semaphore of another client."""
         return (await self.connect(**settings)).semaphore(self.name, limit, lease)
 
     async def queue(self, semaphore, **arguments):
-        """A waiting task whose request is in the queue."""
+        """Returns a waiting task whose request is in the queue."""
         before = self.keys.queued()
         task = asyncio.create_task(semaphore.acquire(**arguments))
         await until_async(lambda: self.keys.queued() == before + 1)
@@ -83,7 +86,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         semaphore = await self.another(limit=4)
         three = await semaphore.acquire(weight=3)
         heavy = await self.queue(semaphore, weight=4)
-        light = await self.queue(semaphore, weight=1)  # would fit, but nobody overtakes
+        light = await self.queue(semaphore, weight=1)  # would fit, but must not overtake
         self.assertIsNone(await semaphore.try_acquire())
         self.assertFalse(light.done())
         await three.release()
@@ -107,7 +110,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         wait = await self.queue(await self.another(limit=2), weight=2)
         with self.assertLogs("redis_lease_semaphore", "WARNING") as log:
             self.assertIsNone(await self.semaphore.try_acquire())
-        self.assertIn("had a limit of 2, now 1", log.output[0])
+        self.assertIn("the declared limit was 2, and is 1 now", log.output[0])
         await held.release()
         with self.assertRaises(TooHeavy):
             await wait
@@ -121,24 +124,48 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         for limit, lease in ((-1, 1), (2**32, 1), (1, 0), (1, 604801)):
             with self.assertRaises(ValueError):
                 self.client.semaphore(self.name, limit=limit, lease=lease)
-        nan = float("nan")
-        wrong = {"prefix": ("", "a}b", 5), "heartbeat_timeout": (0, 1e9), "outage_tolerance": (nan,), "response_timeout": (0, nan)}
+        wrong_times = (-1, -1e-9, math.nan, -math.inf, -HUGE, "1", True, 1j, Decimal(1))
+        wrong = {
+            "prefix": ("", "a}b", 5), "heartbeat_timeout": (0, 1e9, math.inf, HUGE, *wrong_times),
+            "outage_tolerance": (HUGE, *wrong_times), "response_timeout": (0, HUGE, *wrong_times),
+        }
         for setting, values in wrong.items():
             for value in values:
-                with self.assertRaises(ValueError):
+                with self.assertRaisesRegex(ValueError, "prefix has|is a time from"):
                     SemaphoreClient(URL, **{setting: value})
+        for setting in ("lease", "max_hold"):
+            for value in (0, math.inf, HUGE, *wrong_times):
+                with self.assertRaisesRegex(ValueError, "is a time from"):
+                    self.client.semaphore(new_name(), limit=1, **{setting: value})
         for name in ("", "a{b", "a\nb", "é" * 257, "\udc80", 5):
-            with self.assertRaises(ValueError):
+            with self.assertRaisesRegex(ValueError, "a name has"):
                 self.client.semaphore(name, limit=1)
-        for limit in (2.5, True, "2"):
-            with self.assertRaises(ValueError):
+        for limit in (2.5, True, "2", HUGE, None):
+            with self.assertRaisesRegex(ValueError, "a limit is a whole number"):
                 self.client.semaphore(new_name(), limit=limit)
-        for weight in (0, 2**32, 1.5, 2.0, True):
-            with self.assertRaises(ValueError):
-                await self.semaphore.acquire(weight=weight)
-        for timeout in (-1, float("nan")):
-            with self.assertRaises(ValueError):
+        for weight in (0, 2**32, 1.5, 2.0, True, HUGE, -HUGE, math.nan, None):
+            for acquire in (self.semaphore.acquire, self.semaphore.try_acquire):
+                with self.assertRaisesRegex(ValueError, "a weight is a whole number"):
+                    await acquire(weight=weight)
+        for timeout in wrong_times:
+            with self.assertRaisesRegex(ValueError, "a timeout is a time"):
                 await self.semaphore.acquire(timeout=timeout)
+        self.assertFalse(self.semaphore._waits)
+        self.assertTrue(self.keys.are_empty())
+
+    async def test_a_timeout_that_is_larger_than_any_float_never_ends(self):
+        async with self.semaphore.acquire(timeout=HUGE):
+            wait = await self.queue(self.semaphore, timeout=HUGE)
+        await (await wait).release()
+        self.assertTrue(self.keys.are_empty())
+
+    async def test_a_weight_of_an_enumeration(self):
+        class Weight(int, enum.Enum):
+            HEAVY = 2
+
+        semaphore = self.client.semaphore(new_name(), limit=2)
+        async with semaphore.acquire(weight=Weight.HEAVY) as permit:
+            self.assertEqual(permit.weight, 2)
 
     async def test_text_from_the_connection_is_no_matter(self):
         in_url = {"url": URL + "?decode_responses=True"}
@@ -147,7 +174,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
             held = await self.semaphore.acquire()
             waiting = await self.queue(semaphore)
             await held.release()
-            permit = await asyncio.wait_for(waiting, DEADLINE)  # by message: it asks again after 200 s
+            permit = await asyncio.wait_for(waiting, DEADLINE)  # by a message, because the heartbeat is due after 200 s
             self.assertTrue(await permit.release())
 
     async def test_a_defect_makes_nobody_deaf(self):
@@ -226,7 +253,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
             tasks = [holder, self.semaphore._worker]
             for task in tasks if is_holder_first else reversed(tasks):
                 task.cancel()
-            await asyncio.wait(tasks)  # as asyncio.run does at its end
+            await asyncio.wait(tasks)  # like asyncio.run at its end
             self.assertTrue(self.keys.are_empty())
 
     async def test_a_wait_is_cancelled_when_it_was_granted_just_now(self):
@@ -286,10 +313,10 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
 
     async def test_a_turn_in_spite_of_killed_subscriptions(self):
         held = await self.semaphore.acquire()
-        patient = await self.another(heartbeat_timeout=600)  # it would ask again after minutes
+        patient = await self.another(heartbeat_timeout=600)  # its heartbeat is due after minutes
         waits = [await self.queue(patient) for _ in range(2)]
         for wait in waits:
-            # Nobody listens when the permit is given back, so the waiter leaves the queue for now.
+            # No client is subscribed at the release, so the server skips the waiter for now.
             self.keys.connection.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
             await held.release()
             held = await asyncio.wait_for(wait, DEADLINE)
@@ -301,13 +328,13 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         channel = scripts.channel("sem", client._client)
         listening = lambda count: self.keys.connection.pubsub_numsub(channel) == [(channel, count)]
         pauses = []
-        while len(pauses) < 9 or sorted(pauses[-9:])[4] > 0.1:  # most of them: it may be a busy machine
+        while len(pauses) < 9 or sorted(pauses[-9:])[4] > 0.1:  # most of them, because the machine may be busy
             self.assertLess(len(pauses), 100)
             self.keys.connection.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
             start = time.monotonic()
             await until_async(lambda: listening(1))
             pauses.append(time.monotonic() - start)
-            self.keys.connection.publish(channel, "")  # it has lived
+            self.keys.connection.publish(channel, "")  # the subscription worked
             await until_async(lambda: client._deaf_because is None and client._listener._pauses._last == 0)
 
     async def test_strange_messages_are_ignored(self):
@@ -322,10 +349,10 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
             f"{self.name}\n{request_id} 1 {server_ms + 90000}\nrubbish",
             f"other\n{request_id} 1 {server_ms + 90000}",
             f"{self.name}\nsomebody 1 {server_ms + 90000}",
-            f"{self.name}\n{request_id} 1 {server_ms + 20000}",  # of a grant before it was queued
+            f"{self.name}\n{request_id} 1 {server_ms + 20000}",  # a grant before it was queued
         ):
             self.assertEqual(publish(message), 1)
-        # Once this one was heeded, the others have been.
+        # When this message was handled, the others were, too.
         self.assertEqual(publish(f"{self.name}\n{request_id} 0 0"), 1)
         heard = self.keys.connection.zscore(self.keys.clients, self.client._client)
         await until_async(lambda: self.keys.connection.zscore(self.keys.clients, self.client._client) != heard)
@@ -363,7 +390,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
     async def test_the_first_renewal_is_planned_from_the_start_of_the_lease(self):
         permit = await self.semaphore.acquire()
         before_its_end = permit._held.deadline - self.semaphore._renew_at
-        # The deadline is a millisecond before the end of the lease.
+        # The deadline is 1 ms before the lease expires.
         self.assertAlmostEqual(before_its_end, self.semaphore.lease * 2 / 3 - 0.001, places=6)
         await permit.release()
 
@@ -400,7 +427,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         await (await self.semaphore.acquire()).release()
 
     def queue_late_copy(self, client):
-        """As when a request reaches the server after all is over. Returns its ID."""
+        """Sends a request like a late one that reaches the server after its release. Returns its ID."""
         request_id = ids.new(client._client, 1, 30000)
         source, keys = scripts.SCRIPTS["acquire"]["source"], scripts.keys("sem", self.name)
         reply = self.keys.connection.eval(source, 4, *keys, "declare_if_unset", 1, 15000, request_id, "wait")
@@ -408,7 +435,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         return request_id
 
     async def test_a_permit_that_nobody_wants_is_given_back(self):
-        for client in (self.client, await self.connect()):  # the second one knows no semaphore of that name
+        for client in (self.client, await self.connect()):  # the second client has no semaphore of this name
             held = await self.semaphore.acquire()
             self.queue_late_copy(client)
             await held.release()
@@ -426,10 +453,10 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         for request_id in (request_id, request_id, stray):
             line = f"{request_id} {permit.fencing_token} {round(end)}"
             self.assertEqual(self.keys.connection.publish(channel, f"{self.name}\n{line}"), 1)
-        await until_async(lambda: self.keys.queued() == 0)  # it has heard of all
+        await until_async(lambda: self.keys.queued() == 0)  # all messages have arrived
         self.assertEqual(self.keys.held(), 1)
         self.assertIs(await permit.release(), True)
-        # An ID of somebody else, or one that is none, would have the release of others refused.
+        # An invalid ID, or an ID of another client, would make the server reject the release of the others.
         for request_id in ("rubbish", f"P:{self.client._client}:1:30000:short", ids.new("other", 1, 30000),
                      f"P:{self.client._client}:4294967296:30000:{'n' * 16}"):
             self.keys.connection.publish(channel, f"{self.name}\n{request_id} 1 {round(end)}")

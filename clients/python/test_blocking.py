@@ -10,12 +10,12 @@ import redis
 
 from redis_lease_semaphore import AcquireTimeout, Closed, PermitLost, SemaphoreClient, Unavailable
 
-from support import DEADLINE, URL, Keys, Server, Turns, new_name, until
+from support import DEADLINE, HUGE, URL, Keys, Server, Turns, new_name, until
 
 
 class Blocking(unittest.TestCase):
     def setUp(self):
-        # It is ignored where the tests are started in the background.
+        # SIGINT is ignored if the tests were started in the background.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         self.addCleanup(signal.signal, signal.SIGINT, before)
         self.name = new_name()
@@ -31,7 +31,7 @@ class Blocking(unittest.TestCase):
         return client
 
     def another(self, limit=1, lease=30.0):
-        """The semaphore as another client has it."""
+        """Returns the semaphore of another client."""
         return self.connect().semaphore(self.name, limit, lease)
 
     def test_a_permit_is_a_context_manager(self):
@@ -43,7 +43,7 @@ class Blocking(unittest.TestCase):
 
     def test_concurrent_acquires_of_one_object(self):
         semaphore = self.another(limit=3)
-        room = threading.BoundedSemaphore(3)  # an acquire that has to wait would be one too many
+        room = threading.BoundedSemaphore(3)  # an acquire that must wait would exceed it
         failures = []
 
         def work():
@@ -67,6 +67,12 @@ class Blocking(unittest.TestCase):
             with self.assertRaises(AcquireTimeout):
                 self.semaphore.acquire(timeout=0.05)
             until(lambda: self.keys.queued() == 0)
+        self.assertTrue(self.keys.are_empty())
+
+    def test_a_timeout_that_is_larger_than_any_float_leaves_nothing_behind(self):
+        with self.semaphore.acquire(timeout=HUGE):
+            with self.assertRaises(ValueError):
+                self.semaphore.acquire(timeout=-HUGE)
         self.assertTrue(self.keys.are_empty())
 
     def test_a_lost_lease(self):
@@ -124,7 +130,7 @@ class Blocking(unittest.TestCase):
         self.addCleanup(signal.signal, signal.SIGALRM, before)
         with self.assertRaises(KeyboardInterrupt):
             with self.semaphore.acquire():
-                self.client._loop.call_soon_threadsafe(time.sleep, 2)  # it does not come to begin
+                self.client._loop.call_soon_threadsafe(time.sleep, 2)  # so the coroutine does not begin
                 signal.setitimer(signal.ITIMER_REAL, 0.1)
         until(self.keys.are_empty)
 

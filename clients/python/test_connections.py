@@ -1,4 +1,4 @@
-"""Addresses, how many connections there are, and what is sent when one is made."""
+"""Addresses, the number of connections, and the commands of a handshake."""
 
 import asyncio
 import pathlib
@@ -20,7 +20,7 @@ SECRET = "s3cr3t"
 
 
 def programs():
-    """The server that is tested with, and those that count what is denied, if they are installed."""
+    """Returns the server of the tests, and the installed servers that count denied commands."""
     yield None
     for name in ("redis-8.2", "valkey-9"):
         words = [REPOSITORY / "scripts/find-redis-server", "--no-install", name]
@@ -62,7 +62,7 @@ class Connections(unittest.IsolatedAsyncioTestCase):
         server.connection.execute_command("CLIENT", "PAUSE", 4000, "ALL")
         with self.assertNoLogs("redis_lease_semaphore", "ERROR"):
             start = asyncio.get_running_loop().time()
-            slow = await other.acquire()  # on a connection that the other semaphore has given up
+            slow = await other.acquire()  # on a connection that the other semaphore has replaced
         self.assertGreater(asyncio.get_running_loop().time() - start, 2)
         self.assertIsNone(other._error)
         self.assertTrue(await slow.release())
@@ -99,7 +99,7 @@ class Connections(unittest.IsolatedAsyncioTestCase):
                         pass
 
     async def test_the_documented_user_is_denied_nothing(self):
-        text = (REPOSITORY / "docs/protocol.md").read_text("utf-8")
+        text = (REPOSITORY / "docs/production.md").read_text("utf-8")
         acl = re.search(r"ACL SETUSER jobs [^`]*", text)[0]
         for program in programs():
             with self.subTest(program):
@@ -111,7 +111,7 @@ class Connections(unittest.IsolatedAsyncioTestCase):
                     wait = asyncio.create_task(semaphore._acquire(None, 1))
                     calls = lambda name: server.connection.info("commandstats").get(f"cmdstat_{name}", {}).get("calls", 0)
                     before = [calls("evalsha"), calls("ping")]
-                    # It asks again, it pings, and the lease is renewed.
+                    # It sends a heartbeat and a ping, and refreshes the lease.
                     await until_async(lambda: calls("evalsha") >= before[0] + 3 and calls("ping") > before[1])
                 await (await wait).release()
                 await client.close()
@@ -158,6 +158,7 @@ class Connections(unittest.IsolatedAsyncioTestCase):
             f"redis://127.0.0.1:1/{SECRET}", f"redis://[:{SECRET}@127.0.0.1:1", f"redis://jobs:{SECRET}@127.0.0.1:x{SECRET}",
             f"redis://jobs:{SECRET}@127.0.0.1:1", f"unix://jobs:{SECRET}@/no/such.sock", f"unix:///no/such.sock?password={SECRET}",
             f"http://jobs:{SECRET}@h", f"{SECRET}", f"redis://127.0.0.1:1?pasword={SECRET}",
+            f"redis://{SECRET}@127.0.0.1:1", f"unix://{SECRET}@/no/such.sock", f"redis://127.0.0.1:1?username={SECRET}",
         ):
             with self.subTest(url):
                 with self.assertRaises(Exception) as caught:
@@ -167,6 +168,29 @@ class Connections(unittest.IsolatedAsyncioTestCase):
                 while error is not None:
                     self.assertNotIn(SECRET, str(error))
                     error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+    async def test_a_user_that_may_be_a_password_is_not_named(self):
+        server = self.server()
+        with self.assertRaisesRegex(redis.RedisError, "connecting as the user of the URL without a password") as caught:
+            await SemaphoreClient(f"redis://{SECRET}@127.0.0.1:{server.port}").connect()
+        self.assertNotIn(SECRET, str(caught.exception))
+
+    async def test_nothing_of_a_url_is_ignored(self):
+        for url in (
+            "redis://h/1?db=2", "redis://h/1?db=1", "rediss://h/0?db=0", "redis://h?db=1&db=2", "unix:///s?db=1&db=2",
+            "redis://h/1?%64b=2", "redis://jobs@h?username=others", "redis://:x@h?password=y", "redis://h?host=g", "redis://h:1?port=2",
+            "unix:///s?path=/t",
+        ):
+            with self.subTest(url), self.assertRaisesRegex(ValueError, "the URL has something twice"):
+                SemaphoreClient(url)
+        for url in ("redis://h/1", "redis://h?db=1", "unix:///s?db=1"):
+            SemaphoreClient(url, db=1)
+            with self.assertRaisesRegex(ValueError, "the URL and the option db differ"):
+                SemaphoreClient(url, db=2)
+        for option in ({"host": "g"}, {"port": 2}, {"username": "others"}, {"password": SECRET}):
+            with self.assertRaisesRegex(ValueError, "the URL and the option [a-z]+ differ: omit") as caught:
+                SemaphoreClient("redis://jobs:x@h:1", **option)
+            self.assertNotIn(SECRET, str(caught.exception))
 
     async def test_users_and_passwords_from_both_places(self):
         server = self.server()

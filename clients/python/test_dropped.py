@@ -38,8 +38,8 @@ class Dropped(unittest.IsolatedAsyncioTestCase):
         permit.itself = permit
         del permit
         with warnings.catch_warnings():
-            warnings.simplefilter("error", ResourceWarning)  # even where that is an error
-            await asyncio.to_thread(gc.collect)  # in whatever thread
+            warnings.simplefilter("error", ResourceWarning)  # even if that is an error
+            await asyncio.to_thread(gc.collect)  # in any thread
             await until_async(self.keys.are_empty)
 
     async def test_one_whose_acquire_was_not_awaited_to_the_end_comes_back(self):
@@ -80,8 +80,8 @@ class Dropped(unittest.IsolatedAsyncioTestCase):
                 self.assertLess(permit.expires_in, 0.7)
                 await asyncio.wait_for(permit.lost.wait(), DEADLINE)
         took = time.monotonic() - start
-        self.assertGreater(took, 1.4)  # it was renewed until then
-        async with semaphore.acquire(timeout=DEADLINE) as permit:  # the server has it back
+        self.assertGreater(took, 1.4)  # it was refreshed until then
+        async with semaphore.acquire(timeout=DEADLINE) as permit:  # the server has released it
             self.assertFalse(permit.is_lost)
 
     async def test_the_server_does_not_let_a_permit_live_longer_than_max_hold(self):
@@ -95,7 +95,7 @@ class Dropped(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(semaphore.max_hold, 4.0)
         first = keys.ends()[permit.id]
         last = await until_async(lambda: (end := keys.ends()[permit.id]) > first and end)
-        self.assertLess(last - granted, 4600)  # renewed for what was left, not for a whole lease
+        self.assertLess(last - granted, 4600)  # refreshed for the remaining time, not for a whole lease
         await permit.release()
 
     async def test_a_max_hold_that_is_shorter_than_the_lease(self):
@@ -103,18 +103,18 @@ class Dropped(unittest.IsolatedAsyncioTestCase):
         permit = await semaphore.acquire()
         self.assertLess(permit.expires_in, 0.3)
         await asyncio.wait_for(permit.lost.wait(), DEADLINE)
-        await (await semaphore.acquire(timeout=5)).release()  # long before the lease would end
+        await (await semaphore.acquire(timeout=5)).release()  # long before the lease would expire
 
     async def test_wrong_max_holds(self):
         for wrong in (0, 0.001, -1, float("nan"), "1", True):
             with self.assertRaises(ValueError):
                 self.client.semaphore(new_name(), limit=1, max_hold=wrong)
         with self.assertRaises(ValueError):
-            self.client.semaphore(self.name, limit=1, max_hold=5)  # it is there, without
+            self.client.semaphore(self.name, limit=1, max_hold=5)  # the semaphore exists without max_hold
 
 
 class InOrder(unittest.IsolatedAsyncioTestCase):
-    """What a program asks for takes effect in the order in which it asks."""
+    """Calls of a program take effect in their order."""
 
     ROUNDS = 100
 

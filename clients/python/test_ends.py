@@ -1,4 +1,4 @@
-"""What a program held or dropped when it ended."""
+"""Permits that a program held or dropped when it ended."""
 
 import time
 import unittest
@@ -137,7 +137,7 @@ asyncio.run(main())
             done = run_program(head + program, self.name, str(server.process.pid), url=server.url)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertLess(time.monotonic() - start, 20)
-            self.assertIn("did not take everything back", done.stderr)
+            self.assertIn("before Redis confirmed all releases", done.stderr)
 
 
 if __name__ == "__main__":

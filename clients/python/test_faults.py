@@ -1,4 +1,4 @@
-"""What happens when the server or a connection breaks. Each test has a server of its own."""
+"""Failures of the server or of a connection. Each test has its own server."""
 
 import asyncio
 import time
@@ -6,7 +6,7 @@ import unittest
 
 import redis
 
-from redis_lease_semaphore import AcquireTimeout, Closed, MissingPermission, ProtocolError, SemaphoreError
+from redis_lease_semaphore import AcquireTimeout, Closed, MissingPermission, Rejected, SemaphoreError
 from redis_lease_semaphore import TooHeavy, Unavailable, scripts
 from redis_lease_semaphore.asyncio import SemaphoreClient
 
@@ -41,14 +41,14 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         waits = [await self.queue(await self.semaphore(heartbeat_timeout=3.0))]
         start, before = time.monotonic(), self.server.script_calls()
         await until_async(lambda: self.server.script_calls() >= before + 2)
-        self.assertGreater(time.monotonic() - start, 1.5)  # it asks every third of the heartbeat timeout
+        self.assertGreater(time.monotonic() - start, 1.5)  # its heartbeat is due in each third of the heartbeat timeout
         waits[0].cancel()
         await until_async(lambda: self.keys.queued() == 0)
         wait = await self.queue(await self.semaphore(heartbeat_timeout=600))
         before = self.server.script_calls()
         await held.release()
         permit = await wait
-        self.assertEqual(self.server.script_calls(), before + 1)  # the release, nothing else
+        self.assertEqual(self.server.script_calls(), before + 1)  # only the release
         await permit.release()
 
     async def test_one_call_renews_all_permits(self):
@@ -67,13 +67,13 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         self.server.stop()
         try:
             await asyncio.wait_for(permit.lost.wait(), DEADLINE)
-            self.assertGreater(time.monotonic() - start, 0.7)  # not before the lease ended
+            self.assertGreater(time.monotonic() - start, 0.7)  # not before the lease expired
             self.assertIs(await permit.release(), False)
             with self.assertRaises(AcquireTimeout):
                 await semaphore.acquire(timeout=0.1)
         finally:
             self.server.go_on()
-        # A renewal that reached the server late is undone.
+        # A refresh that reached the server late is undone.
         await until_async(self.keys.are_empty)
         async with semaphore.acquire(timeout=DEADLINE):
             pass
@@ -85,13 +85,13 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         await asyncio.wait_for(permit.lost.wait(), DEADLINE)
 
     async def test_a_short_outage_loses_nothing(self):
-        url = f"{self.server.url}?socket_timeout=600"  # what is in there overrides nothing
+        url = f"{self.server.url}?socket_timeout=600"  # options in the URL override nothing
         semaphore = await self.semaphore(url, lease=6, response_timeout=0.9)
         self.assertEqual(semaphore._client._connections.connection_pool.connection_kwargs["socket_timeout"], 0.9)
         permit = await semaphore.acquire()
         wait = await self.queue(semaphore)
         self.server.stop()
-        await until_async(lambda: semaphore._error is not None)  # a renewal has failed
+        await until_async(lambda: semaphore._error is not None)  # a refresh has failed
         self.server.go_on()
         self.assertTrue(await permit.release())
         self.assertTrue(await (await wait).release())
@@ -119,7 +119,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
             await asyncio.wait_for(release, DEADLINE)
 
     async def jobs(self, **settings):
-        """The semaphore as a user has it whose right to call scripts is taken away by refuse()."""
+        """Returns the semaphore of a user whose right to call scripts refuse() removes."""
         acl = "ACL SETUSER jobs on >secret ~sem:{* resetchannels &sem:wake:* +@all"
         self.server.connection.execute_command(*acl.split())
         return await self.semaphore(f"redis://jobs:secret@127.0.0.1:{self.server.port}", **settings)
@@ -234,7 +234,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(asyncio.all_tasks(), tasks)
 
     async def test_a_wake_that_fails_is_repeated(self):
-        semaphore = await self.semaphore(heartbeat_timeout=600)  # it would ask again after minutes
+        semaphore = await self.semaphore(heartbeat_timeout=600)  # its heartbeat is due after minutes
         request_id = f"N:dead:1:300:{'n' * 16}"
         source, keys = scripts.SCRIPTS["acquire"]["source"], scripts.keys("sem", self.name)
         self.server.connection.eval(source, 4, *keys, "declare", 1, 15000, request_id, "wait")
@@ -279,7 +279,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
             held = await (await self.semaphore()).acquire()
             wait = await self.queue(semaphore)
             await until_async(lambda: semaphore._is_declared)
-            time.sleep(1)  # nothing runs in this process, and then a call fails
+            time.sleep(1)  # this process is blocked, and then a call fails
             proxy.lose = b"declare_if_unset"
             await until_async(lambda: proxy.lost == 1)
             await held.release()
@@ -313,10 +313,10 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         wait = await self.queue(semaphore)
         self.server.stop()
         with self.assertRaises(AcquireTimeout):
-            await semaphore.acquire(weight=2, timeout=0.05)  # while its call is under way
+            await semaphore.acquire(weight=2, timeout=0.05)  # during its call
         self.server.go_on()
         calls = self.server.script_calls()
-        await until_async(lambda: self.server.script_calls() > calls + 3)  # it renews
+        await until_async(lambda: self.server.script_calls() > calls + 3)  # it refreshes
         self.assertFalse(held.is_lost)
         await held.release()
         await (await wait).release()
@@ -334,7 +334,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
             self.assertRegex(str(outcome), "maxmemory")
 
     async def test_a_close_that_is_cancelled_leaves_nothing_open(self):
-        self.keys.queued()  # over a connection of its own
+        self.keys.queued()  # over a separate connection
         connections = len(self.server.connection.client_list())
         client = SemaphoreClient(self.server.url, response_timeout=0.5)
         await client.connect()
@@ -364,7 +364,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
             proxy.lose = b"declare_if_unset"
             wait = asyncio.create_task(semaphore.acquire())
             await until_async(lambda: proxy.lost == 3)
-            wait.cancel()  # whether it was granted is not known
+            wait.cancel()  # it may have been granted
             await until_async(self.keys.are_empty)
 
     async def test_a_queued_request_is_repeated_after_a_lost_reply(self):
@@ -425,7 +425,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         while not all(task.done() for task in tasks):
             for kind in ("normal", "pubsub"):
                 self.server.connection.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
-            await asyncio.sleep(0.5)  # else it would hardly come to be connected
+            await asyncio.sleep(0.5)  # otherwise it would hardly connect
         await asyncio.gather(*tasks)
         await until_async(self.keys.are_empty)
 
@@ -444,7 +444,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         release = asyncio.create_task(permit.release())
         await until_async(lambda: semaphore._error is not None)
         self.assertFalse(release.done())
-        # The address may lead to another server by now.
+        # The address may lead to another server now.
         await until_async(lambda: self.connections_so_far() > connections)
         self.server.connection.execute_command("REPLICAOF", "NO", "ONE")
         self.assertTrue(await release)
@@ -471,7 +471,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
     async def test_what_the_scripts_refuse(self):
         semaphore = await self.semaphore()
         self.server.connection.set(self.keys.permits, "something else")
-        with self.assertRaisesRegex(ProtocolError, "SEM_TYPE"):
+        with self.assertRaisesRegex(Rejected, "SEM_TYPE"):
             await semaphore.acquire()
 
 

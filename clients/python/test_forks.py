@@ -3,7 +3,7 @@ import unittest
 
 from support import URL, Keys, new_name, run_program, until
 
-# A parent process connects, and its forked processes go on with the client.
+# A parent process connects, and its forked processes use the client.
 PARENT = """
 client = redis_lease_semaphore.SemaphoreClient(sys.argv[1], heartbeat_timeout=600)
 client.connect()
@@ -47,7 +47,7 @@ class Forks(unittest.TestCase):
 
             def work():
                 for _ in range(50):
-                    with semaphore.acquire(timeout=30):  # another one hands it over by message
+                    with semaphore.acquire(timeout=30):  # another process releases it, and a message grants it
                         pass
 
             def release_later():
@@ -58,7 +58,7 @@ class Forks(unittest.TestCase):
             thread.start()
             print(in_children(work, 3))
             thread.join()
-            with semaphore.acquire(timeout=30):  # the parent goes on, too
+            with semaphore.acquire(timeout=30):  # the parent continues, too
                 print(in_children(lambda: print(semaphore.try_acquire())))
             client.close()
         """)
@@ -108,7 +108,7 @@ class Forks(unittest.TestCase):
 
             in_children(work)
             with permit:
-                pid = os.fork()  # the child leaves the block, too, and ends as programs do
+                pid = os.fork()  # the child also leaves the block, and ends normally
             if pid:
                 os.wait()
             print("parent" if pid else "child", permit.is_lost, flush=True)
@@ -165,7 +165,7 @@ class Forks(unittest.TestCase):
             loop.run_until_complete(client.close())
         """)
         self.assertEqual(told, "of the parent process\nNone\n0\n")
-        self.assertTrue(self.keys.are_empty())  # the child's permit was given back as its loop ended
+        self.assertTrue(self.keys.are_empty())  # the end of its loop released the child's permit
 
     def test_with_asyncio_the_loop_of_the_parent_is_not_the_childs(self):
         told = self.run_in(ASYNCIO_PARENT, """
@@ -195,7 +195,7 @@ class Forks(unittest.TestCase):
                     client.connect()
                     semaphore = client.semaphore(sys.argv[2], limit=1)
                     for _ in range(50):
-                        with semaphore.acquire(timeout=30):  # the other one hands it over by message
+                        with semaphore.acquire(timeout=30):  # the other process releases it, and a message grants it
                             pass
                     client.close()
                     os._exit(0)

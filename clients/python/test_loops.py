@@ -16,12 +16,12 @@ class Loops(unittest.TestCase):
         self.name = new_name()
         self.keys = Keys(URL, self.name)
         self.addCleanup(self.keys.close)
-        self.client = SemaphoreClient(URL, heartbeat_timeout=600)  # a waiter would ask again after minutes
+        self.client = SemaphoreClient(URL, heartbeat_timeout=600)  # heartbeats are due after minutes
         self.semaphore = self.client.semaphore(self.name, limit=1)
         self.addCleanup(lambda: asyncio.run(self.client.close()))
 
     async def take_turns(self):
-        """Each turn but the first one comes by message."""
+        """A message grants each permit except the first."""
 
         async def turn():
             async with self.semaphore.acquire(timeout=DEADLINE):
@@ -30,7 +30,7 @@ class Loops(unittest.TestCase):
         await asyncio.gather(*(turn() for _ in range(5)))
 
     async def hand_over(self):
-        """A turn that comes by message, as another client holds the permit."""
+        """A message grants a permit, because another client holds it first."""
         async with SemaphoreClient(URL) as other:
             held = await other.semaphore(self.name, limit=1).acquire()
             wait = asyncio.create_task(self.semaphore.acquire())
@@ -85,7 +85,7 @@ class Loops(unittest.TestCase):
         home = asyncio.new_event_loop()
         home.run_until_complete(self.client.connect())
         permit = home.run_until_complete(self.semaphore.acquire())
-        # Its own loop rests.
+        # Its own loop does not run.
         self.assertIs(asyncio.run(permit.release()), True)
         self.assertTrue(self.keys.are_empty())
         permit = home.run_until_complete(self.semaphore.acquire())

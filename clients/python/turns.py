@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Takes permits one after the other, and tells when it held them.
+"""Acquires permits, one after another, and prints when it held them.
 
-    turns.py NAME LIMIT COUNT HOLD_MS LEASE_MS        (REDIS_URL says which server)
+    turns.py NAME LIMIT COUNT HOLD_MS LEASE_MS        (REDIS_URL names the server)
 """
 
 import os

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the vectors of lua/vectors: does this client call the scripts as all others do?
+"""Runs the vectors of lua/vectors: this client must call the scripts like all others.
 
     vectors.py [file.json ...]        (REDIS_URL says which server)
 """
@@ -92,7 +92,7 @@ class Case:
             await asyncio.sleep(left / 1000)
 
     async def listen(self, step):
-        # Not subscribe(): redis-py 4.3 has none for sharded channels.
+        # Not subscribe(), because redis-py 4.3 does not support sharded channels.
         self.listener = self.connection.pubsub()
         command = "SSUBSCRIBE" if step.get("sharded") else "SUBSCRIBE"
         await self.listener.execute_command(command, self.variables[step["listen"]])
@@ -162,7 +162,7 @@ async def main(files):
             except Mismatch as mismatch:
                 failed += 1
                 print(f"{pathlib.Path(file).name}: {case['name']}: {mismatch}", file=sys.stderr)
-    # A client that changes the text on its way would send all of it with every call.
+    # If a client changed the text of a script, it would send the whole text with each call.
     known = await connection.script_exists(*(script["sha1"] for script in scripts.SCRIPTS.values()))
     if not all(known):
         failed += 1

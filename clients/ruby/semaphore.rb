@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# A thin client of redis-semaphore. README.md tells how to use it.
+# A thin client of redis-semaphore. README.md describes its use.
 
 require "json"
 require "redis"
@@ -8,28 +8,28 @@ require "securerandom"
 require "socket"
 
 class RedisSemaphore
-  # No permit came in time.
+  # No permit was granted in time.
   class Timeout < StandardError; end
-  # The permit was lost before the block of hold had ended.
+  # The permit was lost before the block of with_permit ended.
   class Lost < StandardError; end
 
-  HEARTBEAT_TIMEOUT = 15_000 # ms: the server passes over a waiter that was silent for so long
+  HEARTBEAT_TIMEOUT = 15_000 # ms: the server skips requests of a client that is silent for longer
   ASK_EVERY = HEARTBEAT_TIMEOUT / 3
-  PATIENCE = 30_000 # ms: how long a call is repeated while Redis is away
-  GIVE_BACK = 2_000 # ms: and how long giving back what did not become a permit
+  PATIENCE = 30_000 # ms: how long a call is retried while Redis is unavailable
+  GIVE_BACK = 2_000 # ms: how long the release of a request without a permit is retried
   RESPONSE_SECONDS = 2
-  MAX_WEIGHT = 4_294_967_295 # and limit
+  MAX_WEIGHT = 4_294_967_295 # also the largest limit
   MAX_LEASE = 604_800_000
   ID = /\A[PSN]:[A-Za-z0-9._-]{1,100}:([1-9][0-9]{0,9}):([1-9][0-9]{0,8}):[A-Za-z0-9_-]{16,64}\z/
   PASSING = "LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|READONLY|ERR max number of clients"
-  # Redis 6.2 puts a text in front of errors that commands in a script meet.
+  # Redis 6.2 adds a prefix to the errors of commands in scripts.
   MAY_PASS = /\A(ERR Error running script .*: -)?(#{PASSING}) /
 
-  # The time in ms of a clock that nobody sets back or forth.
+  # Returns the time of the monotonic clock in ms.
   def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :millisecond)
 
-  Permit = Struct.new(:id, :token, :ends, :name) do
-    # Whether a release that ended with an error may have given it back.
+  Permit = Struct.new(:id, :fencing_token, :ends, :name) do
+    # Whether an earlier release failed, but may have reached the server.
     attr_accessor :release_sent
 
     def initialize(...)
@@ -38,11 +38,11 @@ class RedisSemaphore
       @release_sent = false
     end
 
-    # A forked child has a copy, which is not its own.
+    # Returns false in a forked child, which has only a copy of its parent's permit.
     def own? = @pid == Process.pid
 
-    # For how many ms it is held for sure. 0: it may be lost.
-    def left = [ends - RedisSemaphore.now, 0].max
+    # Returns for how many ms the permit is certainly held. 0: it may be lost.
+    def expires_in = [ends - RedisSemaphore.now, 0].max
   end
 
   Answer = Struct.new(:reply, :sent, :repeated)
@@ -57,27 +57,27 @@ class RedisSemaphore
     @keys = %w[permits queue clients state].map { |key| "sem:{#{@name}}:#{key}" }
   end
 
-  # A permit, or nil when none is free, or somebody else waits.
-  def try
+  # Returns a permit, or nil if none is free or other requests wait.
+  def try_acquire
     give_back_on_error(new_id) { |id| ask(id, "try", nil) }
   end
 
-  # Waits for a permit. Raises Timeout when it did not come in so many ms.
+  # Waits for a permit. Raises Timeout if none is granted within this many ms.
   def acquire(timeout: nil)
     wait_until = wait_until(timeout)
     give_back_on_error(new_id) { |id| acquire_as(id, wait_until) }
   end
 
-  # Whether the permit was held until now, by this process.
+  # Releases a permit. Returns whether this process held it until now.
   def release(permit)
-    raise ArgumentError, "the permit is one of #{permit.name}, not of #{@name}" unless permit.name == @name
+    raise ArgumentError, "the permit belongs to the semaphore #{permit.name}, not to #{@name}" unless permit.name == @name
     return false unless permit.own?
 
-    undisturbed { give_back(permit, [permit.left, PATIENCE].min) }
+    undisturbed { give_back(permit, [permit.expires_in, PATIENCE].min) }
   end
 
-  # Yields while a permit is held. Raises Lost at the end if it was lost before.
-  def hold(timeout: nil)
+  # Yields while a permit is held. Raises Lost afterwards if the permit was lost.
+  def with_permit(timeout: nil)
     wait_until = wait_until(timeout)
     id = new_id
     permit = held = begun = nil
@@ -91,11 +91,11 @@ class RedisSemaphore
     ensure
       begin
         held = undisturbed(&finish)
-      ensure # The signal may have come just before that.
+      ensure # A signal may have arrived just before the release began.
         undisturbed(&finish) unless begun
       end
     end
-    raise Lost, "the permit #{id} of #{@name} was lost" unless held
+    raise Lost, "semaphore #{@name}: the permit #{id} was lost" unless held
 
     result
   end
@@ -107,15 +107,15 @@ class RedisSemaphore
   def check(what, number, range)
     return number if number.is_a?(Integer) && range.cover?(number)
 
-    raise ArgumentError, "#{what} is a whole number from #{range.min} to #{range.max}, not #{number.inspect}"
+    raise ArgumentError, "#{what} must be a whole number from #{range.min} to #{range.max}, not #{number.inspect}"
   end
 
   def check_name(given)
     if given.is_a?(String)
-      name = given.dup.force_encoding(Encoding::UTF_8) # It may come as bytes, in any encoding.
+      name = given.dup.force_encoding(Encoding::UTF_8) # The string may have any encoding.
       return name.freeze if name.bytesize.between?(1, 512) && name.valid_encoding? && !name.match?(/[{}\x00-\x1f\x7f]/)
     end
-    raise ArgumentError, "a name is a string of 1 to 512 bytes of UTF-8, without { and } and control characters, " \
+    raise ArgumentError, "a name must be a string of 1 to 512 bytes of UTF-8, without braces and control characters, " \
                          "not #{given.inspect[0, 600]}"
   end
 
@@ -123,22 +123,22 @@ class RedisSemaphore
     RedisSemaphore.now + check("a timeout", timeout, 0..(2**53) - 1) if timeout
   end
 
-  # With a client of its own, and so a channel: what comes there is about nothing else that is held.
+  # Each request has its own client and channel, so its messages concern no other permit.
   def new_id
     host = Socket.gethostname.gsub(/[^A-Za-z0-9._-]/, "-")
     "P:#{host}.#{Process.pid}.#{SecureRandom.hex(8)}:1:#{@lease}:#{SecureRandom.hex(16)}"
   end
 
-  # The ID is known before anything is sent: wherever an interrupt comes, there is something to give back.
+  # The ID exists before the first call. So after an interrupt at any point, the request can be released.
   def give_back_on_error(id)
     result = yield id
     done = true
     result
-  ensure # An error, a timeout, a signal, the end of the thread: nothing is left behind.
+  ensure # An error, a timeout, a signal or the end of the thread leaves no request behind.
     undisturbed { give_up(id) } unless done
   end
 
-  # What counts is the error before; where this fails it ends by itself, as nobody asks for it any more.
+  # Ignores its own errors, because the earlier error matters. If the release fails, the request or permit expires.
   def give_up(id)
     give_back(Permit.new(id, 0, 0, @name), GIVE_BACK)
   rescue Redis::BaseError
@@ -146,36 +146,36 @@ class RedisSemaphore
   end
 
   def give_back(permit, patience)
-    left = permit.left
+    left = permit.expires_in
     repeated = permit.release_sent
     permit.release_sent = true
     answer = call("release", "return", permit.id, patience: patience)
-    # Where a reply was lost, the second one is "unknown", since the first try found the permit.
+    # If a reply was lost, the retry returns "unknown", because the first attempt released the permit.
     held = left.positive? && (answer.reply[2] != 0 || answer.repeated || repeated)
     permit.release_sent = false
     serve_others(answer.reply[1])
     held
   end
 
-  # While there is more to do than the server does in one call. The wake_in after that.
+  # Calls wake until the server has no more work. Returns the last wake_in.
   def serve(wake_in, **limits)
     wake_in = call("wake", **limits).reply[1] while wake_in.zero?
     wake_in
   end
 
-  # The same after an answer that is good, whatever comes of this. So it is not repeated, either: whoever
-  # waits calls wake, too.
+  # Does the same after a successful reply, and ignores errors. Nothing is retried, because the waiters call
+  # wake, too.
   def serve_others(wake_in)
     serve(wake_in, patience: 0)
   rescue Redis::BaseError
     nil
   end
 
-  # In a thread, as handle_interrupt does not keep off SIGINT, nor what a program's trap raises, and
-  # those come in the main thread. An interrupt is raised at the end. Other threads do it themselves:
-  # they may have to when the main thread has ended, and there are no new threads then.
+  # Runs the block without interruption, and raises an interrupt afterwards. The main thread uses another thread
+  # for it, because handle_interrupt defers neither SIGINT nor exceptions of traps, and the main thread gets
+  # these. Other threads run the block themselves: after the main thread has ended, no new thread can start.
   def undisturbed(&work)
-    Thread.handle_interrupt(Object => :never) do # Object, as Thread#kill is no Exception.
+    Thread.handle_interrupt(Object => :never) do # Object, because Thread#kill is no Exception.
       next yield unless Thread.current == Thread.main
 
       thread = Thread.new(&work)
@@ -184,7 +184,7 @@ class RedisSemaphore
       begin
         thread.join
       rescue Exception => e
-        interrupt ||= e # or the error of the work
+        interrupt ||= e # or the error of the block
         retry if thread.alive?
       end
       raise interrupt if interrupt
@@ -193,16 +193,16 @@ class RedisSemaphore
     end
   end
 
-  # Most of the time nobody waits. Then there is no need to listen.
+  # Usually a permit is free. Then no subscription is needed.
   def acquire_as(id, wait_until) = ask(id, "try", wait_until) || wait(id, wait_until)
 
-  # The permit, nil if it was refused, or else the Answer that says "queued".
+  # Returns the permit, nil if none was granted, or the Answer "queued".
   def ask(id, place, wait_until)
     again(PATIENCE, wait_until) do
       answer = call("acquire", @declared ? "declare_if_unset" : "declare", @limit, HEARTBEAT_TIMEOUT, id, place, wait_until: wait_until)
       _, wake_in, before, code, token = answer.reply
       unless @declared || [-1, @limit].include?(before)
-        warn "the limit of #{@name} was declared as #{before}, now as #{@limit}"
+        warn "semaphore #{@name}: the limit #{@limit} replaces the declared limit #{before}"
       end
       @declared = true
       return answer if code == 2
@@ -211,14 +211,14 @@ class RedisSemaphore
         return nil unless wake_in.zero?
 
         serve(wake_in, wait_until: wait_until)
-        redo # One may be free now.
+        redo # A permit may be free now.
       end
       serve_others(wake_in)
       permit = Permit.new(id, token, ends_after(answer.sent), @name)
-      return permit if permit.left.positive?
+      return permit if permit.expires_in.positive?
 
-      # Asking again begins the lease anew.
-      raise Redis::TimeoutError, "answers come later than #{@lease} ms, when the lease has ended"
+      # The retry restarts the lease.
+      raise Redis::TimeoutError, "the lease of #{@lease} ms expired before the reply arrived: use a longer lease"
     end
   end
 
@@ -227,7 +227,7 @@ class RedisSemaphore
     place = "wait"
     listener = connection = nil
     loop do
-      # Who is not heard listening when its turn comes is taken for gone. So listen first, ask then.
+      # The server skips requests of a client that is not subscribed. So this subscribes before it queues.
       unless listener&.alive?
         connection = @redis._client.connection
         listener = again(PATIENCE, wait_until) { Listener.new(@url, channel) }
@@ -246,7 +246,7 @@ class RedisSemaphore
     listener&.close
   end
 
-  # A permit, or nil when it is time to ask again.
+  # Returns a permit, or nil when the next heartbeat is due.
   def wait_for_message(listener, id, asked, wait_until)
     ask_at = asked.sent + ASK_EVERY
     wake_at = wake_at(asked, serve(asked.reply[1], wait_until: wait_until))
@@ -256,34 +256,34 @@ class RedisSemaphore
 
       token, ends = grant(message, id) if message
       now = RedisSemaphore.now
-      # Otherwise it was granted before the server said "queued", and lost since: long ago.
+      # An earlier grant was lost before the server returned "queued", so its message is stale.
       if token && (token.zero? || ends - @lease >= asked.reply[0])
-        # Asking tells why it left the queue without a permit. And when half of the lease may be
-        # over, asking begins it anew.
+        # Another acquire returns why the request was removed. If half of the lease may be over, another
+        # acquire restarts it.
         return nil if token.zero? || now - asked.sent >= @lease / 2
 
         return Permit.new(id, token, ends_after(asked.sent), @name)
       end
-      raise Timeout, "no permit of #{@name} came in time" if wait_until && now >= wait_until
+      raise Timeout, "semaphore #{@name}: no permit was granted in time" if wait_until && now >= wait_until
       return nil if now >= ask_at
 
       wake_at = wake_at(asked, serve(0, wait_until: wait_until)) if now >= wake_at
     end
   end
 
-  # Until when a lease is surely held: the server counts in whole ms.
+  # Returns until when the lease is certainly valid. The server counts in whole ms.
   def ends_after(sent)
     sent + @lease - 1
   end
 
-  # When to call wake, if not to ask again: the server chooses who does.
+  # Returns when to call wake, or when the heartbeat is due. The server chooses the client that calls wake.
   def wake_at(asked, wake_in)
     ask_at = asked.sent + ASK_EVERY
     wake_in.negative? ? ask_at : [ask_at, RedisSemaphore.now + wake_in].min
   end
 
-  # Token and end of lease that a message tells for a request. Nil if it says nothing about it, or is
-  # nothing that a script sends. Gives back what else this client got.
+  # Returns the token and the expiry of a request in a message. Returns nil if the message does not contain the
+  # request, or was not sent by a script. Releases other permits that this client was granted.
   def grant(message, id)
     return if message.bytesize > 1_048_576 || !message.force_encoding(Encoding::UTF_8).valid_encoding?
 
@@ -304,7 +304,7 @@ class RedisSemaphore
     found && found[1].to_i <= MAX_WEIGHT && found[2].to_i <= MAX_LEASE
   end
 
-  # Each script may be called twice. The time is that before it was called first.
+  # Calls a script, with retries: a repeated call has no further effect. The time is before the first attempt.
   def call(script, *arguments, patience: PATIENCE, wait_until: nil)
     sent = RedisSemaphore.now
     tries = 0
@@ -314,17 +314,17 @@ class RedisSemaphore
     end
   end
 
-  # Again and again while Redis is away, for so many ms.
+  # Retries for this many ms while Redis is unavailable.
   def again(patience, wait_until)
     give_up = RedisSemaphore.now + patience
     begin
       yield
     rescue Redis::BaseError => e
       raise unless passes?(e)
-      raise Timeout, "no permit of #{@name} came in time: #{e.message}" if wait_until && RedisSemaphore.now >= wait_until
+      raise Timeout, "semaphore #{@name}: no permit was granted in time: #{e.message}" if wait_until && RedisSemaphore.now >= wait_until
       raise if RedisSemaphore.now >= give_up
 
-      @redis.close # It connects anew.
+      @redis.close # The next call connects again.
       sleep [0.2, wait_until && ((wait_until - RedisSemaphore.now) / 1000.0)].compact.min.clamp(0, 0.2)
       retry
     end
@@ -332,7 +332,7 @@ class RedisSemaphore
 
   def passes?(error) = error.is_a?(Redis::BaseConnectionError) || error.message.match?(MAY_PASS)
 
-  # Calls scripts by their SHA-1; a server that has forgotten one gets it again.
+  # Calls scripts by their SHA-1. If the server does not know a script, this sends its source.
   class Scripts
     MANIFEST = File.expand_path("../../lua/manifest.json", __dir__)
     ALL = JSON.parse(File.read(MANIFEST, encoding: "UTF-8"))["scripts"].to_h { |script| [script["name"], script] }
@@ -353,24 +353,24 @@ class RedisSemaphore
     end
   end
 
-  # Listens on a channel, in a thread, as this library's subscribe returns only at its end.
+  # Subscribes to a channel in a thread, because the library's subscribe blocks until the subscription ends.
   class Listener
-    # Returns when the server has confirmed it.
+    # Returns when the server has confirmed the subscription.
     def initialize(url, channel, sharded: false)
       @mutex = Mutex.new
       @changed = ConditionVariable.new
       @events = []
-      # With keep-alives, so that it ends when the server's machine is gone.
+      # Keep-alives end the connection if the server's machine has failed.
       @redis = Redis.new(url: url, timeout: RESPONSE_SECONDS, reconnect_attempts: 0,
                          tcp_keepalive: { time: 5, intvl: 5, probes: 2 })
       @thread = Thread.new { run(sharded ? :ssubscribe : :subscribe, channel) }
       listens = self.next(RedisSemaphore.now + (1000 * RESPONSE_SECONDS)) == :listening
       raise @error || Redis::TimeoutError unless listens
-    ensure # Nobody else can close it, if this raises.
+    ensure # If this raises, no other code can close the listener.
       close unless listens
     end
 
-    # The next message, nil when none came until then, :ended when none will come any more.
+    # Returns the next message, nil if none arrives before this time, or :ended after the connection has ended.
     def next(time)
       @mutex.synchronize do
         while @events.empty?
@@ -394,7 +394,7 @@ class RedisSemaphore
     private
 
     def run(subscribe, channel)
-      # The library's own subscribe does just this, but has no sharded channels.
+      # The library's own subscribe does the same, but does not support sharded channels.
       @redis._client.call_loop([subscribe, channel]) do |kind, _, text|
         case kind
         when "subscribe", "ssubscribe" then tell(:listening)

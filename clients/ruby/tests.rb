@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# tests.rb: what is particular to Ruby, on the server of REDIS_URL.
+# tests.rb: tests that only Ruby needs, on the server of REDIS_URL.
 
 require_relative "semaphore"
 
@@ -11,42 +11,42 @@ end
 def eventually(what)
   give_up = RedisSemaphore.now + 60_000
   until yield
-    expect(RedisSemaphore.now < give_up, "not in a minute: #{what}")
+    expect(RedisSemaphore.now < give_up, "not within a minute: #{what}")
     sleep 0.005
   end
 end
 
 name = "test-#{SecureRandom.hex(16)}"
 semaphore = RedisSemaphore.new(name, limit: 1)
-# It raises Lost if the child gave the permit back.
-semaphore.hold do
+# This raises Lost if the child releases the permit.
+semaphore.with_permit do
   exit if fork.nil?
   Process.wait
 end
-semaphore.hold do |permit|
+semaphore.with_permit do |permit|
   exit!(semaphore.release(permit)) if fork.nil?
-  expect(!Process.wait2.last.success?, "a child gave back what its parent holds")
+  expect(!Process.wait2.last.success?, "a child released its parent's permit")
 end
 
-# A release is done, but not answered.
+# A release succeeds, but its reply is lost.
 permit = semaphore.acquire
 scripts = semaphore.instance_variable_get(:@scripts)
-scripts.define_singleton_method(:call) { |*arguments| raise Redis::CommandError, "ERR no answer" if super(*arguments) }
+scripts.define_singleton_method(:call) { |*arguments| raise Redis::CommandError, "ERR no reply" if super(*arguments) }
 begin
   semaphore.release(permit)
-  abort "FAILED: a release without an answer raises nothing"
+  abort "FAILED: a release without a reply raises nothing"
 rescue Redis::CommandError
   scripts.singleton_class.remove_method(:call)
 end
-expect(semaphore.release(permit), "a release that is repeated tells that the permit was lost")
-expect(!semaphore.release(permit), "a permit that was given back is held")
+expect(semaphore.release(permit), "a repeated release reports a loss")
+expect(!semaphore.release(permit), "a released permit is still held")
 
-# A wake fails. That changes nothing of an answer that is good, and does not take long.
+# A failure of wake neither changes a successful reply, nor takes long.
 [Redis::CommandError.new("NOPERM no"), Redis::CannotConnectError.new("no")].each do |failure|
   scripts.define_singleton_method(:call) do |script, *arguments|
     raise failure if script == "wake"
 
-    super(script, *arguments).tap { |reply| reply[1] = 0 } # There is more to do.
+    super(script, *arguments).tap { |reply| reply[1] = 0 } # The server has more work.
   end
   since = RedisSemaphore.now
   permit = semaphore.acquire(timeout: 300)
@@ -54,54 +54,54 @@ expect(!semaphore.release(permit), "a permit that was given back is held")
     semaphore.acquire(timeout: 300)
     abort "FAILED: a second permit was granted"
   rescue RedisSemaphore::Timeout, Redis::CommandError
-    # It could not wait.
+    # It cannot wait without wake.
   end
-  expect(semaphore.release(permit), "a wake that failed makes a release fail")
-  expect(RedisSemaphore.now - since < 10_000, "a wake that fails keeps an acquire beyond its time")
+  expect(semaphore.release(permit), "a failure of wake makes a release fail")
+  expect(RedisSemaphore.now - since < 10_000, "a failure of wake delays an acquire")
   scripts.singleton_class.remove_method(:call)
 end
 
 permit = semaphore.acquire
 begin
   RedisSemaphore.new("#{name}-2", limit: 1).release(permit)
-  abort "FAILED: a permit of another semaphore is released"
+  abort "FAILED: another semaphore's permit is released"
 rescue ArgumentError => e
   expect(e.message.include?(name), e.message)
 end
-expect(RedisSemaphore.new(name, limit: 1).release(permit), "a second object cannot release a permit of its semaphore")
+expect(RedisSemaphore.new(name, limit: 1).release(permit), "a second object of the semaphore cannot release its permit")
 
-# The main thread ends while another one holds.
+# The main thread ends while another thread holds a permit.
 if fork.nil?
   held = Queue.new
-  Thread.new { RedisSemaphore.new(name, limit: 1).hold { sleep if held << true } }
+  Thread.new { RedisSemaphore.new(name, limit: 1).with_permit { sleep if held << true } }
   held.pop
   exit
 end
 Process.wait
-permit = semaphore.try
-expect(permit, "a thread that holds does not give back when the main thread ends")
+permit = semaphore.try_acquire
+expect(permit, "a permit is not released when the main thread ends")
 
 # A thread is killed while it waits.
 redis = Redis.new(url: ENV.fetch("REDIS_URL", "redis://127.0.0.1"))
 waits = -> { redis.zcard("sem:{#{name}}:queue") == 1 }
-%i[acquire hold].each do |method|
+%i[acquire with_permit].each do |method|
   thread = Thread.new { RedisSemaphore.new(name, limit: 1).public_send(method) { nil } }
   eventually("it waits", &waits)
   thread.kill.join
-  expect(!waits.call, "a thread that was killed in #{method} is still in the queue")
+  expect(!waits.call, "the request of a thread that was killed in #{method} is still queued")
 end
 semaphore.release(permit)
 
-# It is interrupted while it waits for a server that says nothing.
+# A thread is killed while it waits for a silent server.
 silent = TCPServer.new("127.0.0.1", 0)
 threads = Thread.list.size
 thread = Thread.new { RedisSemaphore::Listener.new("redis://127.0.0.1:#{silent.addr[1]}", "channel") }
 connection = silent.accept
 thread.kill.join
-expect(Thread.list.size == threads, "a listener that could not be made has left its thread")
+expect(Thread.list.size == threads, "a failed listener has left its thread")
 eventually("its connection is closed") { connection.read_nonblock(100, exception: false).nil? }
 
-# A signal comes after the block of hold: at each point at which the main thread may notice it.
+# A signal arrives after the block of with_permit, at each point at which the main thread may notice it.
 left = 0
 signals = (1..).take_while do |point|
   trace = TracePoint.new(:line, :call, :return, :c_call, :c_return, :b_call, :b_return) do
@@ -111,12 +111,12 @@ signals = (1..).take_while do |point|
     raise Interrupt if left.zero?
   end
   begin
-    trace.enable { semaphore.hold { left = point } }
-    false # It came too late.
+    trace.enable { semaphore.with_permit { left = point } }
+    false # The signal was too late.
   rescue Interrupt
-    (Thread.list - [Thread.main]).each(&:join) # It may go on in the background.
-    permit = semaphore.try
-    expect(permit, "a signal at point #{point} keeps hold from giving back")
+    (Thread.list - [Thread.main]).each(&:join) # The release may continue in the background.
+    permit = semaphore.try_acquire
+    expect(permit, "a signal at point #{point} prevents the release")
     semaphore.release(permit)
   end
 end
@@ -124,7 +124,7 @@ expect(signals.size > 20, "only #{signals.size} signals came")
 
 [nil, :jobs, "a{b", "\xff", ""].each do |wrong|
   RedisSemaphore.new(wrong, limit: 1)
-  abort "FAILED: the name #{wrong.inspect} is not refused"
+  abort "FAILED: the name #{wrong.inspect} is not rejected"
 rescue ArgumentError => e
   expect(e.message.end_with?("not #{wrong.inspect}"), e.message)
 end

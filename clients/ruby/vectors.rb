@@ -1,7 +1,7 @@
 #!/usr/bin/env ruby
 # frozen_string_literal: true
 
-# vectors.rb [FILE...]: runs the files of lua/vectors, or these, on the server of REDIS_URL.
+# vectors.rb [FILE...]: runs these files, or all files of lua/vectors, on the server of REDIS_URL.
 
 require_relative "semaphore"
 
@@ -39,7 +39,7 @@ class Case
 
       return
     end
-    raise Mismatch, "no error but #{reply}" if step["error"]
+    raise Mismatch, "the reply #{reply} instead of an error" if step["error"]
 
     expect(step["reply"], reply)
   end
@@ -144,11 +144,11 @@ passed = failed = 0
     running&.close
   end
 end
-# A client that changes the text on its way would send all of it with every call.
+# If a client changed the text of a script, it would send the whole text with each call.
 sha1s = RedisSemaphore::Scripts::ALL.values.map { |script| script["sha1"] }
 unless redis.script(:exists, sha1s).all?
   failed += 1
-  warn "the server knows other scripts than the manifest"
+  warn "the server does not know all scripts of the manifest"
 end
 puts "#{passed} cases passed, #{failed} failed"
 exit failed.zero? && passed.positive?

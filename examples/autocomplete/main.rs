@@ -6,11 +6,11 @@
 //! REDIS_URL=redis://... cargo run --example autocomplete -- complete guild zo
 //! ```
 //!
-//! It replaces the autocompletion of "Redis in Action" (6.1), which fetched all recent contacts to
-//! pick a few. For the members, it put two markers into the sorted set, read between them in a
-//! WATCH loop, and removed them. The loop was repeated while members came and went, a crash left
-//! markers behind, and it supported only the letters a to z. Here each operation is one call, and
-//! the scripts are part of the program.
+//! This example replaces the autocompletion of "Redis in Action" (6.1), which fetched all recent
+//! contacts to pick a few. For the members, that design put two markers into the sorted set, read
+//! between the markers in a WATCH loop, and removed them. Each change of the members repeated the
+//! loop, and a crash left markers behind. Only the letters a to z were supported. Here each
+//! operation is one call, and the scripts are part of the program.
 
 use std::process::ExitCode;
 
@@ -19,7 +19,6 @@ use redis_semaphore::ScriptRegistry;
 use redis_semaphore::include_dir::{self, Dir, include_dir};
 use redis_semaphore::redis::{Client, cmd};
 
-/// Every error is printed as a message for the user.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 static SCRIPTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/examples/autocomplete/scripts");
@@ -106,7 +105,7 @@ fn entry(name: &str) -> Result<String> {
 /// the end of a word ("ΝΙΚΟΣ", "νικος").
 ///
 /// "é" can be written as one character or as two, which look the same and are not equal. A program
-/// for real names would also normalize them here.
+/// for real names would also normalize the names here.
 fn compared(name: &str) -> String {
     name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }

@@ -1,5 +1,5 @@
-//! Reports that take much time and memory: at most three at the same time, however many processes
-//! serve them.
+//! Reports that take much time and memory. All processes together create at most three at the same
+//! time.
 //!
 //! ```text
 //! scripts/with-redis cargo run --example axum

@@ -1,14 +1,14 @@
 //! A batch job with paging: a parent counts the pages of a table, and starts a process for each
-//! page. Only a limited number of these may query the database at the same time.
+//! page. Only a limited number of these processes may query the database at the same time.
 //!
 //! ```text
 //! scripts/with-redis cargo run --release --example pages
 //! ```
 //!
-//! It runs two such jobs with an older design, and two with this crate. In the older design, a
-//! script (`old.lua`) decides about a request. If it is not granted, the client pops from a
-//! blocking list, to which each release pushes. The design has three faults, the first of which is
-//! visible in the second job:
+//! This example runs two such jobs with an older design, and two with this crate. In the older
+//! design, a script (`old.lua`) decides about each request. If the request is not granted, the
+//! client waits in a blocking pop from a list, to which each release pushes. The design has three
+//! faults, the first of which is visible in the second job:
 //!
 //! - If no client waits, a release leaves its wake-up in the list, so the next job exceeds the
 //!   limit.
@@ -27,7 +27,6 @@ use rusqlite::{Connection, OpenFlags};
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
-/// Every error is printed as a message for the user.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -176,9 +175,9 @@ async fn connect() -> Result<MultiplexedConnection> {
 /// The report of a process about its page. Times are in microseconds.
 #[derive(Serialize, Deserialize)]
 struct Report {
-    /// The time from the start until the permit, including the connection.
+    /// The time from the start until the grant, including the time to connect.
     waited: u64,
-    /// The begin by the machine's clock.
+    /// The beginning of the query by the machine's clock.
     began: u64,
     ended: u64,
     sum: i64,
@@ -194,7 +193,6 @@ impl Report {
     }
 }
 
-/// Returns the time in microseconds.
 fn now() -> Result<u64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64)
 }
@@ -238,7 +236,7 @@ struct Database {
 }
 
 impl Database {
-    /// Creates a database, which is deleted in the end.
+    /// Creates a database, which is deleted when the value is dropped.
     fn create() -> Result<Self> {
         let path = std::env::temp_dir().join(format!("pages-{}.sqlite", std::process::id()));
         let path = path.into_os_string().into_string().map_err(|_| "a path that is not UTF-8")?;
@@ -261,8 +259,8 @@ impl Database {
         Ok(rows.div_ceil(PAGE))
     }
 
-    /// Returns the sum of a page. The query also compares all pairs of its rows, to take as long as
-    /// a real query.
+    /// Returns the sum of a page. The query also compares all pairs of rows, so that it takes as
+    /// long as a real query.
     async fn sum_of(&self, page: u32) -> Result<i64> {
         let query = format!(
             "WITH page AS (SELECT amount FROM sales ORDER BY id LIMIT {PAGE} OFFSET {})

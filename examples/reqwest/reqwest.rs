@@ -18,7 +18,6 @@ use reqwest::Client;
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
-/// Every error is printed as a message for the user.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const PROCESSES: usize = 4;

@@ -1,4 +1,4 @@
--- raise: sets a number to the given one if that is higher.
+-- raise: sets a number to the given number if the given number is higher.
 --
 -- KEYS[1] highest   string: the highest number so far
 -- ARGV[1] number    an integer

@@ -1,4 +1,4 @@
-//! Reports on a database, which three processes query with sqlx. Each process has a pool of
+//! Reports from a database, which three processes query with sqlx. Each process has a pool of
 //! connections for small queries. A heavy query also needs a permit, which limits the number of
 //! concurrent heavy queries of all processes.
 //!
@@ -16,7 +16,6 @@ use redis_semaphore::{Semaphore, SemaphoreClient};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use tokio::process::Command;
 
-/// Every error is printed as a message for the user.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const PROCESSES: usize = 3;
@@ -105,7 +104,6 @@ async fn report(semaphore: &Semaphore, pool: &SqlitePool) -> Result<()> {
     Ok(())
 }
 
-/// Returns the time in µs.
 fn now() -> Result<u64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64)
 }

@@ -1,6 +1,6 @@
 -- Checks the IDs in ARGV, and adds them to `asked`.
 
--- Returns an error unless 1 to 1,000 requests of `each` arguments follow the first `fixed` ones.
+-- Returns an error unless 1 to 1,000 requests of `each` arguments follow `fixed` arguments.
 local function check_count(fixed, each)
   local count = (#ARGV - fixed) / each
   if count < 1 or count > 1000 or count % 1 ~= 0 then
@@ -10,10 +10,10 @@ local function check_count(fixed, each)
 end
 
 local asked = {} -- the IDs of this call, and their indexes in `granted` (0: not granted)
-local start, size, said -- the last ID up to its nonce: most IDs of a call begin with it
+local start, size, said -- the last ID's text before the nonce, its length, its parts
 
--- Returns the parts of the ID ARGV[index], {notify, client, weight, lease}, or an error. If no
--- `weight` is required, any weight from 1 on is valid.
+-- Returns the parts of the ID ARGV[index], {notify, client, weight, lease}, or an error. If
+-- `weight` is nil, any weight of 1 or more is valid.
 local function read_id(index, name, weight)
   local id = ARGV[index]
   if not start or find(id, start, 1, true) ~= 1 then

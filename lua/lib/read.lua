@@ -1,12 +1,12 @@
--- Reads the keys, before anything is written. Needs `lookup`, a list of IDs. Sets `ends` to the
--- expiries of their leases (false: no permit), and all other variables that are local here.
+-- Reads the keys before the first write. Sets `ends` to the expiries of the IDs in `lookup` (false:
+-- no permit), and all other variables that are local here.
 --
--- `permits` and `clients` have another member, '*', so that neither key is ever emptied: while a
--- cluster slot is migrating, a server ends a script that accesses a key again after emptying it. In
--- `permits`, its score is minus the sum of (weight - 1) over all permits. So the held weight is
--- known even if other keys are lost. In `clients`, it is the longest heartbeat timeout, at first 0.
+-- `permits` and `clients` also have a member '*', so that neither key is ever emptied. While a
+-- cluster slot is migrating, a server aborts a script that accesses a key again after emptying it.
+-- In `permits`, the score of '*' is minus the sum of (weight - 1) over all permits, so the held
+-- weight is known even if other keys are lost. In `clients`, it is the longest heartbeat timeout.
 
-local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
+local BOUND = 1000 -- the maximum of expired leases, and of waiters, that a script examines
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -50,10 +50,10 @@ local changed = {} -- fields of `state`, except `last_number`
 local granted, leases = {}, {} -- IDs whose leases begin now, and these leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: a client must call `wake`
-local sweeps = false -- dead requests leave the head of the queue, even if nothing is free
+local sweeps = false -- whether dead requests leave the queue although no permit is free
 
 if not state[1] then
-  -- New, or `state` was lost: then permits may have any lease, and waiters any ticket.
+  -- The semaphore is new, or `state` was lost: permits may have any lease, and waiters any ticket.
   first_expiry = MAX_NUMBER
   if permits + queued + clients > 0 then
     longest_lease, first_expiry, live_until = MAX_TIME, 0, now + MAX_TIME
@@ -61,4 +61,4 @@ if not state[1] then
   end
   changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
-local is_set_back = last_number > now_us + 1000000 -- the clock, by over a second
+local is_set_back = last_number > now_us + 1000000 -- the clock was set back by over a second

@@ -1,12 +1,14 @@
--- Grants what is free to the waiters, in the order of their tickets, until a request does not fit.
--- Dead requests leave the queue without a permit. If the call `sweeps`, those before the first live
--- one leave even if nothing is free. Sets `granted`, `leases`, `leaving`, `told` for lib/write.lua.
+-- Grants free permits to the waiters, in the order of their tickets, until a request does not fit.
+-- Dead requests leave the queue without a permit. If `sweeps` is set, the dead requests before the
+-- first live request leave even if no permit is free. Sets `granted`, `leases`, `leaving` and
+-- `told` for lib/write.lua.
 --
 -- A request is alive if it is part of this call, or if its client has sent a heartbeat in time and
 -- is subscribed. If the server cannot count subscribers, a client counts as subscribed. A member
--- that is not an ID leaves the queue. A batch has as many as may fit, or more if dead ones leave.
+-- that is not an ID leaves the queue. A batch has as many requests as may fit, or more after other
+-- requests have left.
 
-local leaving, told -- IDs that leave the queue; those of them that need a message
+local leaving, told -- IDs that leave the queue; IDs whose clients are notified
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
   local listening, is_blocked = {}, false -- whether a client is subscribed, by channel
@@ -39,7 +41,7 @@ if queued > 0 and (held < limit or sweeps) then
           granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[id] then -- never too heavy: `acquire` rejects that
+        if asked[id] then -- never too heavy, because `acquire` rejects such a request
           asked[id] = index
         elseif channel then
           told[#told + 1] = {id, channel, notify, not is_too_heavy and index}

@@ -1,7 +1,8 @@
--- Makes the other writes, and publishes last: if the server rejects a write (too few replicas, no
--- disk), the script ends before it notifies a client. `token` is for the first ID in `granted`, the
--- next numbers are for the next IDs. `wake_in` is 0 if a bound was reached. If the caller `waits`,
--- and should call `wake`, it is the time in ms until the next lease may expire.
+-- Makes the other writes, and publishes last: if the server rejects a write (too few replicas, disk
+-- full), the script ends before it notifies a client. The first ID in `granted` gets `token`, and
+-- the next IDs get the next numbers. `wake_in` is 0 if a bound was reached. Otherwise, if `waits`
+-- is true and a lease exists, `wake_in` is the number of ms until the next lease may expire. In all
+-- other cases, `wake_in` is -1.
 
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
@@ -9,7 +10,7 @@ for i = 1, #granted do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
-    -- If all leases in use begin now, none is longer than the longest of these.
+    -- If all leases in use begin now, the longest of them is the longest lease.
     if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
       longest_lease, changed.longest_lease = lease, lease
     end
@@ -32,7 +33,7 @@ for from = 1, #entries, 1000 do
   redis.call('ZADD', PERMITS, unpack(entries, from, math.min(from + 999, #entries)))
 end
 if live_until > 0 then
-  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers only grow
+  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- so numbers only grow
   local moves = must_last > expire_at
   if moves then
     expire_at = must_last + math.max(60000, must_last - now)
@@ -45,7 +46,7 @@ if live_until > 0 then
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- an empty one may be on another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- an empty key may be on another node
     end
   end
   if runtime and has_new_runtime then
@@ -54,7 +55,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- Last, because this may empty the queue.
+-- The queue is written last, because this may empty it.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))

@@ -12,7 +12,6 @@ use tokio::time::{Instant, timeout_at};
 use super::{Batch, Outcome, Owner, Request, Waiting};
 use crate::server::{CallError, took_too_long};
 
-/// A call that has ended.
 pub(super) struct Ended<R: Request> {
     pub(super) batch: Batch<R>,
     pub(super) sent: Instant,
@@ -62,7 +61,7 @@ pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) 
     Ended { batch, sent, answer }
 }
 
-/// A request whose deadline comes before the end of the call. The call continues for the others.
+/// A request whose deadline precedes the end of the call, which continues for other requests.
 struct Impatient<R: Request> {
     index: usize,
     deadline: Instant,

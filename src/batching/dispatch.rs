@@ -1,9 +1,9 @@
 //! Makes the calls of a batcher, until no request waits.
 //!
-//! A request does not wait for the reply to another call. It is sent immediately in a new call,
-//! together with all requests of that moment. Requests still gather: tasks that get replies at the
-//! same time send their next requests at the same time. If the maximum number of calls is under
-//! way, new requests wait and gather.
+//! A request does not wait for the reply to another call. All waiting requests are sent immediately
+//! in a new call. Requests still gather, because tasks that get replies at the same time send their
+//! next requests at the same time. If the maximum number of calls is under way, new requests wait
+//! and gather.
 
 use std::sync::Arc;
 
@@ -17,7 +17,6 @@ use super::{Next, Outcome, Owner, Request, Waiting};
 use crate::runtime::clock;
 use crate::server::{Answer, Backoff, CallError, Failure};
 
-/// Makes the calls of a batcher.
 pub(super) struct Dispatch<R: Request> {
     owner: Arc<R::Owner>,
     is_done: bool,
@@ -42,7 +41,7 @@ impl<R: Request> Dispatch<R> {
             if std::mem::take(&mut may_be_more) {
                 tokio::task::yield_now().await;
             }
-            // Failed requests are sent again before new ones.
+            // Failed requests are sent again before new requests.
             while let Some(Some(ended)) = calls.next().now_or_never() {
                 self.handle(ended);
             }
@@ -71,7 +70,7 @@ impl<R: Request> Dispatch<R> {
     fn handle(&mut self, ended: Ended<R>) {
         let Ended { batch, sent, answer } = ended;
         let answer = answer.and_then(|reply| self.read(&reply, batch.requests.len()));
-        // This must precede a release that checks it.
+        // The flag must be set before a release checks it.
         if answer.as_ref().is_err_and(|failure| failure.may_have_run) {
             batch.set_in_doubt();
         }
@@ -83,8 +82,8 @@ impl<R: Request> Dispatch<R> {
                 self.deliver(requests, sent, replies);
             }
             Err(failure) if failure.is_transient() => {
-                // A call that fails beside others for the same reason does not make requests wait
-                // longer.
+                // Several calls under way often fail for the same reason. A failure during the
+                // pause does not prolong the pause.
                 let now = Instant::now();
                 let still = self.paused_until.filter(|until| *until > now);
                 let next = still.unwrap_or_else(|| now + self.backoff.next());
@@ -95,7 +94,7 @@ impl<R: Request> Dispatch<R> {
         }
     }
 
-    /// Returns one reply for each request. A proxy may mix up replies.
+    /// Returns one reply for each request. Fails if a proxy has mixed up replies.
     fn read(&self, reply: &[i64], count: usize) -> Result<Vec<R::Reply>, CallError> {
         let replies = R::read(&self.owner, reply, count);
         let misfit = || RedisError::from((ErrorKind::Parse, "the reply is to something else"));
@@ -114,8 +113,8 @@ impl<R: Request> Dispatch<R> {
         }
     }
 
-    /// Keeps requests for the next attempt. A request whose deadline comes before it fails now,
-    /// even if it was not in the failed call.
+    /// Keeps requests for the next attempt. If the deadline of a waiting request precedes that
+    /// attempt, the request fails now, even if the failed call did not contain it.
     fn put_back(&self, mut requests: Vec<Waiting<R>>, failure: &CallError, next: Instant) {
         for waiting in &mut requests {
             waiting.is_repeated |= failure.may_have_run;
@@ -130,16 +129,16 @@ impl<R: Request> Dispatch<R> {
             |waiting: &Waiting<R>| !is_paused && !waiting.deadline.left_at(next).is_zero();
         for waiting in batcher.sort_out(waits_on) {
             let failed = waiting.out_of_patience(&self.owner, &failure.error);
-            // The caller may have dropped the request, and then needs no error.
+            // A caller that has dropped the request needs no error.
             let _ = waiting.reply.send(failed);
         }
     }
 
-    /// A bad request does not fail the other requests: they are sent again without it.
+    /// A bad request does not make the other requests fail: they are sent again without it.
     fn refuse(&self, requests: Vec<Waiting<R>>, error: &RedisError) {
         let (refused, others): (Vec<_>, Vec<_>) =
             requests.into_iter().partition(|waiting| waiting.request.is_meant(error));
-        // If the bad request is unknown, all fail, so that they are not sent forever.
+        // If the bad request is unknown, all requests fail, so that they are not sent forever.
         let (refused, others) =
             if refused.is_empty() { (others, refused) } else { (refused, others) };
         for waiting in refused {

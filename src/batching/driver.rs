@@ -14,8 +14,8 @@ use super::{Batcher, Calls, Outcome, Owner, Reply, Request, Waiting};
 use crate::error::Error;
 use crate::runtime::{Deadline, is_current, within};
 
-/// The maximum number of runtimes in which calls for one request are made. All but the last have
-/// ended.
+/// The maximum number of runtimes that make calls for one request. If a runtime ends, another
+/// continues.
 const MAX_RUNTIMES: u32 = 3;
 
 impl<R: Request> Batcher<R> {
@@ -60,8 +60,8 @@ impl<R: Request> Batcher<R> {
         }
     }
 
-    /// Adds a request. The first caller drives the calls, and the second one moves them to a task.
-    /// The first caller also uses a task in a rush, when others will follow immediately, or if too
+    /// Adds a request. The first caller drives the calls, and the second caller moves them to a
+    /// task. The first caller also uses a task if many requests will follow immediately, or if too
     /// many callers drive calls.
     fn enter(
         owner: &Arc<R::Owner>,
@@ -70,7 +70,7 @@ impl<R: Request> Batcher<R> {
     ) -> Result<Option<Driver<'_, R>>, Error> {
         let batcher = R::batcher(owner);
         let mut state = batcher.state();
-        // The check is a system call, which would be slow for each of many requests.
+        // The check is a system call, which would be too slow for every request.
         if !state.is_dispatching {
             owner.check_process()?;
         }
@@ -122,7 +122,7 @@ impl<'a, R: Request> Asked<'a, R> {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Outcome<R>, RecvError>> {
         if let Some(driver) = &mut self.driver {
-            // Driving the calls may produce the reply, and must not wake this task for it.
+            // Driving the calls may produce the reply, which must not wake this task.
             let before = self.answer.poll_unpin(&mut Context::from_waker(Waker::noop()));
             if before.is_ready() {
                 return before;
@@ -146,7 +146,7 @@ impl<R: Request> Driver<'_, R> {
         let Some(mut calls) = self.take_calls() else {
             return;
         };
-        // In another runtime, its timers may end before the calls do.
+        // Another runtime, with its timers, may end before the calls.
         if !is_current(self.owner.home()) {
             self.owner.spawn(calls);
             return;

@@ -1,21 +1,21 @@
 //! Batching: sends the requests of this process to one script of one semaphore.
 //!
-//! Requests of the same moment are sent in one call, in order of arrival, beside the calls that are
-//! under way: see [`dispatch`]. A single request is driven by its caller, which saves a task and
-//! waking a thread. When another request depends on the call, a task takes over. So a caller that
-//! is dropped, or not polled for a while, delays no other.
+//! Requests that arrive at the same moment are sent in one call, in order of arrival, while other
+//! calls are under way: see [`dispatch`]. The caller of a single request drives its call, to save
+//! spawning a task and waking a thread. When another request depends on the call, a task takes
+//! over. So a caller that is dropped, or not polled for a while, delays no other caller.
 //!
 //! With several calls under way, three rules keep the order:
 //!
-//! - Requests of one kind of one acquisition are never under way at the same time. Its release is
-//!   sent after its acquire has ended. So neither overtakes the other.
+//! - Two requests of one kind for the same acquisition are never under way at the same time. The
+//!   release of an acquisition is sent after its acquire has ended, and so never overtakes it.
 //! - Requests are numbered as they arrive. Failed requests are put back in that order, and no new
 //!   request is sent before them.
-//! - Each request keeps its own deadline. At its deadline it fails, even in the middle of a call
-//!   that continues for others.
+//! - Each request keeps its own deadline. At that deadline the request fails, even if its call
+//!   continues for other requests.
 //!
-//! The task that makes a call enters all its requests into the semaphore's tables. If each request
-//! had its own task, the tables would move between CPU cores.
+//! The task that makes a call enters all requests of the call into the semaphore's tables. If each
+//! request had its own task, the tables would move between CPU cores.
 
 mod call;
 mod dispatch;
@@ -44,13 +44,13 @@ pub(crate) const MAX_BATCH: usize = 1000;
 /// One request to a script that takes many.
 pub(crate) trait Request: Send + Sync + Sized + 'static {
     const SCRIPT: &'static str;
-    /// The bit of its kind.
+    /// The bit of this kind of request.
     const KIND: Kinds;
     /// A request is not sent while its acquisition has a request of these kinds under way.
     const AFTER: Kinds = Self::KIND;
     /// The maximum number of calls that are under way at the same time.
     const MAX_CALLS: usize = 64;
-    /// The name of its calls in metrics.
+    /// The name of these calls in metrics.
     const CALLED: &'static str = Self::SCRIPT;
     type Owner: Owner;
     type Reply: Send + 'static;
@@ -62,7 +62,7 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
 
     fn batcher(owner: &Self::Owner) -> &Batcher<Self>;
 
-    /// The requests of its acquisition that are under way: two of them never overtake each other.
+    /// The requests of the same acquisition that are under way. No request overtakes another.
     fn in_flight(&self) -> &InFlight;
 
     /// Whether both requests may be in one call.
@@ -78,7 +78,7 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     /// Called when these requests are sent.
     fn sending<'a>(_owner: &Self::Owner, _requests: impl Iterator<Item = &'a Self>) {}
 
-    /// Writes the arguments that come before those of all requests.
+    /// Writes the arguments that precede the arguments of the requests.
     fn write_first(&self, _owner: &Self::Owner, _cmd: &mut Cmd) {}
 
     fn write(&self, owner: &Self::Owner, cmd: &mut Cmd);
@@ -110,7 +110,8 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     ) {
     }
 
-    /// Called if a call with it got no reply. It may still reach the server at any time.
+    /// Called if a call with this request got no reply. That call may still reach the server at any
+    /// time.
     fn set_in_doubt(&self) {}
 
     /// Whether the server's error is about this request. Most errors are about all requests.
@@ -131,7 +132,7 @@ pub(crate) struct Batcher<R: Request> {
 }
 
 struct State<R: Request> {
-    /// In the order of their numbers.
+    /// The waiting requests, sorted by number.
     waiting: VecDeque<Waiting<R>>,
     /// The number of requests so far.
     arrivals: u64,
@@ -141,9 +142,9 @@ struct State<R: Request> {
     is_dispatching: bool,
     /// Whether a task must make these calls, because other requests depend on them.
     needs_task: bool,
-    /// The calls, between two polls of the caller that began them. `None` if a task has them.
+    /// The calls, between two polls of the caller that began them. `None` if a task drives them.
     calls: Option<Calls>,
-    /// The number of these calls. It increases each time that calls begin.
+    /// Identifies these calls, and increases each time that dispatching begins.
     generation: u64,
 }
 
@@ -153,14 +154,14 @@ pub(crate) type Reply<R> = Result<Answer<<R as Request>::Reply>, Error>;
 
 enum Outcome<R: Request> {
     Answer(Answer<R::Reply>),
-    /// In a box, because every outcome reserves space for it.
+    /// In a box, because every outcome is as large as the largest variant.
     Failed(Box<Error>),
     /// The runtime in which the request was made has ended.
     Unserved(R),
 }
 
 struct Waiting<R: Request> {
-    /// The number of its arrival.
+    /// The number in the order of arrival.
     number: u64,
     request: R,
     deadline: Deadline,
@@ -174,17 +175,16 @@ struct Waiting<R: Request> {
 /// The next step of the dispatcher.
 enum Next<R: Request> {
     Send(Batch<R>),
-    /// No step, until a call or a pause ends, or until [`Batcher::changed`].
+    /// No step until a call or a pause ends, or [`Batcher::changed`] notifies.
     Rest,
-    /// No calls are made any more.
     Done,
 }
 
-/// Requests that are under way, until this is dropped.
+/// Requests that are under way until the batch is dropped.
 struct Batch<R: Request> {
     owner: Arc<R::Owner>,
-    /// Taken before its requests were under way. So no two batches wait for each other, and none
-    /// waits for itself, if their requests are given up.
+    /// The mark is taken before the requests are under way. So batches with given-up requests never
+    /// wait for each other or for themselves.
     mark: u64,
     requests: Vec<Waiting<R>>,
 }
@@ -236,7 +236,7 @@ impl<R: Request> Batcher<R> {
     fn put_back(&self, requests: Vec<Waiting<R>>) {
         let mut state = self.state();
         state.waiting.extend(requests);
-        // Later requests may have failed and been put back before.
+        // Requests with higher numbers may already have failed and been put back.
         state.waiting.make_contiguous().sort_by_key(|waiting| waiting.number);
     }
 
@@ -276,8 +276,8 @@ impl<R: Request> State<R> {
             if !in_flight.begin(R::KIND, R::AFTER) {
                 kept.push(next);
             } else if next.request.is_unneeded(owner) {
-                // Checked after `begin`, because a caller that gives up checks afterwards whether
-                // it is under way.
+                // Checked after `begin`: a caller first gives up its request, and then checks
+                // whether it is under way.
                 if in_flight.end(R::KIND) {
                     owner.kept_may_go();
                 }
@@ -298,7 +298,6 @@ impl<R: Request> Batch<R> {
         self.requests.iter().for_each(|waiting| waiting.request.set_in_doubt());
     }
 
-    /// Ends the call.
     fn end(mut self) -> Vec<Waiting<R>> {
         self.end_all();
         std::mem::take(&mut self.requests)
@@ -324,7 +323,7 @@ impl<R: Request> Drop for Batch<R> {
 }
 
 impl<R: Request> Waiting<R> {
-    /// `error`: used if the attempts of this request have no error.
+    /// Uses `error` if no attempt of this request has recorded an error.
     fn out_of_patience(&self, owner: &R::Owner, error: &RedisError) -> Outcome<R> {
         let last = self.last.as_deref().unwrap_or(error).clone();
         self.failed(owner, Failure::no_answer(self.deadline.elapsed(), last))

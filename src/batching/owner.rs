@@ -16,7 +16,7 @@ pub(crate) trait Owner: Send + Sync + 'static {
     /// The I/O runtime.
     fn home(&self) -> &Handle;
 
-    /// Spawns on the I/O runtime, or on another one if it has ended.
+    /// Spawns a task on the I/O runtime, or on another runtime if the I/O runtime has ended.
     fn spawn(&self, calls: BoxFuture<'static, ()>);
 
     /// Fails in a forked process.
@@ -27,7 +27,7 @@ pub(crate) trait Owner: Send + Sync + 'static {
     /// Returns a slot for one more caller that drives its calls, if one is free.
     fn try_drive(&self) -> Option<SemaphorePermit<'_>>;
 
-    /// Whether the last call had many requests, whose callers may all have a next one.
+    /// Whether the last call had many requests, whose callers may all send another request soon.
     fn is_rush(&self) -> bool;
 
     fn set_rush(&self, is_rush: bool);
@@ -58,15 +58,16 @@ pub(crate) trait Owner: Send + Sync + 'static {
 /// Bits, one for each kind of request.
 pub(crate) type Kinds = u8;
 
-/// A bit beside the kinds: a request is kept until another one has ended.
+/// A bit that is not a kind: a request is kept until another request has ended.
 const KEPT: Kinds = 1 << 7;
 
-/// The kinds of requests of an acquisition that are under way.
+/// The kinds of an acquisition's requests that are under way.
 #[derive(Default)]
 pub(crate) struct InFlight(AtomicU8);
 
 impl InFlight {
-    /// Marks a request as under way. If a request of the kinds `after` is under way, it is kept.
+    /// Marks a request as under way, and returns true. If a request of the kinds `after` is under
+    /// way, keeps the new request, and returns false.
     pub(super) fn begin(&self, kind: Kinds, after: Kinds) -> bool {
         let go = |out: Kinds| Some(out | if out & after == 0 { kind } else { KEPT });
         let before = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, go);
@@ -85,7 +86,7 @@ impl InFlight {
         self.0.load(Ordering::SeqCst) & kinds != 0
     }
 
-    /// Marks a request as ended. Returns whether another one was kept, which may be sent now.
+    /// Marks a request as ended. Returns whether another request was kept and may be sent now.
     pub(super) fn end(&self, kind: Kinds) -> bool {
         self.0.fetch_and(!(kind | KEPT), Ordering::SeqCst) & KEPT != 0
     }

@@ -45,8 +45,8 @@ pub fn acquire_all(requests: impl IntoIterator<Item = AcquireRequest>) -> Result
     Ok(Permits(of_threads.map(|(permit, home)| Permit::new(permit, home)).collect()))
 }
 
-/// [`Permits`](crate::Permits) for threads. Dropping them, on any thread, releases all of them in
-/// the background.
+/// [`Permits`](crate::Permits) for threads. Dropping this value, on any thread, releases all
+/// permits in the background.
 #[must_use = "unused permits are released immediately"]
 pub struct Permits(Vec<Permit>);
 
@@ -67,7 +67,8 @@ impl Permits {
         Ok(())
     }
 
-    /// Waits until one of the permits is lost, for up to `timeout`. Returns whether one is lost.
+    /// Waits until one of the permits is lost, for up to `timeout`. Returns whether a permit is
+    /// lost.
     ///
     /// # Errors
     ///
@@ -82,7 +83,8 @@ impl Permits {
         lost_within(home, first_lost(parts.iter().map(|(permit, _)| *permit)), timeout)
     }
 
-    /// Returns whether one is lost: see [`Permits::is_lost`](crate::Permits::is_lost).
+    /// Returns whether one of the permits is lost: see
+    /// [`Permits::is_lost`](crate::Permits::is_lost).
     pub fn is_lost(&self) -> bool {
         self.0.iter().any(Permit::is_lost)
     }

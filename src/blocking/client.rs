@@ -10,7 +10,7 @@ use crate::diagnosis::Diagnosis;
 use crate::error::Error;
 
 /// The connection to Redis that all threads of a process share: see
-/// [`SemaphoreClient`](crate::SemaphoreClient). Cheap to clone.
+/// [`SemaphoreClient`](crate::SemaphoreClient). Clones are cheap.
 #[derive(Clone)]
 pub struct SemaphoreClient {
     home: Arc<Home>,
@@ -53,8 +53,8 @@ impl SemaphoreClient {
     }
 
     /// Creates semaphores in memory: see [`SemaphoreClient::local`](crate::SemaphoreClient::local).
-    /// Their clock is the clock of a background thread, and cannot be paused. Requires the feature
-    /// `local`.
+    /// The clock of these semaphores belongs to a background thread, and cannot be paused. Requires
+    /// the feature `local`.
     ///
     /// # Errors
     ///

@@ -10,7 +10,8 @@ use tokio::sync::oneshot;
 use crate::client::SemaphoreClient;
 use crate::runtime::SLACK;
 
-/// Makes the thread shut down once: by the last handle, or at the end of the main thread.
+/// Shuts the background thread down once: after the last handle is gone, or when the main thread
+/// ends.
 pub(super) struct Ending {
     told: Mutex<Option<(oneshot::Sender<SemaphoreClient>, SemaphoreClient)>>,
     over: Arc<Over>,
@@ -58,7 +59,7 @@ impl Over {
     }
 }
 
-/// The thread holds this until it is over, even if it panics.
+/// The background thread drops this value when the thread has shut down or panics.
 pub(super) struct SetOver(pub(super) Arc<Over>);
 
 impl Drop for SetOver {
@@ -76,16 +77,17 @@ thread_local! {
     };
 }
 
-/// Makes the end of the main thread wait. A `static` is never dropped, and `exit` drops nothing,
-/// but the C library drops the `thread_local!` values of the main thread. There are two exceptions:
-/// musl's C library does not drop them, and Windows drops them when all other threads are gone.
+/// Makes the end of the main thread wait for the background threads. A `static` is never dropped,
+/// and `exit` drops nothing, but the C library drops the `thread_local!` values of the main thread.
+/// There are two exceptions: musl's C library does not drop them, and Windows drops them when all
+/// other threads are gone.
 struct AtExit {
     is_main: bool,
     process: u32,
     endings: RefCell<Vec<Arc<Ending>>>,
 }
 
-/// Makes the end of the main thread wait, if the current thread is the main thread.
+/// If the current thread is the main thread, makes its end wait for the background thread.
 pub(super) fn note(ending: &Arc<Ending>) {
     // This fails if the thread is already ending.
     let _ = MINE.try_with(|mine| {

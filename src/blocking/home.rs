@@ -13,19 +13,18 @@ use super::ending::{self, Ending, Over, SetOver};
 use crate::client::SemaphoreClient;
 use crate::error::Error;
 
-/// When the last handle is dropped, the thread shuts the client down, which delivers pending
-/// releases, and ends. The drop waits for that, unless the current thread belongs to an async
-/// runtime.
+/// When the last handle is dropped, the thread shuts the client down and ends. The shutdown
+/// delivers pending releases. The drop waits for the shutdown, unless the current thread belongs to
+/// an async runtime.
 pub(super) struct Home {
     handle: Handle,
     client: SemaphoreClient,
     ending: Arc<Ending>,
-    /// The thread runs until this is dropped, because other threads may still be calling.
+    /// The thread runs until this field is dropped, because other threads may still be calling.
     _here: oneshot::Sender<()>,
 }
 
 impl Home {
-    /// Starts the thread, and connects in its runtime.
     pub(super) fn connect(
         connecting: impl Future<Output = Result<SemaphoreClient, Error>>,
     ) -> Result<Arc<Self>, Error> {
@@ -92,9 +91,9 @@ pub(super) fn check_thread() -> Result<(), Error> {
     }
 }
 
-/// Tokio has no function that returns whether a thread may block; it panics if not. But each polled
-/// task has a budget, which runs out. A thread that may block has no budget. This does not detect
-/// `tokio::task::unconstrained`: Tokio panics there.
+/// Tokio has no function that returns whether a thread may block. But each polled task has a budget
+/// that runs out, and a thread that may block has no budget. This check does not detect
+/// `tokio::task::unconstrained`, in which Tokio panics.
 fn is_async_thread() -> bool {
     /// More than Tokio's largest budget, 128.
     const MANY: usize = 1024;

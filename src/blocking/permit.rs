@@ -8,8 +8,8 @@ use super::home::Home;
 use crate::error::Error;
 use crate::semaphore::{DetachedPermit, PermitWatch};
 
-/// A [`Permit`](crate::Permit) for threads. Dropping it, on any thread, releases it in the
-/// background. [The end of a program](super#the-end-of-a-program) waits for that.
+/// A [`Permit`](crate::Permit) for threads. Dropping a permit, on any thread, releases it in the
+/// background. [The end of a program](super#the-end-of-a-program) waits for the release.
 #[must_use = "an unused permit is released immediately"]
 pub struct Permit {
     inner: crate::Permit,
@@ -78,7 +78,7 @@ impl Permit {
         self.home.wait(self.inner.refresh())?
     }
 
-    /// Returns a watch: see [`Permit::watch`](crate::Permit::watch). In a loop, check its
+    /// Returns a watch: see [`Permit::watch`](crate::Permit::watch). In a loop, check the watch's
     /// [`is_held`](PermitWatch::is_held) regularly.
     pub fn watch(&self) -> PermitWatch {
         self.inner.watch()

@@ -11,9 +11,9 @@ use crate::error::Error;
 use crate::protocol::Inspection;
 use crate::semaphore::{DetachedPermit, Revoked};
 
-/// A [`Semaphore`](crate::Semaphore) for threads: its calls block the thread. They return the
-/// errors of the async methods, and [`Error::Invalid`] on a thread of an async runtime. Cheap to
-/// clone.
+/// A [`Semaphore`](crate::Semaphore) for threads: its calls block the thread. The calls return the
+/// errors of the async methods, and [`Error::Invalid`] on a thread of an async runtime. Clones are
+/// cheap.
 ///
 /// # Examples
 ///
@@ -27,7 +27,7 @@ use crate::semaphore::{DetachedPermit, Revoked};
 ///     for _ in 0..10 {
 ///         scope.spawn(|| {
 ///             let permit = semaphore.acquire().expect("Redis is there");
-///             // At most three threads, in any processes, are here at the same time.
+///             // At most three threads, over all processes, are here at the same time.
 ///             permit.release().expect("it was held until now");
 ///         });
 ///     }

@@ -1,4 +1,4 @@
-//! The settings of a connection that is not made yet.
+//! The settings of a client that has not connected yet.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::server::credentials::{BoxError, Provider};
 /// The published library, `lua/functions.lua`.
 const FUNCTIONS: Library = Library { name: "redis_semaphore", prefix: "sem_" };
 
-/// Configures and makes a connection. Created by
+/// Configures and connects a client. Created by
 /// [`SemaphoreClient::builder`](crate::SemaphoreClient::builder).
 ///
 /// # Examples
@@ -46,7 +46,6 @@ pub struct SemaphoreClientBuilder {
     pub(crate) call_by: CallBy,
     pub(crate) settings: ClientSettings,
     pub(crate) credentials: Option<Arc<Provider>>,
-    pub(crate) access: Access,
     pub(crate) connect_timeout: Duration,
     #[cfg(feature = "tls")]
     pub(crate) certificates: Option<redis::TlsCertificates>,
@@ -69,16 +68,16 @@ impl SemaphoreClientBuilder {
             heartbeat_timeout: Duration::from_secs(15),
             outage_tolerance: Duration::from_secs(30),
             max_metric_names: MAX_NAMES,
+            access: Access::Full,
         };
         let (client_name, call_by, credentials) = (None, CallBy::Sha1, None);
-        let (prefix, access) = ("sem".to_owned(), Access::Full);
+        let prefix = "sem".to_owned();
         Self {
             prefix,
             client_name,
             call_by,
             settings,
             credentials,
-            access,
             connect_timeout: Duration::ZERO,
             #[cfg(feature = "tls")]
             certificates: None,
@@ -103,8 +102,8 @@ impl SemaphoreClientBuilder {
     /// Sets the timeout for one command, and for each round trip of connecting. Default: 2 s;
     /// range: 1 ms to 1 hour.
     ///
-    /// After two consecutive timeouts, the connection is replaced. A refresh times out after a
-    /// sixth of the lease, if that is shorter. Such a timeout counts only if it is at least 200 ms.
+    /// After two consecutive timeouts, the connection is replaced. The timeout of a refresh is at
+    /// most a sixth of the lease. A refresh that times out in less than 200 ms does not count.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.settings.response_timeout = timeout;
         self
@@ -139,15 +138,14 @@ impl SemaphoreClientBuilder {
     /// Sets the heartbeat timeout: the server skips the waiting requests of this process if it has
     /// received no heartbeat for this long. Default: 15 s; range: 100 ms to 7 days.
     ///
-    /// A heartbeat is sent every third of it, and also recovers lost grant messages.
+    /// A heartbeat is sent every third of this time. The reply also replaces a lost grant message.
     pub fn heartbeat_timeout(mut self, heartbeat_timeout: Duration) -> Self {
         self.settings.heartbeat_timeout = heartbeat_timeout;
         self
     }
 
     /// Sets how long a waiting `acquire` keeps retrying while Redis does not reply. Default: 30 s.
-    /// Values below twice the response timeout have no effect, because every call is retried for
-    /// that long.
+    /// Values below twice the response timeout have no effect.
     pub fn outage_tolerance(mut self, tolerance: Duration) -> Self {
         self.settings.outage_tolerance = tolerance;
         self
@@ -156,14 +154,14 @@ impl SemaphoreClientBuilder {
     /// Runs the scripts as Redis functions (`FCALL`) instead of with `EVALSHA`. This requires Redis
     /// 7.0 or newer, or Valkey.
     ///
-    /// Functions are the same code on the same keys, so clients of both kinds share semaphores.
-    /// They are part of the server's data: they survive restarts and failovers. A user may have the
-    /// permission to call functions without the permission to run scripts.
+    /// Functions run the scripts' code on the same keys, so both kinds of clients share semaphores.
+    /// Functions are part of the server's data, so they survive restarts and failovers. A user may
+    /// have the permission to call functions without the permission to run scripts.
     ///
-    /// If a server does not have the library `redis_semaphore` (`lua/functions.lua`), it is loaded.
-    /// If the server's memory is too full for the library, the scripts are run instead, if the user
-    /// has the permission. An existing library is never replaced: after an upgrade, load the new
-    /// one with `FUNCTION LOAD REPLACE`.
+    /// If a server does not have the library `redis_semaphore` (`lua/functions.lua`), the client
+    /// loads it. If the server's memory is too full for the library and the user may run scripts,
+    /// the client runs the scripts instead. An existing library is never replaced: after an
+    /// upgrade, load the new library with `FUNCTION LOAD REPLACE`.
     ///
     /// # Examples
     ///
@@ -193,11 +191,10 @@ impl SemaphoreClientBuilder {
     /// Connecting performs no writes and may use a replica. These calls work:
     /// [`names`](crate::SemaphoreClient::names), [`inspect`](crate::Semaphore::inspect),
     /// [`limit`](crate::Semaphore::limit) and [`doctor`](crate::SemaphoreClient::doctor), which
-    /// lists the missing permissions.
+    /// checks only the permissions of a read-only user.
     ///
     /// A call that the user's permissions do not allow returns [`Error::Rejected`]. In a cluster, a
-    /// wait of a user who cannot subscribe returns [`Error::Unavailable`] after the outage
-    /// tolerance.
+    /// wait returns [`Error::Unavailable`] after the outage tolerance if the user cannot subscribe.
     ///
     /// # Examples
     ///
@@ -207,24 +204,45 @@ impl SemaphoreClientBuilder {
     /// # async fn main() -> Result<(), Error> {
     /// # let url = std::env::var("REDIS_URL").unwrap();
     /// let client = SemaphoreClient::builder().read_only().connect(&url).await?;
-    /// println!("{}", client.doctor().await?);
+    /// println!("{:?}", client.names().await?.names);
     /// # Ok(())
     /// # }
     /// ```
     pub fn read_only(mut self) -> Self {
-        self.access = Access::ReadOnly;
+        self.settings.access = Access::ReadOnly;
         self
     }
 
-    /// Sets a function that supplies credentials for every new connection, including each cluster
-    /// node. Use it for rotating passwords and expiring tokens.
+    /// Connects like [`read_only`](Self::read_only), so that
+    /// [`doctor`](crate::SemaphoreClient::doctor) can report all missing permissions. Without this
+    /// setting, connecting fails if a permission is missing.
     ///
-    /// A URL or client with a password is then rejected with [`Error::Invalid`]. The user of the
-    /// URL or client logs in: the provider may omit the user name, and must not return a different
-    /// one.
+    /// # Examples
     ///
-    /// The provider may take at most nine tenths of the response timeout. If it fails, or the
-    /// server rejects the password, connecting fails and is retried like after any other failure.
+    /// ```
+    /// # use redis_semaphore::{Error, SemaphoreClient};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let url = std::env::var("REDIS_URL").unwrap();
+    /// let client = SemaphoreClient::builder().for_doctor().connect(&url).await?;
+    /// println!("{}", client.doctor().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn for_doctor(mut self) -> Self {
+        self.settings.access = Access::Diagnosis;
+        self
+    }
+
+    /// Sets a function that supplies credentials for every new connection, including connections to
+    /// cluster nodes. Use it for rotating passwords and expiring tokens.
+    ///
+    /// If a provider is set, a URL or client with a password is rejected with [`Error::Invalid`].
+    /// If the URL or client contains a user name, the provider may omit it, and must not return a
+    /// different name.
+    ///
+    /// The provider may take at most nine tenths of the response timeout. If the provider fails, or
+    /// the server rejects the password, connecting fails and is retried as after any other failure.
     /// Existing connections are kept. With `connect_sentinel` (feature `sentinel`), redis-rs checks
     /// the primary's role with the credentials of the `SentinelClient`.
     ///
@@ -261,13 +279,13 @@ impl SemaphoreClientBuilder {
     /// server's certificate, and a certificate of this client. Default: the authorities that the
     /// system trusts, and no client certificate.
     ///
-    /// Certificates are in PEM format and are read when the client connects. Connect again to use
-    /// new ones.
+    /// Certificates are in PEM format and are read when the client connects. To use new
+    /// certificates, connect again.
     ///
     /// TLS uses rustls, with the cryptography provider that the program has installed
-    /// (`CryptoProvider::install_default`), or else ring. This crate installs none, so the program
-    /// can install one later. However, a `redis::Client` or `SentinelClient` with its own
-    /// certificates is connected by redis-rs, which makes rustls install one.
+    /// (`CryptoProvider::install_default`), or else ring. This crate installs no provider, so the
+    /// program can install a provider later. However, a `redis::Client` or `SentinelClient` with
+    /// its own certificates is connected by redis-rs, which makes rustls install a provider.
     ///
     /// # Examples
     ///
@@ -301,9 +319,9 @@ impl SemaphoreClientBuilder {
 
     /// Sets how many distinct semaphore names become labels of metrics. Default: 100.
     ///
-    /// The first names that are built become labels. All other semaphores are counted under the
-    /// label `{other}`. Use 0 if names are made from users or orders, for example. Feature
-    /// `metrics`.
+    /// The names of the semaphores that are built first become labels. All other semaphores are
+    /// counted under the label `{other}`. Use 0 if names contain, for example, user or order IDs.
+    /// Requires the feature `metrics`.
     ///
     /// # Examples
     ///
@@ -341,7 +359,8 @@ impl SemaphoreClientBuilder {
     }
 }
 
-/// Host name and process ID, without the characters that a client name must not contain.
+/// Returns the host name and process ID, without the characters that a client name must not
+/// contain.
 pub(crate) fn default_client_name() -> String {
     const MAX_HOST: usize = 64;
     let host = gethostname::gethostname().to_string_lossy().into_owned();

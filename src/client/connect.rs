@@ -1,4 +1,4 @@
-//! Connects to one server, to the primary of several, and to a cluster.
+//! Connects to one server, to the primary of several servers, and to a cluster.
 
 use std::sync::Arc;
 
@@ -39,12 +39,14 @@ impl SemaphoreClientBuilder {
         self.connect_client(redis::Client::open(server_of("url", url)?)?).await
     }
 
-    /// Connects with a custom client, for example one with TCP settings. Set certificates with
+    /// Connects with a custom client, for example a client with TCP settings. Set certificates with
     /// `SemaphoreClientBuilder::certificates` rather than in the client.
     ///
     /// # Errors
     ///
-    /// See [`connect`](Self::connect).
+    /// See [`connect`](Self::connect). In addition:
+    ///
+    /// - [`Error::Invalid`]: the client's host is not a valid host.
     ///
     /// # Cancel safety
     ///
@@ -62,13 +64,14 @@ impl SemaphoreClientBuilder {
     /// # }
     /// ```
     pub async fn connect_client(self, client: redis::Client) -> Result<SemaphoreClient, Error> {
+        client.get_connection_info().clone().into_server()?;
         self.connect_one(Source::Client(Box::new(client))).await
     }
 
-    /// Connects to the primary of these servers, and follows it.
+    /// Connects to the primary of these servers, also after a failover.
     ///
     /// After a failover, all servers are checked again. Calls and grant messages never use a
-    /// replica. Use this if the primary is promoted by something other than Sentinel or a cluster.
+    /// replica. Use this method if something other than Sentinel or a cluster promotes the primary.
     /// For the forms of a URL, see [`IntoServer`].
     ///
     /// # Errors
@@ -108,22 +111,22 @@ impl SemaphoreClientBuilder {
         self.connect_one(Source::PrimaryOf(clients)).await
     }
 
-    /// Connects to the primary that Redis Sentinel names, and follows it.
+    /// Connects to the primary that Redis Sentinel names, also after a failover.
     ///
     /// After a failover, the sentinels are queried again. Calls and grant messages never use a
     /// replica. The sentinels' own URLs contain the user and password of the sentinels. `primary`
-    /// contains the user, password and database for the primary, and whether it uses TLS. Its host
-    /// and port are ignored.
+    /// contains the user, password and database for the primary, and whether it uses TLS. The host
+    /// and port of `primary` are ignored. A sentinel's URL may repeat the database.
     ///
     /// # Errors
     ///
     /// See [`connect`](Self::connect). In addition:
     ///
     /// - [`Error::Connect`] of the kind [`NoPrimary`](crate::ConnectErrorKind::NoPrimary): no
-    ///   sentinel knows the service, or its primary is marked as down.
+    ///   sentinel knows the service, or the service's primary is marked as down.
     ///
-    /// The error contains the address that failed: that of a sentinel, or of the primary that a
-    /// sentinel names.
+    /// The error contains the address that failed: the address of a sentinel, or of the primary
+    /// that a sentinel names.
     ///
     /// # Cancel safety
     ///
@@ -147,29 +150,24 @@ impl SemaphoreClientBuilder {
         service: &str,
         primary: impl IntoServer,
     ) -> Result<SemaphoreClient, Error> {
-        // The database in the URL of a sentinel is ignored: `primary` sets the database.
-        let without_database = |info: ConnectionInfo| {
-            let settings = info.redis_settings().clone().set_db(0);
-            redis::Client::open(info.set_redis_settings(settings))
-        };
+        let primary = server_of("primary", primary)?;
         let sentinels: Vec<_> = infos("sentinels", sentinels)?
             .into_iter()
-            .map(without_database)
+            .map(|sentinel| without_database(sentinel, &primary))
             .collect::<Result<_, _>>()?;
         if sentinels.is_empty() {
             return Err(Error::invalid("sentinels", "at least one must be given"));
         }
-        let primary = server_of("primary", primary)?;
         let sentinels = Sentinels { sentinels, service: service.to_owned(), primary };
         self.connect_one(Source::Sentinels(Box::new(sentinels))).await
     }
 
-    /// Connects to the primary that a `SentinelClient` finds, and follows it.
+    /// Connects to the primary that a `SentinelClient` finds, also after a failover.
     ///
     /// After a failover, the sentinels are queried again. Calls and grant messages never use a
-    /// replica. Sentinels are queried one after the other, each for at most 1 s, and for 10 s in
-    /// total. Prefer [`connect_sentinels`](Self::connect_sentinels), whose errors contain the
-    /// address that failed. redis-rs does not report it.
+    /// replica. Sentinels are queried one after the other, each for at most 1 s, and all for at
+    /// most 10 s. Prefer [`connect_sentinels`](Self::connect_sentinels), whose errors contain the
+    /// address that failed. redis-rs does not report this address.
     ///
     /// # Errors
     ///
@@ -213,11 +211,11 @@ impl SemaphoreClientBuilder {
 
     /// Connects to a cluster of Redis 7.0 or newer, or of Valkey.
     ///
-    /// A few nodes are enough: the others are discovered, including nodes that are added later.
-    /// User, password and certificates of the first node are used for all nodes.
+    /// A few nodes are enough: the client discovers the others, including nodes that are added
+    /// later. The user, password and certificates of the first node are used for all nodes.
     ///
-    /// Each semaphore is stored on one node. Its calls and grant messages follow it when its slot
-    /// moves or the node fails over.
+    /// Each semaphore is stored on one node. The semaphore's calls and grant messages follow when
+    /// its slot moves or its node fails over.
     ///
     /// # Errors
     ///
@@ -258,7 +256,8 @@ impl SemaphoreClientBuilder {
             Cluster::new(nodes.clone(), self.call_by, dialer.clone(), home.clone()).map(Arc::new)
         };
         let connect = || {
-            let (cluster, prefix, access) = (new_cluster(), self.prefix.clone(), self.access);
+            let (cluster, prefix, access) =
+                (new_cluster(), self.prefix.clone(), self.settings.access);
             let connect = async move {
                 let cluster = cluster?;
                 connect::check_cluster(&cluster, &prefix, access).await?;
@@ -282,7 +281,7 @@ impl SemaphoreClientBuilder {
         let connect = || {
             let link = Link::new(source.clone(), self.call_by, dialer.clone(), home.clone());
             let (link, prefix) = (Arc::new(link), self.prefix.clone());
-            let (channel, access) = (channel.clone(), self.access);
+            let (channel, access) = (channel.clone(), self.settings.access);
             let connect = async move {
                 let subscription = connect::check_one(&link, &prefix, &channel, access).await?;
                 Ok((link, subscription))
@@ -294,8 +293,8 @@ impl SemaphoreClientBuilder {
         Ok(self.start(name, Servers::One(link), Wakeups::Process(channel), listener))
     }
 
-    /// Creates the dialer for these servers. A server with a password is rejected if a provider is
-    /// set, because the provider's password may change.
+    /// Creates the dialer for these servers. A server with a password is rejected if a credentials
+    /// provider is set, because the provider's password may change.
     fn dialer<'a>(
         &self,
         what: &'static str,
@@ -320,7 +319,6 @@ impl SemaphoreClientBuilder {
         Ok(Dialer::new(timeout, credentials))
     }
 
-    /// Returns a new client ID for this process.
     pub(super) fn new_client(&self) -> String {
         id::new_client(&self.client_name.clone().unwrap_or_else(default_client_name))
     }
@@ -339,6 +337,20 @@ impl SemaphoreClientBuilder {
     }
 }
 
+/// Returns a client for a sentinel, which has no databases. The sentinel's URL may repeat the
+/// primary's database. Any other database is an error.
+fn without_database(
+    sentinel: ConnectionInfo,
+    primary: &ConnectionInfo,
+) -> Result<redis::Client, Error> {
+    let settings = sentinel.redis_settings().clone();
+    if settings.db() != 0 && settings.db() != primary.redis_settings().db() {
+        let reason = "a sentinel has no databases: move the database to the URL of the primary";
+        return Err(Error::invalid("sentinels", reason));
+    }
+    Ok(redis::Client::open(sentinel.set_redis_settings(settings.set_db(0)))?)
+}
+
 /// Returns the current runtime, which becomes the I/O runtime.
 fn home() -> Result<Handle, Error> {
     if clock::is_paused() {
@@ -348,7 +360,7 @@ fn home() -> Result<Handle, Error> {
     current_home()
 }
 
-/// Returns the current runtime, without the check of the clock that sockets need.
+/// Returns the current runtime, without checking that the clock runs, which only sockets need.
 pub(super) fn current_home() -> Result<Handle, Error> {
     Handle::try_current().map_err(|_| {
         let reason = "connecting requires a Tokio runtime with enable_all() that keeps running: \

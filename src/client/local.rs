@@ -10,8 +10,8 @@ use crate::server::{Local, Servers};
 use crate::wakeup::{Channel, Listener, Wakeups};
 
 impl SemaphoreClient {
-    /// Creates a client for tests whose semaphores are in memory, without Redis or a network.
-    /// Feature `local`.
+    /// Creates a client for tests, with semaphores in memory instead of Redis. Requires the feature
+    /// `local`.
     ///
     /// Each call creates a separate server, which is shared by the client's clones and by clients
     /// from [`another_process`](Self::another_process). All calls work and return the same results
@@ -26,8 +26,8 @@ impl SemaphoreClient {
     /// automatically to the next timer. A test can also advance it with `tokio::time::advance`.
     /// Each runtime has its own clock, so such a test must do everything in one runtime.
     ///
-    /// Like every client, it is bound to the [runtime](Self#runtimes) in which it is created. Tests
-    /// cannot share one in a `static`.
+    /// Like every client, a local client is bound to the [runtime](Self#runtimes) in which it is
+    /// created. Tests cannot share a client in a `static`.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl SemaphoreClient {
     ///     let other = client.another_process()?;
     ///     let theirs = other.semaphore("exports").limit(1).build()?.acquire().await?;
     ///
-    ///     // As after a crash, its lease is not refreshed. `export` waits until the lease expires.
+    ///     // As after a crash, the lease is not refreshed. `export` waits until the lease expires.
     ///     other.shutdown().await;
     ///     let started = Instant::now();
     ///     assert!(export(&exports).await?);
@@ -86,11 +86,11 @@ impl SemaphoreClient {
     }
 
     /// Creates another client of the same [local](Self::local) server, as if in another process,
-    /// with the same settings. Feature `local`.
+    /// with the same settings. Requires the feature `local`.
     ///
     /// # Errors
     ///
-    /// - [`Error::Invalid`]: the server is not a local one, or the caller is not in a Tokio
+    /// - [`Error::Invalid`]: the client is not a local client, or the caller is not in a Tokio
     ///   runtime.
     pub fn another_process(&self) -> Result<Self, Error> {
         let context = &self.context;

@@ -1,4 +1,4 @@
-//! The objects of which a process has one: its connections, and the semaphores built on them.
+//! The client of a process: its connections, and the semaphores that use them.
 
 mod builder;
 mod connect;
@@ -19,21 +19,22 @@ use crate::semaphore::SemaphoreBuilder;
 pub use builder::SemaphoreClientBuilder;
 pub use names::Names;
 
-/// The connection to Redis that all semaphores of a process share. It is cheap to clone.
+/// The connection to Redis that all semaphores of a process share. Clones are cheap.
 ///
-/// It uses two connections, regardless of the number of semaphores and waits: one for commands and
-/// one for grant messages. In a cluster, it uses two for each node. A semaphore whose permits are
-/// [acknowledged](SemaphoreBuilder::acknowledged_by) by replicas has one connection more.
+/// A client uses two connections, regardless of the number of semaphores and waits: one for
+/// commands and one for grant messages. In a cluster, a client uses two connections for each node.
+/// A semaphore whose permits are [acknowledged](SemaphoreBuilder::acknowledged_by) by replicas uses
+/// one more connection.
 ///
-/// Background tasks refresh permits and release dropped ones. They end with
+/// Background tasks refresh permits and release dropped permits. These tasks end with
 /// [`shutdown`](Self::shutdown), or when all semaphores and permits are dropped. If a permit was
-/// detached or was let expire, they end one lease later.
+/// detached or let expire, the tasks end one lease later.
 ///
 /// # Runtimes
 ///
 /// Connect in a Tokio runtime with I/O and time (`enable_all`). Outside a runtime, connecting
 /// returns [`Error::Invalid`]. If I/O or time is not enabled, Tokio panics with a message that
-/// names it.
+/// names the missing part.
 ///
 /// All I/O runs on that runtime (the *I/O runtime*), so it must stay alive. The API itself may be
 /// used from any thread:
@@ -46,22 +47,21 @@ pub use names::Names;
 /// | no runtime | running | Calls work. The I/O runtime measures the time. |
 /// | no runtime | ended | Calls return [`Error::Shutdown`]. Permits are lost immediately. |
 ///
-/// Calls end within their documented times in each of these cases. `futures::executor::block_on` is
-/// an example of a caller without a runtime. After the I/O runtime has ended, the remaining calls,
-/// such as releases, run on the caller's runtime.
+/// Calls end within their documented times in each of these cases. After the I/O runtime has ended,
+/// the remaining calls, such as releases, run on the caller's runtime.
 ///
 /// **Tests.** Each `#[tokio::test]` has its own runtime, which ends with the test. If tests share a
 /// client in a `static`, some of them fail with [`Error::Shutdown`] when the test that connected
 /// ends first. Connect in each test, or keep the runtime in a `static`, too.
 ///
-/// **Forks.** A client cannot be used in a forked process. There, each call returns an
+/// **Forks.** A client cannot be used in a forked process. In such a process, each call returns an
 /// [`Error::Invalid`] whose `what` is `"process"`. Connect again in the forked process, on a new
 /// runtime: Tokio does not support using the parent's runtime.
 ///
 /// **Paused clock.** Nothing works while Tokio's clock is paused (`tokio::time::pause`), because
-/// timeouts no longer follow real time. Connecting returns [`Error::Invalid`], calls return
-/// [`Error::Unavailable`], and so may waits. Resume the clock before you use semaphores.
-/// Alternatively, use semaphores in memory (feature `local`), which support a paused clock.
+/// timeouts no longer follow real time. Connecting returns [`Error::Invalid`], and calls and waits
+/// may return [`Error::Unavailable`]. Resume the clock before you use semaphores. Alternatively,
+/// use semaphores in memory (feature `local`), which support a paused clock.
 ///
 /// # Examples
 ///
@@ -90,9 +90,9 @@ impl SemaphoreClient {
     /// Connects with default settings.
     ///
     /// A URL is `redis://user:password@host:6379/0` or `redis+unix:///path/of/socket?db=1`.
-    /// [`IntoServer`](crate::IntoServer) lists all forms. With the feature `tls`, it may begin with
-    /// `rediss://`: the server's certificate must then be signed by an authority that the system
-    /// trusts. For other authorities, use `SemaphoreClientBuilder::certificates`.
+    /// [`IntoServer`](crate::IntoServer) lists all forms. With the feature `tls`, a URL may begin
+    /// with `rediss://`: the server's certificate must then be signed by an authority that the
+    /// system trusts. For other authorities, use `SemaphoreClientBuilder::certificates`.
     ///
     /// The client is bound to the [runtime](Self#runtimes) in which this method is called.
     ///
@@ -122,10 +122,15 @@ impl SemaphoreClient {
 
     /// Checks the server for conditions that endanger semaphores.
     ///
-    /// Such conditions are settings that can lose permits, missing ACL permissions, and memory or
-    /// connections running out. The result contains each check with its finding and a suggested
-    /// fix. The call runs a few commands, uses only keys that no semaphore uses, and leaves no data
+    /// Such conditions are settings that can lose permits, missing ACL permissions, and a lack of
+    /// memory or connections. The result contains each check with its finding and a suggested fix.
+    /// The call runs a few commands, uses only keys that no semaphore uses, and leaves no data
     /// behind.
+    ///
+    /// If the client was built with
+    /// [`read_only`](crate::SemaphoreClientBuilder::read_only), only the permissions of a read-only
+    /// user are checked. If permissions may be missing, connect with
+    /// [`for_doctor`](crate::SemaphoreClientBuilder::for_doctor).
     ///
     /// Most checks need `+info` and `+config|get`, which semaphores do not need. A check that the
     /// user's permissions do not allow is reported as unchecked. The server's `timeout` setting is
@@ -133,8 +138,8 @@ impl SemaphoreClient {
     ///
     /// # Errors
     ///
-    /// - [`Error::Connect`]: the server cannot be reached. It is returned after at most three
-    ///   response timeouts, or 10 s later with sentinels.
+    /// - [`Error::Connect`]: the server cannot be reached. The error is returned after at most
+    ///   three response timeouts, plus 10 s with sentinels.
     /// - [`Error::Shutdown`]: the I/O runtime has ended, and the caller has no runtime.
     ///
     /// # Cancel safety
@@ -142,9 +147,12 @@ impl SemaphoreClient {
     /// Safe. A canceled call leaves nothing behind.
     pub async fn doctor(&self) -> Result<Diagnosis, Error> {
         let context = self.context.clone();
-        let patience = context.settings.call_timeout();
-        self.in_a_runtime(async move { examine(&context.servers, &context.prefix, patience).await })
-            .await
+        self.in_a_runtime(async move {
+            let settings = &context.settings;
+            let (patience, access) = (settings.call_timeout(), settings.access);
+            examine(&context.servers, &context.prefix, patience, access).await
+        })
+        .await
     }
 
     #[cfg(feature = "blocking")]
@@ -152,7 +160,7 @@ impl SemaphoreClient {
         &self.context
     }
 
-    /// Runs `work` here, or in a task if the caller has no runtime.
+    /// Runs `work` in place, or in a task if the caller has no runtime.
     async fn in_a_runtime<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -165,23 +173,24 @@ impl SemaphoreClient {
         done.unwrap_or(Err(Error::Shutdown))
     }
 
-    /// Ends the background work in order.
+    /// Ends the background work, and delivers pending releases.
     ///
-    /// Waits leave the queue and return [`Error::Shutdown`]. Dropped permits are released or let
-    /// expire. Returns when Redis has confirmed this, or after twice the response timeout.
+    /// Waiting requests leave the queue, and their calls return [`Error::Shutdown`]. Dropped
+    /// permits are released, or their last leases start. The call returns when Redis has confirmed
+    /// all this work, or after twice the response timeout.
     ///
     /// Call this before the program exits. Dropped permits are also released when the I/O runtime
     /// ends (see [`Permit`](crate::Permit#dropping)), but not by `std::process::exit`.
     ///
-    /// Permits that are still held stay valid, but are no longer refreshed. They are lost when
-    /// their leases expire, unless they are released or dropped before.
+    /// Permits that are still held are no longer refreshed, and are lost when their leases expire,
+    /// unless they are released or dropped before.
     ///
     /// After an outage, an acquire that got no reply may still reach the server after the shutdown.
-    /// A permit granted to it is freed when its lease expires.
+    /// A permit that is granted to such an acquire is freed when its lease expires.
     ///
     /// # Cancel safety
     ///
-    /// Safe. Once polled, the work continues in the background.
+    /// Safe. After the first poll, the work continues in the background.
     pub async fn shutdown(&self) {
         self.context.shut_down().await;
     }

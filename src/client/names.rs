@@ -1,5 +1,5 @@
-//! Lists the semaphores: each one that was used has a key `PREFIX:{NAME}:state`, which exists for
-//! two hours longer than its other keys.
+//! Lists the semaphores. Each semaphore that was used has a key `PREFIX:{NAME}:state`, which
+//! outlives the semaphore's other keys by two hours.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -45,12 +45,12 @@ impl SemaphoreClient {
     /// have a runtime limit.
     ///
     /// The server scans all its keys (`SCAN`), in steps of well below 1 ms. A scan takes a round
-    /// trip for each 250 keys, or 1 to 2 s for a million keys. In a cluster, the primaries are
+    /// trip for each 250 keys. A million keys take 1 to 2 s. In a cluster, the primaries are
     /// scanned one after the other, and twice if slots move during the scan.
     ///
-    /// The user needs `+scan`, and in a cluster `+cluster|nodes`, which semaphores do not need.
-    /// `+scan` reveals the names of all keys, including keys that the user has no permission to
-    /// use.
+    /// The user needs `+scan` and, in a cluster, `+cluster|nodes`. Semaphores need neither
+    /// permission. `+scan` reveals the names of all keys, including keys that the user has no
+    /// permission to use.
     ///
     /// The list is complete, or an error is returned. A semaphore that appears or disappears during
     /// the scan may or may not be listed. A name that is not UTF-8, which only other clients can
@@ -144,8 +144,8 @@ impl<'a> Search<'a> {
 
     /// Returns the nodes that were scanned.
     ///
-    /// If a key moves from a node that is not yet scanned to one that is, the first scan misses it.
-    /// The key does not move twice, so the second scan finds it.
+    /// If a key moves from a node that is not yet scanned to a scanned node, the first scan misses
+    /// the key. The key does not move twice, so the second scan finds the key.
     async fn look_through_cluster(
         &mut self,
         cluster: &Arc<Cluster>,
@@ -176,7 +176,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The pattern for `SCAN`. Special characters of patterns in the prefix are escaped.
+/// Returns the pattern for `SCAN`, with the special characters of the prefix escaped.
 fn pattern(prefix: &str) -> String {
     let mut pattern = String::new();
     for c in prefix.chars() {
@@ -188,7 +188,7 @@ fn pattern(prefix: &str) -> String {
     pattern + ":{*}:state"
 }
 
-/// The name in a key that matches the pattern, if it is a valid name.
+/// Returns the name in a key that matches the pattern, if the name is valid.
 fn name_in(key: &[u8], prefix: &str) -> Option<String> {
     let key = std::str::from_utf8(key).ok()?;
     let name = key.strip_prefix(prefix)?.strip_prefix(":{")?.strip_suffix("}:state")?;

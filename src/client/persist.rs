@@ -45,7 +45,7 @@ impl SemaphoreClientBuilder {
                     }
                     return done;
                 }
-                // An attempt that was cut short found out less than the one before it.
+                // The last complete attempt explains more than an attempt that was cut short.
                 Err(_) => return Err(last.unwrap_or_else(|| self.no_connection(server))),
             };
             let left = deadline.left_at(Instant::now());

@@ -13,11 +13,14 @@ use crate::server::{Address, Cluster, Link};
 use crate::wakeup::{self, Channel, Subscription};
 
 /// The access that a user must have.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Access {
     Full,
     /// Every call that does not write.
     ReadOnly,
+    /// Full access. The doctor reports missing permissions, so read-only access is enough to
+    /// connect.
+    Diagnosis,
 }
 
 /// Checks a server outside a cluster, and subscribes there.
@@ -61,7 +64,7 @@ pub(crate) async fn check_cluster(
     for checked in checked {
         match checked {
             Ok(()) => is_reached = true,
-            // The other nodes are usable now, and this node will be when it is back or was
+            // The other nodes are usable now. This node will be usable when it returns or is
             // replaced.
             Err(error) if error.is_transient() => {
                 tracing::warn!(%error, "a node of the cluster was not checked");
@@ -86,7 +89,7 @@ async fn check_node(
         match access {
             Access::Full => probe.listen().await,
             // In a cluster, clients subscribe only when a request waits.
-            Access::ReadOnly => Ok(()),
+            Access::ReadOnly | Access::Diagnosis => Ok(()),
         }
     };
     let (allowed, heard) = join!(try_out(&probe, access), listen);
@@ -105,7 +108,7 @@ async fn try_out(probe: &Probe, access: Access) -> Result<(), Error> {
             let refused = probe.refused_commands().await?;
             refused.into_iter().next().map_or(Ok(()), Err)
         }
-        Access::ReadOnly => probe.try_looks().await,
+        Access::ReadOnly | Access::Diagnosis => probe.try_looks().await,
     }
 }
 

@@ -15,14 +15,14 @@ use crate::error::{Error, Rounded, cause_of};
 use crate::server::Dialer;
 use crate::server::credentials::who;
 
-/// The timeout for a silent server, because the user has already waited for a whole timeout.
+/// The timeout for a silent server is short, because the user has already waited for one timeout.
 const LONGEST: Duration = Duration::from_millis(500);
 /// The number of bytes that are read from a server that is not Redis.
 const MAX_BYTES: usize = 80;
 const TLS_ATTEMPTS: u32 = 5;
 const LOOK: &str = "check which program listens there";
 
-/// `client_at` returns the server at an address, if it can be queried.
+/// `client_at` returns a client for an address, if the server there can be queried.
 pub(crate) async fn inquire<'a>(
     dialer: &Dialer,
     client_at: impl FnOnce(&str) -> Option<&'a Client>,
@@ -203,7 +203,7 @@ pub(crate) fn server_error(text: &str) -> RedisError {
 
 /// Finds out why the server rejects the password, because redis-rs drops the server's error.
 async fn refusal(dialer: &Dialer, client: &Client) -> Option<Found> {
-    // Uses the current password, if it comes from a provider.
+    // Uses the current password if a provider returns it.
     let info = dialer.ready(client).await.ok()?.get_connection_info().clone();
     let mut auth = redis::cmd("AUTH");
     auth.arg(info.redis_settings().username()).arg(info.redis_settings().password()?);
@@ -211,7 +211,7 @@ async fn refusal(dialer: &Dialer, client: &Client) -> Option<Found> {
     let nobody = info.set_redis_settings(settings);
     let nobody = Client::open(nobody).ok()?;
     match answered(dialer, &nobody, &auth).await {
-        // A server without free connections sends its error before any command, and closes.
+        // A server without free connections sends its error before any command, and disconnects.
         None => stranger(dialer, client, Kind::Authentication).await,
         found => found,
     }

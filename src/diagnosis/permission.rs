@@ -57,7 +57,7 @@ pub(crate) fn explain(
     Error::Connect { address, kind, reason, right: None, source: Some(error) }
 }
 
-/// Names the missing permission. `is_sharded`: as in a cluster.
+/// Names the missing permission. `is_sharded`: whether channels are sharded.
 pub(crate) fn lacking(
     address: String,
     prefix: &str,

@@ -59,7 +59,7 @@ impl Probe {
         let connection = &connected.connection;
         let (server, refused) = match self.link.call_by() {
             // Both are sent together, and the replies are read in order. A server that requires a
-            // password rejects the first commands, and closes the connection on a long one.
+            // password rejects the first commands, and closes the connection after a long command.
             CallBy::Sha1 => join!(biased; self.greet(connection), self.try_scripts(connection)),
             // Functions stay on the server, so an unsuitable server must not get them.
             CallBy::Function(_) => {
@@ -72,7 +72,7 @@ impl Probe {
         Ok(refused.iter().map(explain).collect())
     }
 
-    /// Tries all commands that read, and none that writes.
+    /// Tries all commands that read, and no command that writes.
     pub(crate) async fn try_looks(&self) -> Result<(), Error> {
         let connected = self.link.connection().await.map_err(|error| self.explain(error))?;
         let connection = &connected.connection;
@@ -81,7 +81,7 @@ impl Probe {
         self.try_reads(connection, &keys).await?;
         let (registry, mut connection) = (ScriptRegistry::embedded(), connection.clone());
         if matches!(self.link.call_by(), CallBy::Sha1) {
-            // This permission is needed if the server loses its scripts later.
+            // The permission to load scripts is needed if the server loses them later.
             let loaded = registry.load(&mut connection).await;
             loaded.map_err(|error| self.explain_script(error))?;
         }
@@ -141,8 +141,8 @@ impl Probe {
     }
 
     async fn try_scripts(&self, connection: &Connection) -> Result<Refused, Error> {
-        // EVAL is needed only if the server loses a script. A missing permission must be found
-        // before.
+        // EVAL is needed only if the server loses a script, but a missing permission must be found
+        // now.
         let mut eval = redis::cmd("EVAL");
         eval.arg("return 1").arg(1).arg(Keys::new(&self.prefix, &self.name).all()[0]);
         let (eval, mut loading) = (ask::<()>(connection, eval), connection.clone());
@@ -164,8 +164,8 @@ impl Probe {
         self.try_out(connection).await
     }
 
-    /// Checks that a function is in the library and belongs to it. This crate's functions reject a
-    /// call without keys, if the server has enough memory to call them.
+    /// Checks that a function is on the server and is this crate's function. This crate's functions
+    /// reject a call without keys, if the server has enough memory to call them.
     async fn find_function(&self, connection: &Connection, name: &str) -> Result<(), Error> {
         let no_keys = |cmd: &mut Cmd| {
             cmd.arg(0);
@@ -261,7 +261,8 @@ impl Probe {
     fn explain_command(&self, command: &str, reason: &str, server: &Told) -> Error {
         let reason = reason.trim_end();
         let (words, source) = (reason.to_lowercase(), server_error(reason));
-        // Checked first, because such an error contains the user's name, which may be any text.
+        // This is checked first, because such an error contains the user's name, which may be any
+        // text.
         if lacks_right(reason) {
             return self.lacking(command, source);
         }
@@ -304,7 +305,7 @@ impl Probe {
         self.said(cause.kind, cause.reason(), error)
     }
 
-    /// The error for a server whose reply is not the expected one.
+    /// The error for a server that sent an unexpected reply.
     fn not_redis(&self, pong: &Value) -> Error {
         const MOST: usize = 80;
         let said: String = format!("{pong:?}").chars().take(MOST).collect();
@@ -357,7 +358,7 @@ fn probe_name() -> String {
     format!("probe-{}", Uuid::new_v4().simple())
 }
 
-/// Returns the server's reply to HELLO. Every user may call it, but a proxy may not support it.
+/// Returns the server's reply to HELLO. Every user may call HELLO, but a proxy may not support it.
 async fn hello(connection: &Connection) -> Told {
     let answer: Result<HashMap<String, Value>, _> = ask(connection, redis::cmd("HELLO")).await;
     let texts = answer.unwrap_or_default().into_iter();

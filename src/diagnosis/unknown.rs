@@ -1,14 +1,9 @@
 //! Explains why a server does not know a command: it is too old, or the command was renamed or
-//! disabled. The server's error repeats everything that was sent, so it is omitted.
+//! disabled. The server's error is omitted, because it repeats everything that was sent.
 
 use crate::error::ConnectErrorKind as Kind;
+pub(super) use crate::error::is_unknown_command as is_unknown;
 use crate::scripts::CallBy;
-
-/// Whether the error means an unknown command. The text differs between servers.
-pub(super) fn is_unknown(reason: &str) -> bool {
-    let words = reason.to_lowercase();
-    words.contains("unknown") && words.contains("command")
-}
 
 /// The unknown command, as the server's error names it.
 pub(super) fn command_in(reason: &str) -> Option<String> {

@@ -35,7 +35,7 @@ const TAKES_LONG: (&str, &str) = (
 
 const GIVE_PASSWORD: &str = "add one to the URL, as in redis://user:password@host:6379/";
 
-/// Errors of servers, by code. Codes that are searched in the errors of scripts come first.
+/// Errors of servers, by code. Codes that are searched in the errors of scripts are first.
 const CODES: [Known; 13] = [
     (
         "OOM",
@@ -108,7 +108,13 @@ const CODES: [Known; 13] = [
 ];
 
 /// Errors of servers without their own code, by text.
-const DETAILS: [Known; 6] = [
+const DETAILS: [Known; 7] = [
+    (
+        SENTINEL_WANTS_PASSWORD,
+        Kind::Authentication,
+        "the sentinel requires a password, but none was sent (NOAUTH)",
+        "add one to the URL of each sentinel, as in redis://user:password@host:26379/",
+    ),
     // The error for a long command without authentication, in place of NOAUTH.
     (
         "unauthenticated",
@@ -146,18 +152,24 @@ const DETAILS: [Known; 6] = [
 ];
 
 pub(crate) fn of(error: &RedisError) -> Cause {
-    let found = of_network(error).or_else(|| of_server(error)).or_else(|| by_detail(error));
+    // The error of redis-rs for SELECT contains the text of the server's error.
+    let of_select = || by_detail(error).filter(|_| matches!(error.kind(), ErrorKind::Server(_)));
+    let found = of_network(error).or_else(|| of_server(error)).or_else(of_select);
     found.unwrap_or_else(|| of_client(error))
 }
 
 /// The text of redis-rs for a reply that is neither OK nor an error.
 const STRANGE_AUTH: &str = "Redis server refused to authenticate, returns";
-/// The text of `source.rs` for a list of servers. The detail contains the error of each server.
+/// The text of `server/source/mod.rs` for a list of servers. The detail contains the error of each
+/// server.
 const NONE_IS_PRIMARY: &str = "no server in the list is a primary";
-/// The text of redis-rs for a sentinel.
-const NO_SENTINEL: &str = "Address does not point to a sentinel node";
+/// The texts of `server/source/sentinel.rs` for a sentinel. redis-rs has the first text, too.
+pub(crate) const NO_SENTINEL: &str = "Address does not point to a sentinel node";
+pub(crate) const SENTINEL_WANTS_PASSWORD: &str = "Authentication required by a sentinel.";
 /// The text of `server/replies.rs`.
 pub(crate) const TOO_LARGE: &str = "a reply is larger than any reply of a semaphore script";
+/// The text of `server/cluster.rs` for an empty map.
+pub(crate) const NO_SLOTS: &str = "no node of the cluster has a slot yet";
 const SEE_STRANGER: &str = "check which program listens there";
 const SEE_NETWORK: &str = "check that the server runs and that the network reaches it";
 const SEE_SOURCE: &str = "see the source of this error for details";
@@ -224,8 +236,8 @@ fn of_server(error: &RedisError) -> Option<Cause> {
             advice: "grant the rights that docs/production.md lists under \"Permissions\"",
         });
     }
-    let by_code = CODES.iter().find(|(code, ..)| says(error, code));
-    if let Some(cause) = by_code.map(known).or_else(|| by_detail(error)) {
+    let by_code = || CODES.iter().find(|(code, ..)| says(error, code)).map(known);
+    if let Some(cause) = by_detail(error).or_else(by_code) {
         return Some(cause);
     }
     let detail = error.detail().unwrap_or_default();
@@ -285,8 +297,8 @@ fn of_client(error: &RedisError) -> Cause {
         }
         _ if what == NO_SENTINEL => (
             Kind::Unusable,
-            "an address does not belong to a sentinel".into(),
-            "use the sentinels' addresses (default port 26379), or connect to the server directly",
+            "the server that was given as a sentinel is not a sentinel".into(),
+            "use the sentinels' addresses (usually port 26379), or connect to the server directly",
         ),
         ErrorKind::MasterNameNotFoundBySentinel => (
             Kind::NoPrimary,
@@ -302,6 +314,11 @@ fn of_client(error: &RedisError) -> Cause {
             Kind::NoPrimary,
             format!("{what} ({})", error.detail().unwrap_or_default()).into(),
             "a failover may be in progress; otherwise check each server",
+        ),
+        ErrorKind::Io if what == NO_SLOTS => (
+            Kind::NotReady,
+            NO_SLOTS.into(),
+            "assign all slots to nodes, for example with redis-cli --cluster create",
         ),
         ErrorKind::Io if what == PAUSED => (
             Kind::Unreachable,

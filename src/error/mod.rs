@@ -15,8 +15,11 @@ use std::time::Duration;
 
 use redis::RedisError;
 
-pub(crate) use answer::{is_missing_function, says};
-pub(crate) use cause::{TOO_LARGE, lacks_files, lacks_right, of as cause_of};
+pub(crate) use answer::{is_missing_function, is_unknown_command, says};
+pub(crate) use cause::{
+    NO_SENTINEL, NO_SLOTS, SENTINEL_WANTS_PASSWORD, TOO_LARGE, lacks_files, lacks_right,
+    of as cause_of,
+};
 pub use kind::ConnectErrorKind;
 pub(crate) use outlook::{is_full, is_refusal, is_transient};
 pub(crate) use rounded::Rounded;
@@ -70,7 +73,7 @@ pub enum Error {
     /// thread, runtime or process.
     ///
     /// Nothing was sent. If a release fails with this error, the permit is still released in the
-    /// background. In a forked process, it stays with the parent. A retry does not help.
+    /// background. In a forked process, the permit stays with the parent. A retry does not help.
     #[non_exhaustive]
     Invalid {
         /// The name of the value.
@@ -172,7 +175,7 @@ pub enum Error {
     },
     /// Each granted permit expired before it was usable, several times in a row.
     ///
-    /// Its lease expired before the reply arrived, or before the caller's thread processed it. A
+    /// Each lease expired before the reply arrived, or before the caller's thread processed it. A
     /// retry rarely helps. Use a lease that is longer than a round trip, and longer than a thread
     /// may be busy.
     #[non_exhaustive]
@@ -195,7 +198,7 @@ pub enum Error {
         replicas: u32,
         /// The required number of replicas.
         wanted: u32,
-        /// The time that the replicas had.
+        /// The time in which replicas could acknowledge the permit.
         within: Duration,
     },
     /// The permit was lost before the operation.
@@ -330,8 +333,8 @@ impl Error {
 }
 
 impl Error {
-    /// Whether connecting may succeed after retries. This includes a server that is full, but not a
-    /// process that cannot open a connection.
+    /// Whether connecting may succeed after retries: yes if the server is full, no if this process
+    /// cannot open a connection.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Connect { source: Some(source), .. } if is_full(source) => true,
@@ -340,8 +343,8 @@ impl Error {
         }
     }
 
-    /// Whether a script rejected the call before it changed anything. (A full server rejects its
-    /// first command.)
+    /// Whether a script rejected the call before changing anything. A full server rejects the first
+    /// command of a script.
     pub(crate) fn has_changed_nothing(&self) -> bool {
         match self {
             Self::TooHeavy { .. } | Self::NoLimit { .. } | Self::Invalid { .. } => true,

@@ -7,7 +7,8 @@ use super::cause;
 
 /// Whether the same call may succeed later: the network failed, or the server is starting, failing
 /// over or busy, or its functions are being removed. Connecting, calls, releases and reads all use
-/// this function. It uses the kind of the cause, so `cause.rs` has the only list of codes.
+/// this function. The function uses the kind of the cause, so `cause.rs` has the only list of
+/// codes.
 pub(crate) fn is_transient(error: &RedisError) -> bool {
     error.is_io_error()
         || error.is_unrecoverable_error()
@@ -18,7 +19,8 @@ pub(crate) fn is_transient(error: &RedisError) -> bool {
 }
 
 /// Whether the server can be read, but has no space for new data: its memory or disk is full. New
-/// requests are rejected immediately. Waiting requests and connecting clients may outlast it.
+/// requests are rejected immediately. Waiting requests and connecting clients may outlast the
+/// shortage.
 pub(crate) fn is_full(error: &RedisError) -> bool {
     says(error, "OOM") || says(error, "MISCONF")
 }

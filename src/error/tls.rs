@@ -1,5 +1,5 @@
-//! Explains TLS failures from the errors of rustls: which side failed, and what to do there. The
-//! CLI inserts the names of its options: see `cli/src/failure.rs`.
+//! Explains TLS failures from the errors of rustls: which side failed, and how to fix it. The CLI
+//! inserts the names of its options: see `cli/src/failure.rs`.
 
 use std::io;
 
@@ -13,7 +13,7 @@ const SET_CLOCKS: &str = "check its period of validity, and the clocks of this m
 const GIVE_SIGNED: &str = "use a certificate signed by an authority that the server trusts";
 const SEE_BOTH: &str = "check the certificates, and that both sides use TLS";
 
-/// Explains an error that comes from rustls.
+/// Explains an error of rustls.
 pub(super) fn trouble(error: &io::Error) -> Option<Trouble> {
     Some(match error.get_ref()?.downcast_ref::<Error>()? {
         Error::InvalidCertificate(error) => of_server(error),

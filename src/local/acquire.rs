@@ -6,7 +6,7 @@ use sha1_smol::Sha1;
 
 use super::{Refusal, Semaphore, id};
 
-/// About this many of the waiting clients are to call `wake` when the next lease expires.
+/// About this many of the waiting clients should call `wake` when the next lease expires.
 const CALLERS: i64 = 16;
 
 pub(super) struct Request<'a> {
@@ -72,7 +72,7 @@ impl Semaphore {
         Ok(reply)
     }
 
-    /// Whether a waiting client is to call `wake` when the next lease expires.
+    /// Whether a waiting client should call `wake` when the next lease expires.
     fn is_called(&self, client: &str, heartbeat_timeout: i64, crowd: i64) -> bool {
         let draw =
             Sha1::from(format!("{client}{}", self.now() / heartbeat_timeout)).digest().bytes();
@@ -81,8 +81,8 @@ impl Semaphore {
         crowd <= CALLERS || draw % crowd < CALLERS || is_at_head()
     }
 
-    /// Queues a request with a head start or a ticket before any grant, because its position may be
-    /// before other requests.
+    /// Queues a request with a head start or a ticket before any grant, because it may precede
+    /// other requests.
     fn take_place(&mut self, request: &Request<'_>, is_set_back: bool) {
         if self.queue.ticket(request.id).is_some() {
             return;

@@ -79,7 +79,7 @@ impl Semaphore {
                 kept.push((name, lease));
             }
             reply.push(if is_held { self.now() + lease } else { 0 });
-            // Neither a held nor a lost permit waits.
+            // The request of a held or lost permit does not wait.
             self.queue.remove(id);
             self.queue.remove(name);
         }

@@ -15,7 +15,7 @@ pub struct Semaphore {
     pub runtime: Option<i64>,
     /// The last number that was issued as a token or ticket.
     pub last: i64,
-    /// No current lease is longer.
+    /// An upper bound of all current leases.
     pub longest_lease: i64,
     /// The expiry of each lease.
     pub permits: BTreeMap<String, i64>,
@@ -96,13 +96,13 @@ impl Semaphore {
         ends.map_or(-1, |ms| ms.max(1))
     }
 
-    /// The number of waiting clients, without those that have missed a heartbeat.
+    /// The number of waiting clients that have missed no heartbeat.
     pub(super) fn crowd(&self, heartbeat_timeout: i64) -> i64 {
         let since = self.now() + heartbeat_timeout * 3 / 5;
         self.clients.values().filter(|until| **until >= since).count() as i64
     }
 
-    /// Records a heartbeat. A new client removes up to two dead ones.
+    /// Records a heartbeat. If the client is new, removes up to two dead clients.
     pub(super) fn hear_of(&mut self, client: &str, heartbeat_timeout: i64) {
         let is_new = !self.clients.contains_key(client);
         let (now, until) = (self.now(), self.now() + heartbeat_timeout);
@@ -120,7 +120,7 @@ impl Semaphore {
         }
     }
 
-    /// Records an idempotency key, and removes up to two expired ones.
+    /// Records an idempotency key, and removes up to two expired keys.
     pub(super) fn remember(&mut self, mark: &str, lease: i64) {
         let now = self.now();
         self.marks.insert(mark.to_owned(), now + lease);

@@ -1,4 +1,4 @@
-//! How permits are granted, and what a call does last.
+//! Grants permits, and completes each call.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ impl Semaphore {
     }
 
     /// Grants permits in strict order until none is free or the first request does not fit. If
-    /// `sweeps` is set, it also removes dead requests when no permit is free.
+    /// `sweeps` is set, also removes dead requests when no permit is free.
     pub(super) fn serve(&mut self, asked: &BTreeSet<&str>, sweeps: bool) {
         let mut free = self.limit() - self.held();
         while (free > 0 || sweeps)
@@ -32,7 +32,7 @@ impl Semaphore {
         }
     }
 
-    /// Returns whether the request leaves the queue. A request of a dead client leaves it without a
+    /// Returns whether the request leaves the queue. A request of a dead client leaves without a
     /// permit.
     fn serve_one(&mut self, id: &str, is_asked: bool, free: &mut i64) -> bool {
         let (client, is_told) = (id::client(id), id::is_told(id));
@@ -58,7 +58,7 @@ impl Semaphore {
         true
     }
 
-    /// Ends the call. Tokens come after all tickets. Returns the tokens of the granted permits.
+    /// Ends the call. Issues and returns the tokens of the granted permits, after all tickets.
     pub(super) fn finish(&mut self) -> BTreeMap<String, i64> {
         if self.granted.len() == self.permits.len() {
             self.longest_lease =

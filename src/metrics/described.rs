@@ -16,7 +16,7 @@ pub(super) const RECONNECTS: &str = "redis_semaphore_client_reconnects_total";
 pub(super) const CALL: &str = "redis_semaphore_client_call_seconds";
 pub(super) const BATCH: &str = "redis_semaphore_client_batch_size";
 
-/// Describes all metrics to the recorder, and starts the counters that belong to no semaphore.
+/// Describes all metrics to the recorder, and creates the counters that belong to no semaphore.
 pub(super) fn describe() {
     let (count, seconds) = (Unit::Count, Unit::Seconds);
     describe_counter!(ACQUIRES, count, "Finished requests for a permit, by outcome");

@@ -1,5 +1,5 @@
-//! The names of semaphores as labels. Each name is about 40 time series, and names may be made from
-//! users or orders, so their number is limited.
+//! The names of semaphores as labels. Each name adds about 40 time series. The number of names is
+//! limited, because they may contain the IDs of users or orders.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -7,7 +7,7 @@ use std::sync::Mutex;
 /// The label of all names beyond the limit. Names have no braces, so no semaphore has this name.
 const OTHER: &str = "{other}";
 
-/// A name that is a label stays one after its semaphores are dropped, because its series remain.
+/// A name stays a label after its semaphores are dropped, because its time series remain.
 pub(super) struct Labels {
     most: usize,
     names: Mutex<HashSet<String>>,

@@ -57,7 +57,6 @@ impl Outcome {
     }
 }
 
-/// The meter of one semaphore.
 pub(crate) struct Meter(Arc<Handles>);
 
 struct Handles {
@@ -90,18 +89,16 @@ impl Handles {
 }
 
 impl Meter {
-    /// Counts a request for a permit.
     pub(crate) fn asks(&self) -> Asking<'_> {
         Asking { handles: &self.0, is_answered: false }
     }
 
-    /// Counts a request in the queue, until this is dropped.
+    /// Counts a request in the queue until the result is dropped.
     pub(crate) fn waits(&self) -> Waiting<'_> {
         self.0.queued.increment(1);
         Waiting(&self.0)
     }
 
-    /// A `try_acquire` was not granted.
     pub(crate) fn not_granted(&self) {
         self.0.count(Outcome::NoPermit);
     }
@@ -127,7 +124,7 @@ impl Meter {
     }
 }
 
-/// A request for a permit. It counts as canceled if it is dropped before it ended.
+/// A request for a permit, which counts as canceled if it is dropped before its end.
 pub(crate) struct Asking<'a> {
     handles: &'a Handles,
     is_answered: bool,
@@ -172,7 +169,7 @@ const ENDED: u8 = 1;
 const LOST_BEFORE: u8 = 2;
 
 impl Hold {
-    /// The permit is no longer held. May be called again, also with the loss after the end.
+    /// Records that the permit is no longer held. A later call may add that the permit was lost.
     pub(crate) fn ended(&self, at: Instant, is_lost: bool) {
         let told = if is_lost { ENDED | LOST_BEFORE } else { ENDED };
         let new = told & !self.ended.fetch_or(told, Ordering::Relaxed);
@@ -186,7 +183,6 @@ impl Hold {
     }
 }
 
-/// The calls of one script.
 pub(crate) struct CallMeter {
     /// The times of failed calls, and of calls with a reply.
     times: [Histogram; 2],
@@ -212,11 +208,10 @@ pub(crate) fn called(script: &str, sent: Instant, is_answered: bool) {
 }
 
 fn time(script: &str, is_answered: bool) -> Histogram {
-    let outcome = if is_answered { "answered" } else { "failed" };
+    let outcome = if is_answered { "succeeded" } else { "failed" };
     histogram!(CALL, "script" => script.to_owned(), "outcome" => outcome)
 }
 
-/// A connection has replaced one that was lost.
 pub(crate) fn reconnected(connection: &'static str) {
     counter!(RECONNECTS, "connection" => connection).increment(1);
 }

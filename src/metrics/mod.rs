@@ -1,9 +1,8 @@
-//! Counts events of this process's semaphores for the facade crate `metrics`. Feature `metrics`;
-//! without it, all of this is empty.
+//! Counts events of this process's semaphores for the facade crate `metrics`. Without the feature
+//! `metrics`, these types do nothing.
 //!
-//! `docs/metrics.md` describes each metric. Requests and waits are counted by guards that live as
-//! long, so that every ending is counted. Permits are counted by their leases, which may report an
-//! end twice. It is counted once.
+//! `docs/metrics.md` describes each metric. Each request and each wait has a guard, so that every
+//! ending is counted. A lease may report the end of its permit twice, but the end is counted once.
 
 #[cfg(feature = "metrics")]
 mod described;

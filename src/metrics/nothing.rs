@@ -1,4 +1,4 @@
-//! The same types without the feature. They do nothing.
+//! The same types without the feature `metrics`: they do nothing.
 
 use tokio::time::Instant;
 

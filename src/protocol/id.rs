@@ -21,7 +21,6 @@ pub(crate) const LAST_NUMBER: u64 = (1 << 53) - 1;
 /// The longest lease or heartbeat timeout.
 pub(crate) const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// Creates a client ID.
 pub(crate) fn new_client(client_name: &str) -> String {
     let [random @ .., _, _, _] = digits_of(Uuid::new_v4().as_u64_pair().1);
     format!("{client_name}.{}", text(&random))

@@ -31,20 +31,20 @@ use crate::protocol::id;
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// The effective limit. If no client has used the semaphore, it is the limit of the inspecting
-    /// semaphore, or 0 with [`existing_limit`](crate::SemaphoreBuilder::existing_limit).
+    /// The effective limit. For an unused semaphore, it is the limit in the configuration of the
+    /// inspecting client, or 0 with [`existing_limit`](crate::SemaphoreBuilder::existing_limit).
     pub limit: u32,
     /// The declared limit, which the last declaration set. `None` for a semaphore with initial
     /// permits.
     pub declared_limit: Option<u32>,
-    /// The runtime limit, if one is set. It is then the effective limit.
+    /// The runtime limit, if one is set, which is then the effective limit.
     pub runtime_limit: Option<u32>,
     /// The weight of all permits.
     pub held: u64,
     /// The number of waiting requests.
     pub queued: u64,
-    /// The newest fencing token or ticket. No permit has a larger token. Only its holder knows the
-    /// token of a permit.
+    /// The newest fencing token or ticket. No permit has a larger token. Only the holder of a
+    /// permit knows its token.
     pub last_token: u64,
     /// The permits, sorted by the expiry of their leases. At most 1,000.
     pub holders: Vec<Holder>,
@@ -93,8 +93,8 @@ pub struct Waiter {
     /// The time since the request was queued. It excludes a head start, unless a program in another
     /// language omits the head start from its IDs.
     pub waited: Duration,
-    /// The time until its client counts as dead, unless another heartbeat arrives. `None` if it
-    /// counts as dead already: the request leaves the queue when its turn comes.
+    /// The time until its client counts as dead, unless another heartbeat arrives. `None` if the
+    /// client already counts as dead: at its turn, the request leaves the queue.
     pub alive_for: Option<Duration>,
 }
 
@@ -104,7 +104,7 @@ impl Holder {
         id::client_name_of(self.client())
     }
 
-    /// Returns the client ID. Each process has a different one, but may share its client name.
+    /// Returns the client ID, which differs between processes with the same client name.
     pub fn client(&self) -> &str {
         client_of(&self.id)
     }
@@ -116,7 +116,7 @@ impl Waiter {
         id::client_name_of(self.client())
     }
 
-    /// Returns the client ID. Each process has a different one, but may share its client name.
+    /// Returns the client ID, which differs between processes with the same client name.
     pub fn client(&self) -> &str {
         client_of(&self.id)
     }

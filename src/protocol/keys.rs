@@ -6,10 +6,10 @@ use crate::protocol::id::MAX_CLIENT_NAME;
 const MAX_NAME: usize = 512;
 const MAX_PREFIX: usize = 200;
 
-/// permits, queue, clients, state: the order in which every script takes them. The name in braces
-/// is the hash tag, so a cluster keeps the keys together.
+/// The keys `permits`, `queue`, `clients` and `state`, in the order in which every script takes
+/// them. The name in braces is the hash tag, so a cluster keeps the keys together.
 pub(crate) struct Keys {
-    /// All keys in one text, because each semaphore of a process has its own.
+    /// All keys in one text, because a process may have many semaphores.
     joined: Box<str>,
     ends: [u16; 4],
 }
@@ -56,7 +56,7 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), Error> {
     }
 }
 
-/// Suggests a name without braces, because keys show the name in braces and are copied.
+/// Suggests a name without braces, because users may copy the name with its braces from a key.
 fn without_braces(what: &str, name: &str) -> String {
     if what != "name" || name.contains("\\u{") {
         return String::new(); // an escape is not part of a key

@@ -25,7 +25,7 @@ pub(crate) fn read(payload: &[u8]) -> Result<(&str, Vec<HandOff<'_>>), &'static 
     }
     let text = std::str::from_utf8(payload).map_err(|_| "it is not UTF-8")?;
     let mut lines = text.split('\n');
-    // The name in an empty message is empty, and no semaphore has it.
+    // An empty message has an empty name, which no semaphore has.
     let name = lines.next().unwrap_or_default();
     let hand_offs: Option<Vec<_>> = lines.map(hand_off).collect();
     Ok((name, hand_offs.ok_or("a line is not an ID, a token and an expiry")?))

@@ -13,14 +13,14 @@ use crate::batching::MAX_BATCH;
 use crate::protocol::{ReleaseMode, released};
 use crate::server::{Earlier, EarlierCall};
 
-/// Releases entries of one mode. Until a reply arrives, they count as under way. If this is dropped
-/// without a reply, they are sent again.
+/// Releases entries with the same release mode. They count as under way until a reply arrives, and
+/// are sent again if the call is dropped without a reply.
 pub(crate) struct ReleaseCall {
     releases: Arc<Releases>,
     mode: ReleaseMode,
     entries: Vec<Numbered>,
     began: Instant,
-    /// The connection to which it was written.
+    /// The connection to which the call was written.
     written: Mutex<Option<u64>>,
 }
 

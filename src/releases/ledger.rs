@@ -9,10 +9,10 @@ use super::Entry;
 
 #[derive(Default)]
 pub(super) struct Ledger {
-    /// In the order in which they were given up.
+    /// The entries, in the order in which they were given up.
     entries: BTreeMap<u64, Placed>,
     next: u64,
-    /// Entries to release at a certain time. They need not precede a call.
+    /// Entries to release at a certain time. No call waits for them.
     later: BTreeMap<(Instant, u64), Arc<Entry>>,
     is_kept: bool,
 }
@@ -31,9 +31,9 @@ impl Placed {
 #[derive(Clone, Copy, PartialEq)]
 enum At {
     Here,
-    /// The keeper has put it in a call that is not yet written to a connection.
+    /// The keeper has put the entry in a call that is not yet written to a connection.
     Taken,
-    /// It is in a call that was written to this connection and has no reply yet.
+    /// The entry is in a call that was written to this connection and has no reply yet.
     On(u64),
 }
 
@@ -86,8 +86,8 @@ impl Ledger {
         sendable.map(|(number, placed)| (*number, placed.entry.clone())).collect()
     }
 
-    /// Returns what the keeper sends now, and the time of the next check. Returns `None` if no
-    /// entry remains, and the keeper must end.
+    /// Returns the entries that the keeper sends now, and the time of the next check. Returns
+    /// `None` if no entry remains: the keeper must end.
     pub(super) fn take(
         &mut self,
         now: Instant,
@@ -116,7 +116,7 @@ impl Ledger {
         Some((taken, self.later.keys().next().map(|(at, _)| *at)))
     }
 
-    /// Removes entries that never reached the server, because nothing remains to be released.
+    /// Removes entries that never reached the server, because they need no release.
     fn drop_unneeded(&mut self) {
         self.entries.retain(|_, placed| {
             let is_written = matches!(placed.at, At::On(_));
@@ -140,14 +140,14 @@ impl Ledger {
     pub(super) fn failed(&mut self, connection: Option<u64>, entries: &[Numbered]) {
         let at = connection.map_or(At::Taken, At::On);
         for (number, _) in entries {
-            // Another call may have written it to another connection since.
+            // Another call may have written the entry to another connection since then.
             if let Some(placed) = self.entries.get_mut(number).filter(|placed| placed.at == at) {
                 placed.at = At::Here;
             }
         }
     }
 
-    /// The server has confirmed these entries. Returns those that no reply had confirmed before.
+    /// Removes confirmed entries. Returns the entries that no earlier reply had confirmed.
     pub(super) fn confirmed(&mut self, entries: Vec<Numbered>) -> Vec<Arc<Entry>> {
         entries.into_iter().filter_map(|(number, _)| self.remove(number)).collect()
     }

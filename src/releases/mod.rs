@@ -5,14 +5,14 @@
 //! overtake the release of an item that was given up before it. [`Releases`] follows these rules:
 //!
 //! 1. Each item is entered here before `drop` returns.
-//! 2. Before a call goes out, each item that is not yet written to the call's connection is written
-//!    to it. Redis executes a connection's commands in order. So this takes no extra round trip,
-//!    and also holds after a lost connection.
-//! 3. If a request is given up while a call with it is under way, it is released when that call
-//!    ends. Calls made in between wait for that.
+//! 2. Before a call is sent, each release that is not yet written to the call's connection is
+//!    written to it. Redis executes a connection's commands in order. So the order costs no extra
+//!    round trip, and is kept if the connection is lost.
+//! 3. If a request is given up while its call is under way, it is released when that call ends.
+//!    Later calls wait for that release.
 //!
-//! A task, the keeper, sends the items that no call takes along, and retries failures. It ends when
-//! no item remains. A release that arrives twice has no effect the second time.
+//! A task, the keeper, sends the releases that precede no call, and retries failed releases. The
+//! keeper ends when no item remains. A release that arrives twice has no effect the second time.
 
 mod call;
 mod ledger;
@@ -35,34 +35,33 @@ use crate::server::{Earlier, EarlierCall};
 
 /// An item that this process has given up.
 pub(crate) trait GivenUp: Send + Sync {
-    /// Whether a call is under way that may still create it on the server. If so,
+    /// Whether a call under way may still create the item on the server. If so,
     /// [`Releases::changed`] is called when that call ends.
     fn is_out(&self) -> bool;
 
-    /// Whether it is a permit that the caller received.
+    /// Whether the item is a permit that the caller received.
     fn is_permit(&self) -> bool;
 
     /// A number that no other request of this process has.
     fn number(&self) -> u128;
 
-    /// The ID on the server. `None` if the server does not have it.
+    /// The ID on the server. `None` if the server does not have the item.
     fn id(&self) -> Option<&str>;
 
-    /// The keys of its semaphore.
     fn write_keys(&self, cmd: &mut redis::Cmd);
 
     /// Records the reply to a call of `release`. Returns the part that is about the IDs.
     fn statuses<'a>(&self, reply: &'a [i64]) -> &'a [i64];
 
-    /// The server does not have it any more. If an earlier call may still reach the server, returns
-    /// the entry to release again, and the time.
+    /// Records that the server no longer has the item. If an earlier call may still reach the
+    /// server, returns the time of another release, and its entry.
     fn released(&self) -> Option<(Instant, Entry)>;
 
-    /// The server did not confirm it in time. It is freed when its lease expires.
+    /// Records that the server did not confirm the release in time, so the permit remains until its
+    /// lease expires.
     fn left_to_lease(&self);
 }
 
-/// One item that was given up.
 pub(crate) struct Entry {
     pub(crate) given_up: Box<dyn GivenUp>,
     pub(crate) mode: ReleaseMode,
@@ -73,7 +72,7 @@ pub(crate) struct Entry {
 /// The items that were given up on the semaphores of one name: see the [module](self).
 pub(crate) struct Releases {
     ledger: Mutex<Ledger>,
-    /// The number of entries that may have to go out before a call.
+    /// The number of entries that may have to be sent before a call.
     open: AtomicUsize,
     changes: Notify,
     meter: Arc<CallMeter>,
@@ -124,7 +123,7 @@ impl Releases {
         needs_keeper
     }
 
-    /// The number of entries that may have to go out before a call.
+    /// The number of entries that may have to be sent before a call.
     pub(crate) fn len(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }
@@ -134,12 +133,13 @@ impl Releases {
         self.changes.notify_waiters();
     }
 
-    /// Completes at the next change after this was called.
+    /// Completes at the next change after this call.
     pub(crate) fn change(&self) -> Notified<'_> {
         self.changes.notified()
     }
 
-    /// Returns the next step of the keeper. `is_last`: drops entries to release later.
+    /// Returns the next step of the keeper. `is_last`: drops the entries that would be released
+    /// later.
     pub(crate) fn work(self: &Arc<Self>, is_last: bool) -> Work {
         let taken = self.with(|ledger| ledger.take(Instant::now(), is_last));
         match taken {
@@ -199,7 +199,7 @@ impl Earlier for GivenUpBefore {
         }
     }
 
-    /// Later items may go out, too: they take effect while the call is under way.
+    /// Later items may be sent, too, because they take effect while the call is under way.
     fn unwritten(&self, connection: u64) -> Vec<ReleaseCall> {
         if self.releases.len() == 0 {
             return Vec::new();
@@ -209,7 +209,7 @@ impl Earlier for GivenUpBefore {
     }
 }
 
-/// The [`Releases`] of a client, by name. Semaphores of one name share them.
+/// The [`Releases`] of a client, by name. Semaphores with the same name share a [`Releases`].
 pub(crate) struct ReleasesByName {
     all: Mutex<HashMap<String, Weak<Releases>>>,
     meter: Arc<CallMeter>,

@@ -1,8 +1,8 @@
-//! Tokio's clock measures leases, deadlines and timeouts, like its timers. Only connections use the
-//! system's clock. The two differ if a test has paused Tokio's clock.
+//! Leases, deadlines, timeouts and timers use Tokio's clock. Only connections use the system's
+//! clock. The two clocks differ if a test has paused Tokio's clock.
 //!
-//! Tokio's timers then end immediately, but sockets need real time. So every call times out,
-//! without a pause between two attempts.
+//! While Tokio's clock is paused, its timers end immediately, but sockets need real time. So every
+//! call times out, without a pause between two attempts.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use redis::{ErrorKind, RedisError};
 use tokio::sync::oneshot;
 
-/// In real time.
+/// Measured in real time.
 const REST: Duration = Duration::from_millis(250);
 
 pub(crate) const PAUSED: &str = "tokio's clock is paused";
 
-/// Whether the clock of the current runtime is paused. It reads the clock twice.
+/// Whether the current runtime's clock is paused, which takes two readings.
 pub(crate) fn is_paused() -> bool {
     let before = tokio::time::Instant::now();
     let started = Instant::now();

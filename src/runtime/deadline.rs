@@ -12,7 +12,6 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// A deadline from now on.
     pub(crate) fn after(patience: Duration) -> Self {
         Self::since(Instant::now(), patience)
     }

@@ -1,6 +1,6 @@
 //! Waiting in any runtime. Calls are made on the I/O runtime (`home`), whose timers make them end
-//! in time. A caller on another runtime must not rely on that, because the I/O runtime may be idle,
-//! blocked or ended.
+//! in time. A caller on another runtime must not rely on these timers, because the I/O runtime may
+//! be idle, blocked or ended.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Deadline;
 
-/// On the I/O runtime, a call reports its own error before this time has passed.
+/// The time after a deadline in which a call on the I/O runtime reports its own error.
 pub(crate) const SLACK: Duration = Duration::from_millis(100);
 
 /// Waits for work on the I/O runtime. A caller on another runtime waits at most until the deadline,
@@ -43,8 +43,8 @@ pub(crate) async fn within<T>(
     .await
 }
 
-/// A timer on the runtime of its caller. Different runtimes may poll it one after the other, and
-/// each may have ended since. Without a runtime, the timer is on the I/O runtime.
+/// A timer on the runtime of its caller. Different runtimes may poll the timer one after the other,
+/// and each may end. If the caller has no runtime, the timer is on the I/O runtime.
 pub(crate) struct Timer {
     deadline: Instant,
     set: Option<Set>,
@@ -97,12 +97,10 @@ impl Set {
     }
 }
 
-/// The ID of the current runtime.
 pub(crate) fn current_runtime() -> Option<Id> {
     Some(Handle::try_current().ok()?.id())
 }
 
-/// Whether the current runtime is this one.
 pub(crate) fn is_current(runtime: &Handle) -> bool {
     current_runtime() == Some(runtime.id())
 }

@@ -1,5 +1,6 @@
-//! Inserts shared files into scripts. The first line `-- include: lib/file.lua` in a script is
-//! replaced by that file. The header comment of a file is for people and is not sent to servers.
+//! Inserts shared files into scripts. In each script, the first line `-- include: lib/file.lua` is
+//! replaced by that file, and repetitions are removed. The header comment of a file is for people
+//! and is not sent to servers.
 
 use std::path::{Path, PathBuf};
 

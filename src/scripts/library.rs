@@ -1,9 +1,9 @@
 //! The scripts as a library of Redis functions: the same code, stored by the server under names.
 //!
-//! Each function contains the whole text of its script, with the shared code. The library cannot
-//! contain the shared code only once. The code uses the local variables of a script, so it cannot
-//! be called, and `loadstring` is not available while a library is loaded. So a library takes some
-//! more memory on the server, and its calls take no more time.
+//! Each function contains the whole text of its script, with the shared code. The shared code
+//! cannot be a function, because it uses the local variables of a script, and `loadstring` is not
+//! available while a library is loaded. So a library takes more memory on the server, but its calls
+//! take no more time.
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError};
@@ -114,7 +114,8 @@ fn mentions(error: &RedisError, words: &str) -> bool {
     error.detail().is_some_and(|detail| detail.contains(words))
 }
 
-/// The code of a script reads `KEYS` and `ARGV`, and ends with a `return`, like that of a function.
+/// The code of a script reads `KEYS` and `ARGV`, and ends with a `return`, like the code of a
+/// function.
 fn function(script: &Script, prefix: &str) -> String {
     let flags: Vec<_> = script.flags().iter().map(|flag| format!("'{flag}'")).collect();
     format!(

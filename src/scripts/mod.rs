@@ -52,8 +52,8 @@ pub(crate) enum CallBy {
 /// assert_eq!(acquire.sha1().len(), 40);
 /// ```
 ///
-/// A folder of an application (here the one for this crate's examples). The folder becomes part of
-/// the program, so it need not be deployed separately:
+/// A folder of an application (here the scripts of this crate's examples). The folder becomes part
+/// of the program, so it need not be deployed separately:
 ///
 /// ```
 /// use redis_semaphore::ScriptRegistry;
@@ -146,12 +146,12 @@ impl ScriptRegistry {
 
     /// Loads all scripts into the server with one pipeline.
     ///
-    /// This is optional. It saves the first [`run`](Self::run) of each script a round trip.
+    /// This call is optional, and saves the first [`run`](Self::run) of each script a round trip.
     ///
     /// # Errors
     ///
-    /// - [`Error::Script`]: the server's SHA-1 of a script differs, because a proxy changes what is
-    ///   sent.
+    /// - [`Error::Script`]: the server's SHA-1 of a script differs, because a proxy changes the
+    ///   text.
     /// - [`Error::Redis`]: the server returned an error or was unreachable.
     ///
     /// # Cancel safety

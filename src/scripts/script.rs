@@ -48,7 +48,7 @@ impl Script {
     }
 
     /// Returns the source as it is sent to the server. It contains the includes, but no header
-    /// comments (the lines `--`, and empty lines, at the start of a file).
+    /// comments (lines that begin with `--`, and empty lines, at the start of a file).
     pub fn source(&self) -> &str {
         &self.source
     }

@@ -22,18 +22,18 @@ use crate::semaphore::core::{Acquire, Core, IfFull, Refresh, Task};
 use crate::semaphore::lease::{Grant, lasts};
 use crate::server::Failure;
 
-/// The most calls in a row of `try_acquire` while the server reports that more expired leases must
-/// be removed. Each call removes 1,000.
+/// The maximum number of calls by one `try_acquire` while the server reports that more expired
+/// leases must be removed. Each call removes up to 1,000 leases.
 const MAX_TRIES: u32 = 1000;
 
-/// The most grants in a row that were too late to be returned. A few may be caused by a busy
-/// thread.
+/// After this many grants in a row that were too late, an acquire fails. A busy thread may cause a
+/// few late grants.
 const MAX_LATE_GRANTS: u32 = 5;
 
-/// A lease must be longer than this many times its age, or its permit is refreshed first. This
-/// factor is for a grant by reply: another round trip would take as long.
+/// If a lease is shorter than this factor times its age, its permit is refreshed first. This factor
+/// is for a grant by reply: a refresh would take another round trip.
 pub(super) const AGES_BY_REPLY: u32 = 2;
-/// This factor is for a grant by message: two thirds of the lease are left at the first refresh.
+/// The factor for a grant by message: two thirds of the lease are then left at the first refresh.
 const AGES_BY_MESSAGE: u32 = 6;
 
 /// An acquisition that is not a permit yet.
@@ -49,8 +49,8 @@ impl<'a> Pending<'a> {
         Self { core, acquisition, is_settled: false }
     }
 
-    /// A script that rejects a request changes nothing. Unless an earlier call may have changed
-    /// something, there is nothing to release, and the release would be rejected, too.
+    /// A script that rejects a request changes nothing. If no earlier call can have changed
+    /// anything, no release is needed, and a release would be rejected, too.
     fn refused(&mut self, error: Error, late_grants: u32) -> Error {
         let is_known =
             late_grants > 0 || self.acquisition.is_in_doubt() || self.acquisition.place().is_some();
@@ -71,7 +71,7 @@ impl<'a> Pending<'a> {
         self.into_permit(grant, origin)
     }
 
-    /// Fails after a shutdown or a close, because both may have ended the wait.
+    /// Fails after a shutdown or a close, because either may have ended the wait.
     pub(super) fn into_permit(mut self, grant: Grant, origin: Origin) -> Result<Permit, Error> {
         if self.acquisition.is_over() || self.core.closing.is_ended() {
             return Err(self.core.ended());
@@ -83,7 +83,7 @@ impl<'a> Pending<'a> {
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        // A shutdown or a close releases what it has ended.
+        // A shutdown or a close releases the acquisitions that it has ended.
         if self.is_settled || self.acquisition.is_over() {
             return;
         }
@@ -135,8 +135,8 @@ impl Core {
         .instrument(span)
     }
 
-    /// `head_start` is in ms. The future is large, and awaiting it directly moves it first. Pin it
-    /// where it is created.
+    /// `head_start` is in ms. Pin the future where it is created: awaiting it directly would move
+    /// it, and it is large.
     pub(crate) fn acquire_within(
         self: &Arc<Self>,
         weight: u32,
@@ -159,7 +159,7 @@ impl Core {
         answer.inspect_err(|error| tracing::debug!(%error))
     }
 
-    /// Why acquires fail from now on.
+    /// Returns why acquires fail from now on.
     fn ended(&self) -> Error {
         match self.closing.is_shut_down() {
             false if self.closing.is_closed() => Error::Closed { semaphore: self.name.clone() },
@@ -211,7 +211,7 @@ impl Core {
         Ok(None)
     }
 
-    /// A request with a timeout of zero still tries once, as with Tokio's `timeout`.
+    /// With a timeout of zero, the request is still sent once, as with Tokio's `timeout`.
     async fn without_waiting(self: &Arc<Self>, weight: u32) -> Result<Permit, Error> {
         let started = Instant::now();
         Box::pin(self.try_now(weight)).await?.ok_or_else(|| Error::Timeout {
@@ -259,7 +259,7 @@ impl Core {
         let mut deadline = Deadline::since(acquisition.created, patience);
         let (mut late_grants, mut was_queued) = (0, false);
         loop {
-            // A free permit needs no subscription.
+            // To acquire a free permit, no subscription is needed.
             let if_full = match self.channel.is_heard() {
                 true => IfFull::Queue { head_start },
                 false => {
@@ -337,8 +337,8 @@ impl Core {
     }
 
     /// Refreshes a permit before it is returned if its lease is shorter than `ages` times its age.
-    /// This happens after a grant by message, and if the future was not polled for a while. Returns
-    /// `None` if the permit is already lost.
+    /// The age is high after a grant by message, or if the future was not polled for a while.
+    /// Returns `None` if the permit is already lost.
     pub(super) async fn confirm(
         self: &Arc<Self>,
         acquisition: &Arc<Acquisition>,

@@ -20,7 +20,7 @@ use crate::semaphore::{AcquireRequest, Permits};
 /// refreshed while the next permit is awaited.
 ///
 /// The shortest [timeout](AcquireRequest::timeout) of the requests is the deadline for all of them,
-/// counted from the first poll. Without requests, the result holds nothing.
+/// counted from the first poll. Without requests, the result contains no permits.
 ///
 /// # Errors
 ///
@@ -29,7 +29,7 @@ use crate::semaphore::{AcquireRequest, Permits};
 /// - [`Error::Invalid`] if two requests have the same prefix and name. Request one heavier permit
 ///   instead. Nothing was sent.
 /// - [`Error::Invalid`] if a weight is 0 or a head start is out of range. Nothing was sent.
-/// - [`Error::Lost`] if a permit was lost while another one was awaited.
+/// - [`Error::Lost`] if a permit was lost while another permit was awaited.
 /// - The errors of [`Semaphore::acquire`](crate::Semaphore::acquire), with the name of the
 ///   semaphore.
 ///
@@ -69,8 +69,8 @@ pub fn acquire_all(
         let order = order(&requests)?;
         let timeout = requests.iter().filter_map(|request| request.timeout).min();
         let (started, mut permits) = (Instant::now(), Vec::<Permit>::new());
-        // Indexes of lost permits. One stream, so that 1,000 permits do not cost a scan at each
-        // step.
+        // The indexes of lost permits, as one stream: a scan of 1,000 permits at each step would be
+        // slow.
         let mut losses = FuturesUnordered::new();
         for index in &order {
             let left = timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
@@ -82,7 +82,7 @@ pub fn acquire_all(
                 permit = request.acquire() => permit,
             };
             let mut permit = permit.map_err(|error| since(started, error))?;
-            // No work has started before all permits are acquired.
+            // A permit that is dropped now is released, because no work has started yet.
             permit.on_drop = Some(OnDrop::RETURN);
             let (watch, number) = (permit.watch(), permits.len());
             losses.push(async move {

@@ -1,11 +1,11 @@
 //! An acquisition: the life of one ID, from the first request to the end of its permit.
 //!
-//! The outcome of a wait can arrive in three ways: the reply to the request, a message, or the
-//! reply to a heartbeat. The first outcome counts; later ones are equal. The caller may drop the
-//! wait at any moment. A request that was given up may then still be on its way to the server, or
-//! its reply on the way back. Therefore the ID decides, not the call. Once an acquisition has
-//! ended, no acquire of it is sent. As soon as none is in flight, its ID is released until the
-//! server confirms, whether or not the server has something for it.
+//! The outcome of a wait can arrive in the reply to the request, in a message, or in the reply to a
+//! heartbeat. The first outcome counts, and later outcomes are equal. The caller may drop the wait
+//! at any moment. The request may then still be on its way to the server, or its reply on the way
+//! back. Therefore the ID is released, even if the server may have nothing for it. After an
+//! acquisition has ended, no acquire with its ID is sent. Once no such acquire is in flight, the ID
+//! is released, with retries until the server confirms.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -27,9 +27,9 @@ pub(crate) const ACKNOWLEDGE: Kinds = 8;
 pub(crate) const ADOPT: Kinds = 16;
 
 pub(crate) struct Acquisition {
-    /// The name of the acquisition inside this process.
+    /// Identifies the acquisition in this process.
     pub(crate) number: u128,
-    /// The name of the acquisition on the server.
+    /// Identifies the acquisition on the server.
     pub(crate) id: String,
     pub(crate) weight: u32,
     /// Set once the acquisition is a permit.
@@ -53,7 +53,7 @@ struct Wait {
 /// The last reply with the status "queued".
 #[derive(Debug, Clone, Copy)]
 struct Queued {
-    /// When the request of the reply was sent.
+    /// When the request for this reply was sent.
     asked: Instant,
     /// The server's clock in the reply, in ms.
     at: i64,
@@ -63,7 +63,6 @@ struct Queued {
 /// Boxed, because errors are large and many requests may wait.
 type Answered = Result<Grant, Box<Error>>;
 
-/// The first outcome counts; later ones are equal.
 #[derive(Default)]
 enum Outcome {
     #[default]
@@ -96,8 +95,8 @@ impl Acquisition {
         self.lease.get()
     }
 
-    /// Ends the acquisition: no acquire of it is sent from now on. Its release is sent once no
-    /// acquire is in flight, so that the server keeps nothing.
+    /// Ends the acquisition: from now on, no acquire with its ID is sent. The release is sent once
+    /// no acquire is in flight, so that the server keeps nothing.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::SeqCst);
     }
@@ -117,7 +116,7 @@ impl Acquisition {
         self.sent.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the server may have something for the ID.
+    /// Returns whether the server may have something for the ID.
     pub(crate) fn was_sent(&self) -> bool {
         self.sent.load(Ordering::SeqCst)
     }
@@ -139,12 +138,11 @@ impl Acquisition {
         self.wait.lock().expect("nothing panics while it is locked")
     }
 
-    /// From now on the next outcome counts, whether it comes from a heartbeat or in a message.
+    /// Makes the next outcome count, from a heartbeat or a message.
     pub(crate) fn open(&self) {
         self.wait().outcome = Outcome::Open;
     }
 
-    /// Returns the receiver of the wait's outcome.
     pub(crate) fn await_outcome(&self) -> oneshot::Receiver<Answered> {
         let (sender, receiver) = oneshot::channel();
         let mut wait = self.wait();
@@ -165,15 +163,15 @@ impl Acquisition {
         self.wait().queued.map(|queued| queued.place)
     }
 
-    /// When the request of the last "queued" reply was sent; before that, when the acquisition was
-    /// created.
+    /// Returns when the request for the last "queued" reply was sent. Before the first such reply,
+    /// returns when the acquisition was created.
     pub(crate) fn asked(&self) -> Instant {
         self.wait().queued.map_or(self.created, |queued| queued.asked)
     }
 
-    /// Handles a grant by message, whose lease expires at `ends` on the server's clock. If a
-    /// "queued" reply is newer than the grant, that permit has been lost since. If only the
-    /// server's clock was set back, the next heartbeat clears this up.
+    /// Handles a grant message. `ends` is the expiry of the lease on the server's clock. If a
+    /// "queued" reply is newer than the grant, the granted permit has been lost since. If instead
+    /// the server's clock was set back, the reply to the next heartbeat contains the grant.
     pub(crate) fn granted_by_message(&self, token: u64, ends: i64, lease: Duration) {
         let granted_at = ends.saturating_sub(lease.as_millis() as i64);
         let queued = self.wait().queued;
@@ -183,7 +181,7 @@ impl Acquisition {
         }
     }
 
-    /// Whether the wait is over, even if the caller has not taken the outcome yet.
+    /// Returns whether the wait is over, even if the caller has not taken the outcome yet.
     pub(crate) fn is_resolved(&self) -> bool {
         self.lease().is_some() || matches!(self.wait().outcome, Outcome::Resolved(_))
     }
@@ -194,7 +192,7 @@ impl Acquisition {
         match std::mem::take(&mut wait.outcome) {
             Outcome::Open => wait.outcome = Outcome::Resolved(Some(outcome)),
             Outcome::Awaited(sender) => {
-                // If the wait was dropped there is no receiver: the acquisition has ended and is
+                // This fails if the wait was dropped: the acquisition has then ended and is
                 // released.
                 let _ = sender.send(outcome);
                 wait.outcome = Outcome::Resolved(None);

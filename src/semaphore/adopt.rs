@@ -15,8 +15,8 @@ use crate::semaphore::lease::Grant;
 use crate::semaphore::{DetachedPermit, Permit};
 
 impl Semaphore {
-    /// Adopts a [detached](DetachedPermit) permit of another process, or of this one. The permit
-    /// counts without interruption, and the call does not wait in the queue.
+    /// Adopts a [detached](DetachedPermit) permit of another process, or of this process. The
+    /// permit counts without interruption, and the call does not wait in the queue.
     ///
     /// From now on, this process refreshes and releases the permit, under a new [ID](Permit::id).
     /// The lease and [`max_hold`](crate::SemaphoreBuilder::max_hold) of this semaphore apply, and
@@ -34,14 +34,13 @@ impl Semaphore {
     /// - [`Error::Closed`] if the semaphore is closed.
     /// - [`Error::Shutdown`] as for [`acquire`](Self::acquire).
     ///
-    /// After any error except `Lost` and `Invalid`, the permit may have been adopted. Then it is
-    /// released in the background.
+    /// After any error except `Lost` and `Invalid`, the permit may have been adopted. An adopted
+    /// permit is then released in the background.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the call has either done nothing, or the adopted permit is
-    /// released in the background. If it has done nothing, the permit can be adopted until its
-    /// lease expires.
+    /// If the future is dropped, the permit may or may not have been adopted. An adopted permit is
+    /// released in the background. Any other permit can still be adopted until its lease expires.
     pub async fn adopt(&self, detached: DetachedPermit) -> Result<Permit, Error> {
         let core = &self.core;
         let span = tracing::debug_span!("adopt", semaphore = core.name, id = detached.id());
@@ -55,7 +54,7 @@ impl Core {
             let reason = format!("is of semaphore {:?}, not of {:?}", detached.name(), self.name);
             return Err(Error::invalid("permit", reason));
         }
-        // Its deadline comes before its lease expires on the server, but a lost permit stays lost.
+        // The lease may not have expired on the server yet, but a lost permit stays lost.
         if detached.expires_in().is_zero() {
             return Err(self.not_adopted(detached));
         }

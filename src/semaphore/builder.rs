@@ -82,16 +82,17 @@ impl SemaphoreBuilder {
 
     /// Makes this a signaling semaphore with this many initial permits, which may be 0.
     /// [`add_permits`](Semaphore::add_permits) adds permits, and
-    /// [`Permit::forget`](crate::Permit::forget) uses them up. The initial number applies only if
-    /// the semaphore is new. The server keeps it until [`clear_limit`](Semaphore::clear_limit).
+    /// [`Permit::forget`](crate::Permit::forget) uses them up. The initial number becomes the limit
+    /// only if the semaphore is new. The server keeps this limit until
+    /// [`clear_limit`](Semaphore::clear_limit).
     pub fn initial_permits(mut self, permits: u32) -> Self {
         self.initial_permits = Some(permits);
         self
     }
 
-    /// Uses the existing limit instead of declaring one: the limit that other processes declared,
-    /// or the runtime limit. Use it in processes that do not know the limit and must not change it,
-    /// such as operator tools and batch jobs.
+    /// Declares no limit, and uses the existing limit: the limit that other processes declared, or
+    /// the runtime limit. Use this setting in processes that do not know the limit and must not
+    /// change it, such as operator tools and batch jobs.
     ///
     /// If no limit exists, `acquire` returns [`Error::NoLimit`]. A wait returns this error, too, if
     /// the server restarts without its data and no other process has declared a limit since. In
@@ -122,9 +123,9 @@ impl SemaphoreBuilder {
     /// Sets the lease: how long a permit stays valid without being refreshed. Default: 30 s; range:
     /// 10 ms to 7 days.
     ///
-    /// If a holder crashes, its permit stays taken for up to this long. Holders survive a Redis
+    /// If a holder crashes, its permit stays taken for up to one lease. Holders survive a Redis
     /// outage of up to two thirds of the lease. Each refresh attempt times out after a sixth of the
-    /// lease, so make that several round trips.
+    /// lease, so make this sixth several round trips long.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
@@ -137,7 +138,7 @@ impl SemaphoreBuilder {
     }
 
     /// Sets the longest time for which a permit is held, however often it is refreshed. Default: no
-    /// bound; minimum: 10 ms. A permit that reaches the bound is lost. Use it as protection against
+    /// bound; minimum: 10 ms. A permit that reaches the bound is lost. The bound protects against
     /// work that hangs.
     ///
     /// The bound applies to one process. If a permit is [detached](crate::Permit::detach) and
@@ -177,7 +178,7 @@ impl SemaphoreBuilder {
     ///     .let_expire_on_drop(true)
     ///     .build()?;
     /// let permit = starts.acquire().await?;
-    /// let answer = send_request().await; // It has started.
+    /// let answer = send_request().await; // The request has started.
     /// permit.let_expire().await?;
     /// answer.await;
     /// # assert_eq!(starts.inspect().await?.held, 1);
@@ -196,21 +197,21 @@ impl SemaphoreBuilder {
         self
     }
 
-    /// Returns a permit only after `replicas` replicas have acknowledged it within `within`.
-    /// Otherwise the permit is released, and the acquire returns [`Error::NotAcknowledged`].
-    /// Default: off. Ranges: at least 1 replica; 1 ms to half of the lease, or half of
-    /// [`max_hold`](Self::max_hold) if that is shorter.
+    /// Requires `replicas` replicas to acknowledge each permit within the time `within`. Otherwise
+    /// the permit is released, and the acquire returns [`Error::NotAcknowledged`]. Default: off.
+    /// Ranges: at least 1 replica; 1 ms to half of the lease, or to half of
+    /// [`max_hold`](Self::max_hold) if `max_hold` is shorter.
     ///
-    /// If one of these replicas is promoted, it knows the permit. Without this setting it might
-    /// not, and could grant one permit too many. This is not a full guarantee: a replica that has
-    /// not acknowledged the permit may still be promoted, and refreshes are not acknowledged. Each
-    /// acquire takes two more round trips. Each such semaphore has an additional connection.
+    /// If one of these replicas is promoted, it knows the permit, and does not grant one permit too
+    /// many. The setting is not a full guarantee: a replica that has not acknowledged the permit
+    /// may still be promoted, and refreshes are not acknowledged. Each acquire takes two more round
+    /// trips. Each such semaphore uses one more connection.
     ///
     /// While too few replicas follow, every acquire of this semaphore takes `within` and fails.
-    /// Waiters fail one after the other, because the permit goes to the next waiter only after it
-    /// is released. With ten waiters, a limit of 1 and 300 ms, the last waiter fails after 3 s. A
-    /// waiter behind them that requires no replicas waits for the same time. Choose a short time,
-    /// and set an [`acquire_timeout`](Self::acquire_timeout).
+    /// Waiters fail one after the other, because the next waiter gets the permit only after its
+    /// release. With ten waiters, a limit of 1 and a `within` of 300 ms, the last waiter fails
+    /// after 3 s. A waiter behind these ten waits for 3 s, even if it requires no replicas. Choose
+    /// a short time, and set an [`acquire_timeout`](Self::acquire_timeout).
     ///
     /// # Examples
     ///
@@ -243,7 +244,7 @@ impl SemaphoreBuilder {
     /// # Errors
     ///
     /// - [`Error::Invalid`] if a name, limit or duration is out of range.
-    /// - [`Error::Invalid`] if not exactly one of [`limit`](Self::limit),
+    /// - [`Error::Invalid`] unless exactly one of [`limit`](Self::limit),
     ///   [`initial_permits`](Self::initial_permits) and [`existing_limit`](Self::existing_limit) is
     ///   set.
     pub fn build(self) -> Result<Semaphore, Error> {

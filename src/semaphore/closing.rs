@@ -1,4 +1,4 @@
-//! The end of acquiring by one semaphore of this process, by a close or a shutdown.
+//! Ends all acquires of one semaphore in this process, after a close or a shutdown.
 
 use std::pin::Pin;
 use std::sync::LazyLock;
@@ -46,8 +46,8 @@ impl Closing {
         self.is_closed() || self.is_shut_down()
     }
 
-    /// Returns the result of `work`, or `None` if a close or a shutdown comes first. After that, no
-    /// result is returned.
+    /// Returns the result of `work`. After a close or a shutdown, returns `None`, even if `work` is
+    /// done.
     pub(crate) async fn unless_ended<T>(
         &self,
         work: Pin<&mut impl Future<Output = T>>,

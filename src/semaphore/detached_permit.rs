@@ -13,12 +13,12 @@ use crate::semaphore::Permit;
 /// or send its parts in your own format.
 ///
 /// Until a process adopts the permit, no process refreshes or releases it. If no process adopts the
-/// permit before its lease expires, the permit is lost. Any process that has this value can adopt
-/// the permit. Keep it secret.
+/// permit before its lease expires, the permit is lost. Keep this value secret: any process that
+/// has the value can adopt the permit.
 ///
 /// The text is one line: ID, fencing token, [`expires_in`](Self::expires_in) in ms, and the name of
-/// the semaphore, separated by spaces. It does not contain the server and the key prefix. Both
-/// processes must use the same server and prefix.
+/// the semaphore, separated by spaces. The text does not contain the server or the key prefix, so
+/// both processes must use the same server and prefix.
 ///
 /// # Examples
 ///
@@ -79,14 +79,14 @@ impl DetachedPermit {
         self.token
     }
 
-    /// Returns the guaranteed rest of the lease at the time of [`Permit::detach`]. The permit can
-    /// be adopted for this long, including the time of the transfer. Zero if the permit was already
-    /// lost.
+    /// Returns how much of the lease was guaranteed to remain at [`Permit::detach`]. The permit can
+    /// be adopted for this long, including the time of the transfer. Returns zero if the permit was
+    /// already lost.
     pub fn expires_in(&self) -> Duration {
         self.expires_in
     }
 
-    /// Returns what is wrong with the text. Does not show the text, because it is worth a permit.
+    /// Parses the text. An error does not contain the text, because the text is worth a permit.
     fn read(text: &str) -> Result<Self, &'static str> {
         let mut parts = text.splitn(4, ' ');
         let mut next = || parts.next().unwrap_or_default();
@@ -129,13 +129,11 @@ impl FromStr for DetachedPermit {
 
 impl Permit {
     /// Detaches the permit, so that another process can [adopt](crate::Semaphore::adopt) it. The
-    /// work moves to that process, and no other request gets the permit in between.
+    /// work moves to that process, and the permit is never free.
     ///
-    /// Nothing is sent. Until it is adopted, no process refreshes or releases the permit. Its lease
-    /// counts from the last refresh, so usually at least two thirds of it are left.
-    /// [`expires_in`](DetachedPermit::expires_in) returns how much. If that is too short, call
-    /// [`refresh`](Self::refresh) first. If no process adopts the permit in time, it is freed when
-    /// its lease expires.
+    /// Nothing is sent. The lease counts from the last refresh, so usually at least two thirds of
+    /// it are left. [`expires_in`](DetachedPermit::expires_in) returns the rest. If the rest is too
+    /// short, call [`refresh`](Self::refresh) first.
     ///
     /// [Watches](Self::watch) report that this process no longer holds the permit. Stop the work
     /// before you detach: the fencing token [stays the same](DetachedPermit::fencing_token).

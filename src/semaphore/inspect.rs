@@ -7,7 +7,7 @@ use crate::protocol::Inspection;
 use crate::protocol::id::LAST_NUMBER;
 use crate::semaphore::Semaphore;
 
-/// The most holders and the most waiters in one inspection.
+/// The maximum number of holders, and of waiters, in one inspection.
 const PAGE: u64 = 1000;
 
 impl Semaphore {
@@ -25,9 +25,9 @@ impl Semaphore {
         self.inspect_range(0..PAGE, 0..PAGE).await
     }
 
-    /// Returns the holders and waiters in these ranges, counted from 0 and at most 1,000 of each.
-    /// Use it for the next page, or to fetch fewer. Holders and waiters change between two calls,
-    /// so pages may repeat or omit some of them.
+    /// Returns the holders and waiters in these ranges, which count from 0. Returns at most 1,000
+    /// of each. Use this method for the next page, or for fewer entries. Holders and waiters change
+    /// between two calls, so pages may repeat or omit entries.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! A lease: for how long a permit is held, and may be refreshed.
 //!
-//! It counts from before the request was sent, so it expires here before it expires on the server.
-//! The server's clock is never compared with the clock of this process. The server counts in whole
-//! ms, starting with the ms in which the request arrived: see [`lasts`].
+//! A lease counts from before the request was sent, so it expires in this process before it expires
+//! on the server. The server's clock is never compared with the clock of this process. The server
+//! counts in whole ms, starting with the ms in which the request arrived: see [`lasts`].
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -22,14 +22,14 @@ pub(crate) struct Grant {
     pub(crate) since: Instant,
 }
 
-/// For how long a lease of that duration is guaranteed on the server.
+/// Returns for how long a lease of this duration is guaranteed on the server.
 pub(crate) fn lasts(duration: Duration) -> Duration {
     Duration::from_millis(millis(duration) - 1)
 }
 
 pub(crate) struct Lease {
     pub(crate) token: u64,
-    /// When the permit is lost, however often it was refreshed.
+    /// The time at which the permit is lost, however often it is refreshed.
     latest_end: Option<Instant>,
     term: Mutex<Kept>,
     hold: Hold,
@@ -49,7 +49,7 @@ impl Lease {
         hold: Hold,
     ) -> Self {
         let term = Mutex::new(Kept::Alone(Term::until(grant.since + lasts(duration))));
-        // A bound that is too long to be added to the clock is no bound.
+        // A bound that overflows the clock is no bound.
         let latest_end = max_hold.and_then(|max_hold| grant.since.checked_add(max_hold));
         Self { token: grant.token, latest_end, term, hold }
     }
@@ -58,8 +58,8 @@ impl Lease {
         self.term.lock().expect("nothing panics while it is locked")
     }
 
-    /// Callers read the clock before the term, and `change` reads it afterwards. So a permit that
-    /// was seen as lost is never refreshed.
+    /// Callers read the clock before this call, and `change` reads the clock under the lock. So a
+    /// permit that was reported as lost is never refreshed.
     fn term(&self) -> Term {
         match &*self.kept() {
             Kept::Alone(term) => *term,
@@ -83,12 +83,12 @@ impl Lease {
             }
             Kept::Watched(term) => term.clone(),
         };
-        // Outside the lock, because this wakes tasks.
+        // Outside the lock, because the call wakes tasks.
         watched.send_modify(change);
         *watched.borrow()
     }
 
-    /// Returns the term for watches that outlive the lease. They see every change.
+    /// Returns the term for watches, which see every change and may outlive the lease.
     pub(crate) fn watch(&self) -> watch::Sender<Term> {
         let mut kept = self.kept();
         let watched = match &*kept {
@@ -117,7 +117,7 @@ impl Lease {
         !self.change(|term, now| term.renew(now, ends)).is_lost()
     }
 
-    /// Returns whether the loss has not been reported yet.
+    /// Marks the permit as lost. Returns whether the loss has not been reported yet.
     pub(crate) fn lose(&self) -> bool {
         let mut is_news = false;
         self.change(|term, _| {

@@ -5,28 +5,30 @@ use super::permit::Permit;
 use crate::error::Error;
 
 impl Permit {
-    /// Restarts the lease for the last time, and lets it expire. Until then, the permit stays
-    /// taken. The semaphore then limits how often work starts instead of how much work runs.
+    /// Restarts the lease for the last time, and lets it expire. Until the lease expires, the
+    /// permit stays taken. The semaphore then limits how often work starts instead of how much work
+    /// runs.
     ///
     /// With a limit of N and a lease of D, work starts **at most N times in any window of D**, in
-    /// order of arrival, over all processes. This requires that each start is between its acquire
-    /// and its `let_expire`. Call `let_expire` after the work has started, because the window
-    /// begins with that call. If the work did not start after all, [release](Self::release) the
-    /// permit.
+    /// order of arrival, over all processes. This bound requires that each start is between its
+    /// acquire and its `let_expire`. Call `let_expire` after the work has started, because the
+    /// window begins with that call. If the work did not start after all, [release](Self::release)
+    /// the permit.
     ///
     /// - Times are measured by the server's clock, in whole ms. D is the lease of the semaphore, or
     ///   [`max_hold`](crate::SemaphoreBuilder::max_hold) if that is shorter.
     /// - Work that panics after its start, or is dropped, counts if the semaphore was built with
     ///   [`let_expire_on_drop`](crate::SemaphoreBuilder::let_expire_on_drop).
     /// - If a process is killed between a start and its `let_expire`, the start counts from the
-    ///   last refresh. That refresh was up to a third of the lease earlier. If starts must not be
-    ///   too early, make the lease one and a half times D: the remaining lease is then at least D.
+    ///   last refresh. This refresh was up to a third of the lease before the start. If the bound
+    ///   must hold even then, make the lease one and a half times D: the remaining lease is then at
+    ///   least D.
     /// - With `max_hold`, a refresh that the network delays may arrive after `let_expire`, and end
     ///   the lease at `max_hold`. Rate limits are more exact without `max_hold`.
     ///
     /// # Errors
     ///
-    /// - [`Error::Lost`] if the permit was already lost: another start may have come too early.
+    /// - [`Error::Lost`] if the permit was already lost: another start may have been too early.
     /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout. The call
     ///   is retried in the background until Redis confirms it or the lease expires.
     /// - [`Error::Rejected`] if Redis returns an error.

@@ -19,16 +19,16 @@ impl Semaphore {
     }
 
     /// Sets the runtime limit for all processes, until [`clear_limit`](Self::clear_limit). Returns
-    /// the previous effective limit, or the configured limit if Redis knew none. 0 pauses the
-    /// semaphore.
+    /// the previous effective limit, or the configured limit if Redis knew no limit. A limit of 0
+    /// pauses the semaphore.
     ///
-    /// If the limit rises, waiters are granted permits immediately. If it falls, no permit is taken
-    /// away: holders finish their work.
+    /// If the limit rises, waiters are granted permits immediately. If the limit falls, no permit
+    /// is taken away: holders finish their work.
     ///
     /// A call without a reply is retried. The change counts once, even if several copies arrive
-    /// within five response timeouts. If the first copy was served and its reply was lost, the
-    /// returned limit is the new one. After [`Error::Unavailable`], a copy may still arrive seconds
-    /// later. Check [`limit`](Self::limit) then.
+    /// within five response timeouts. If the first copy was executed and its reply was lost, the
+    /// call returns the new limit. After [`Error::Unavailable`], a copy may still arrive seconds
+    /// later. In this case, check [`limit`](Self::limit).
     ///
     /// # Errors
     ///
@@ -68,8 +68,8 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the permits may or may not have been added. Retries within one
-    /// call add them once.
+    /// If the future is dropped, the permits may or may not have been added. The retries of one
+    /// call add the permits once.
     ///
     /// # Examples
     ///
@@ -95,8 +95,8 @@ impl Semaphore {
     }
 
     /// Clears the runtime limit, so that the declared limit applies again. Returns the effective
-    /// limit. The result is 0 if no limit is declared. This includes initial permits, which the
-    /// next acquire sets again.
+    /// limit, which is 0 if no limit is declared. Initial permits are cleared, too, and the next
+    /// acquire sets them again.
     ///
     /// # Errors
     ///

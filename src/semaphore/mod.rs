@@ -1,6 +1,6 @@
 //! A semaphore, from its permits down to the calls to the server.
 
-// Layers, the lowest first. The other files are above them, in no order:
+// Layers, lowest first. The files that are not listed are above these layers, in no order:
 // closing, settings, term, lease, acquisition, core, maintenance
 mod acquire;
 mod acquire_all;
@@ -44,10 +44,10 @@ pub use revoke::Revoked;
 
 /// A counting semaphore that many processes and machines share.
 ///
-/// Build it once per process and clone it for each task. Clones are cheap and share their calls.
-/// Building a new one for each request also works, but separate instances do not share calls.
-/// `Semaphore`, its permits and the futures of [`request`](Self::request) are `Send`, `Sync` and
-/// `'static`: move them into tasks, or store them in structs.
+/// Build a semaphore once per process, and clone it for each task. Clones are cheap and share their
+/// calls. Semaphores that are built separately do not share calls. `Semaphore`, its permits and the
+/// futures of [`request`](Self::request) are `Send`, `Sync` and `'static`: move them into tasks, or
+/// store them in structs.
 ///
 /// # Which method?
 ///
@@ -56,7 +56,7 @@ pub use revoke::Revoked;
 /// | [`acquire`](Self::acquire) | waits in the queue | if the work must be done |
 /// | [`acquire_timeout`](Self::acquire_timeout) | waits for `timeout` | if late work is useless |
 /// | [`try_acquire`](Self::try_acquire) | returns `None` | if the work can be skipped |
-/// | [`request`](Self::request) | as you choose | to set weight or head start, or to spawn it |
+/// | [`request`](Self::request) | as you choose | to set weight or head start, or spawn the wait |
 ///
 /// [`acquire_many`](Self::acquire_many) and [`try_acquire_many`](Self::try_acquire_many) take a
 /// weight. [`acquire_all`](crate::acquire_all) acquires permits of several semaphores.
@@ -64,13 +64,13 @@ pub use revoke::Revoked;
 /// # Order
 ///
 /// The semaphore is fair: permits are granted in order of arrival, over all processes. Neither a
-/// lighter request nor `try_acquire` overtakes a waiter. Only a request with a
-/// [head start](AcquireRequest::head_start) overtakes requests that arrived earlier, by less than
-/// the head start.
+/// lighter request nor `try_acquire` overtakes a waiter. Only a request with a [head
+/// start](AcquireRequest::head_start) overtakes requests, and only requests that arrived less than
+/// the head start before it.
 ///
 /// A program's own calls take effect in the order in which the program makes them, as with Tokio's
 /// semaphore. The next call can already use a permit that was dropped before it, and does not queue
-/// behind a wait that was canceled before it. This applies to semaphores of one name in one
+/// behind a wait that was canceled before it. This order applies to semaphores of one name in one
 /// [`SemaphoreClient`](crate::SemaphoreClient). The program itself must order the calls: in one
 /// task, or in tasks and threads that synchronize. The order costs no round trip: pending releases
 /// are sent just before the next call, over the same connection.
@@ -86,7 +86,7 @@ pub use revoke::Revoked;
 /// let semaphore = client.semaphore("database-connections").limit(3).build()?;
 ///
 /// let permit = semaphore.acquire().await?;
-/// // At most three processes, on any machines, are here at the same time.
+/// // At most three tasks, over all machines, are here at the same time.
 /// permit.release().await?;
 /// # Ok(())
 /// # }
@@ -101,7 +101,7 @@ impl Semaphore {
         Self { core }
     }
 
-    /// Returns the current outage of its server that has been logged, if there is one.
+    /// Returns the current outage of the semaphore's server, if the outage has been logged.
     #[cfg(feature = "tower")]
     pub(crate) fn outage(&self) -> Option<crate::server::Outage> {
         self.core.context.servers.outage(self.core.slot)
@@ -126,7 +126,7 @@ impl Semaphore {
     }
 
     /// Creates a request with its own weight, head start and timeout. Defaults: weight 1, no head
-    /// start, the acquire timeout of the semaphore.
+    /// start, and the acquire timeout of the semaphore.
     pub fn request(&self) -> AcquireRequest {
         AcquireRequest::new(&self.core)
     }
@@ -146,7 +146,7 @@ impl Semaphore {
     ///   (default 30 s).
     /// - [`Error::TooHeavy`] if the request can never fit.
     /// - [`Error::NoLimit`] if the semaphore uses the [existing
-    ///   limit](SemaphoreBuilder::existing_limit) and there is none.
+    ///   limit](SemaphoreBuilder::existing_limit) and no limit exists.
     /// - [`Error::NotAcknowledged`] if too few replicas
     ///   [acknowledge](SemaphoreBuilder::acknowledged_by) the permit in time.
     /// - [`Error::LeaseTooShort`] if five permits in a row expired before they could be returned.
@@ -157,14 +157,15 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// Safe: if the future is dropped, the request leaves the queue in the background. If its
-    /// permit may have been granted, the permit is released. The position in the queue is lost.
+    /// Safe: if the future is dropped, the request leaves the queue in the background. If a permit
+    /// may have been granted, the permit is released. The position in the queue is lost.
     ///
-    /// # Keep polling it
+    /// # Keep polling the future
     ///
-    /// A future that was polled once is in the queue, or about to be. If it is then kept but not
-    /// polled, its request still takes its turn. The permit stays unused for a lease each time.
-    /// This happens to:
+    /// The first poll usually sends the request. Otherwise, a second poll or another call of the
+    /// semaphore sends the request. If the future is then kept but not polled, its request still
+    /// gets a permit at its turn. Each such permit stays unused for a lease. Two kinds of futures
+    /// are affected:
     ///
     /// - a pinned future after the `select!` that polled it has ended.
     /// - futures in a stream such as `buffer_unordered`, while the stream's consumer awaits a
@@ -192,7 +193,7 @@ impl Semaphore {
         pin!(self.core.acquire_within(n, 0, self.core.settings.acquire_timeout)).await
     }
 
-    /// Waits in the queue for one permit, but no longer than `timeout`. This replaces the
+    /// Waits in the queue for one permit, but no longer than `timeout`. `timeout` replaces the
     /// semaphore's acquire timeout. For other weights, use [`request`](Self::request).
     ///
     /// If `timeout` is zero, this method does not wait: it takes a permit if one is free, like
@@ -275,13 +276,13 @@ impl Semaphore {
     }
 
     /// Closes this semaphore and its clones, like `close` of Tokio's semaphore. Acquires that wait,
-    /// are under way or come later fail immediately with [`Error::Closed`]. In the background,
+    /// are in flight or start later fail immediately with [`Error::Closed`]. In the background,
     /// waiting requests leave the queue, and permits that may have been granted to them are
     /// released.
     ///
     /// Permits that are held stay valid, are refreshed, and can be released. Other processes
-    /// continue, and so do other semaphores of the same name that were built separately. To stop
-    /// all processes, use [`set_limit(0)`](Self::set_limit).
+    /// continue, and so do semaphores of the same name that were built separately. To stop all
+    /// processes, use [`set_limit(0)`](Self::set_limit).
     ///
     /// # Examples
     ///
@@ -311,8 +312,8 @@ impl Semaphore {
         self.core.closing.is_closed()
     }
 
-    /// Returns how much of the limit is free now. Another process may take it immediately
-    /// afterwards. While requests wait, a new request does not get it.
+    /// Returns how much of the limit is free now. Another process may take the free permits
+    /// immediately afterwards. While requests wait, a new request does not get free permits.
     ///
     /// # Errors
     ///
@@ -329,7 +330,7 @@ impl Semaphore {
     /// Makes the server remove expired leases and grant free permits to waiters. Returns the number
     /// of requests still queued.
     ///
-    /// Waiting processes do this themselves. A call by an operator may be faster.
+    /// Waiting processes call `wake` themselves. A call by an operator may be earlier.
     ///
     /// # Errors
     ///

@@ -12,12 +12,12 @@ pub(super) enum OnDrop {
 impl OnDrop {
     pub(super) const RETURN: Self = Self::Release(ReleaseMode::Return);
 
-    /// The setting of the semaphore.
     pub(super) fn of(settings: &Settings) -> Self {
         if settings.let_expire_on_drop { Self::LetExpire } else { Self::RETURN }
     }
 
-    /// Forgetting a lost permit must not change the limit. A start that is to expire still counts.
+    /// Forgetting a lost permit must not change the limit. A lost permit that is to expire still
+    /// counts as a start.
     pub(super) fn unless_lost(self, was_lost: bool) -> Self {
         match self {
             Self::Release(_) if was_lost => Self::RETURN,

@@ -1,4 +1,4 @@
-//! A permit: what its holder can do with it, and how it ends when it is dropped.
+//! A permit: its methods, and the effect of dropping it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::semaphore::permit_watch::PermitWatch;
 /// [`auto_refresh`](crate::SemaphoreBuilder::auto_refresh) is off. If refreshing fails until the
 /// lease expires, the permit is lost. Then [`lost`](Self::lost) completes, by the deadline on this
 /// machine's monotonic clock at the latest, even if Redis is unreachable. Code that must stop when
-/// the permit is lost should `select!` on it:
+/// the permit is lost should `select!` on `lost`:
 ///
 /// ```
 /// # use redis_semaphore::{Error, SemaphoreClient};
@@ -43,8 +43,8 @@ use crate::semaphore::permit_watch::PermitWatch;
 /// # }
 /// ```
 ///
-/// `Permit` is `'static`: move it into a task, or store it next to the resource that it protects.
-/// It is released when it is dropped.
+/// `Permit` is `'static`: move it into a task, or store it next to the resource that it protects. A
+/// permit is released when it is dropped.
 ///
 /// ```
 /// # use redis_semaphore::{Error, Permit, SemaphoreClient};
@@ -68,24 +68,24 @@ use crate::semaphore::permit_watch::PermitWatch;
 /// If a process is stopped, for example by a long pause of its virtual machine, it finds out only
 /// later that its lease has expired. Every system of leases has this gap. If the gap matters, send
 /// the [fencing token](Self::fencing_token) with each write. Let the store reject a write whose
-/// token is lower than one that it has seen.
+/// token is lower than a token that the store has already seen.
 ///
 /// # Dropping
 ///
-/// Dropping a permit releases it in the background, or [lets it expire](Self::let_expire) if the
-/// semaphore was [built](crate::SemaphoreBuilder::let_expire_on_drop) that way. Dropping never
-/// blocks and never panics, even outside of a runtime.
+/// Dropping a permit releases it in the background, or [lets it expire](Self::let_expire) if
+/// [`let_expire_on_drop`](crate::SemaphoreBuilder::let_expire_on_drop) is on. Dropping never blocks
+/// and never panics, even outside of a runtime.
 ///
-/// The runtime in which the client connected is the I/O runtime. When it ends, it first delivers
-/// the releases of dropped permits, and of permits that its tasks still hold. The end of the
-/// runtime waits for up to the response timeout (default 2 s), and at most 10 s. So the end of
+/// The runtime in which the client connected is the I/O runtime. The end of the I/O runtime first
+/// delivers the releases of dropped permits, and of permits that the runtime's tasks still hold.
+/// The end waits for up to the response timeout (default 2 s), but at most 10 s. So the end of
 /// `#[tokio::main]` loses no release, not even after `?` or a panic. `std::process::exit`,
-/// `Runtime::shutdown_background` and a signal do not wait. Call
-/// [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown) before them. Otherwise a permit
-/// that was dropped a moment earlier stays taken until its lease expires (default 30 s).
+/// `Runtime::shutdown_background` and a signal do not wait. If a program ends by one of these, call
+/// [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown) first. Otherwise a permit that
+/// was dropped a moment earlier stays taken until its lease expires (default 30 s).
 ///
-/// After the I/O runtime has ended, a permit is released on the runtime in which it is dropped. If
-/// there is none, the permit is freed when its lease expires.
+/// After the I/O runtime has ended, a permit is released on the runtime in which it is dropped.
+/// Without such a runtime, the permit is freed when its lease expires.
 ///
 /// In a process that was forked from the holder's process, dropping a permit does nothing.
 #[must_use = "an unused permit is released immediately"]
@@ -206,9 +206,9 @@ impl Permit {
                     let operation = request.operation();
                     let answer = core.ask(request, deadline).await;
                     let answer = answer.map_err(|error| failed(operation, error))?;
-                    // If a reply was lost, the second attempt gets "unknown". The lease had not
-                    // expired at the first attempt, so that attempt found the permit, unless
-                    // another client has revoked it.
+                    // If the first reply was lost, the second attempt returns "unknown". The lease
+                    // had not expired at the first attempt, so the first attempt found the permit,
+                    // unless another client had revoked it.
                     (answer.reply || answer.is_repeated, operation)
                 }
                 OnDrop::LetExpire => {
@@ -227,7 +227,7 @@ impl Permit {
         }
     }
 
-    /// Returns whether it was lost before.
+    /// Returns whether the permit was lost before.
     pub(super) fn let_go(&self) -> bool {
         self.acquisition.end();
         let was_lost = self.lease().let_go();
@@ -246,7 +246,7 @@ impl Permit {
         Error::Lost { semaphore, operation, id }
     }
 
-    /// Restarts the lease now. This is needed only if
+    /// Restarts the lease now. A call is needed only if
     /// [`auto_refresh`](crate::SemaphoreBuilder::auto_refresh) is off.
     ///
     /// # Errors
@@ -298,8 +298,8 @@ impl Permit {
         self.lost_unless(answer.reply && lease.renewed(answer.sent, duration), "refresh")
     }
 
-    /// Waits until the permit is lost, which is when its lease has expired on this machine's
-    /// monotonic clock at the latest. If no runtime is left to measure time (see
+    /// Waits until the permit is lost: at the latest, when its lease expires on this machine's
+    /// monotonic clock. If no runtime is left to measure time (see
     /// [`SemaphoreClient`](crate::SemaphoreClient#runtimes)), the permit is lost immediately.
     ///
     /// # Cancel safety
@@ -310,7 +310,8 @@ impl Permit {
     }
 
     /// Returns a watch that reports when the permit is no longer held, because it was lost or
-    /// released. Pass it to subtasks. It can be cloned and sent, and it does not keep the permit.
+    /// released. Pass the watch to subtasks: it can be cloned and sent, and does not keep the
+    /// permit.
     pub fn watch(&self) -> PermitWatch {
         PermitWatch::new(self.lease(), self.core.context.runtime())
     }
@@ -320,9 +321,9 @@ impl Permit {
         self.lease().is_lost()
     }
 
-    /// Returns for how long the permit is guaranteed without another refresh. Returns zero if it is
-    /// lost. The time counts from before the request was sent, so the server's lease is never
-    /// shorter.
+    /// Returns for how long the permit is guaranteed without another refresh. Returns zero if the
+    /// permit is lost. The time counts from before the request was sent, so the server's lease is
+    /// never shorter.
     ///
     /// # Examples
     ///
@@ -346,7 +347,7 @@ impl Permit {
     }
 
     /// Returns the fencing token: a number larger than the token of every earlier permit of the
-    /// semaphore. This holds even if the semaphore's keys have expired in between.
+    /// semaphore. The token is larger even if the semaphore's keys have expired since.
     pub fn fencing_token(&self) -> u64 {
         self.lease().token
     }
@@ -356,9 +357,9 @@ impl Permit {
         self.acquisition.weight
     }
 
-    /// Returns the ID of the permit on the server, which is unique:
-    /// `NOTIFY:CLIENT:WEIGHT:LEASE:NONCE`. CLIENT is the client name, a dot, and a suffix that is
-    /// unique to the process. LEASE is in ms.
+    /// Returns the unique ID of the permit on the server: `NOTIFY:CLIENT:WEIGHT:LEASE:NONCE`.
+    /// CLIENT is the client name, a dot, and a suffix that is unique to the process. LEASE is in
+    /// ms.
     pub fn id(&self) -> &str {
         &self.acquisition.id
     }

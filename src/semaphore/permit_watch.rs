@@ -14,7 +14,7 @@ use crate::semaphore::lease::Lease;
 use crate::semaphore::term::Term;
 
 /// Reports whether a permit is still held, for example to subtasks. Created by
-/// [`Permit::watch`](crate::Permit::watch). Cheap to clone, and `'static`.
+/// [`Permit::watch`](crate::Permit::watch). A watch is cheap to clone, and `'static`.
 ///
 /// A watch does not keep the permit: the permit is released when the [`Permit`](crate::Permit) is
 /// released or dropped. The watch reports every kind of end:
@@ -22,7 +22,7 @@ use crate::semaphore::term::Term;
 /// - a loss, by the deadline on this machine's monotonic clock at the latest
 /// - a release, forget or drop, immediately, because subtasks then have no permit either
 ///
-/// No task needs to poll the permit for this.
+/// No task needs to poll the permit.
 ///
 /// # Examples
 ///
@@ -64,8 +64,8 @@ impl PermitWatch {
         Self { token: lease.token, term: lease.watch(), home: home.clone() }
     }
 
-    /// Waits until the permit is no longer held, which is when its lease has expired on this
-    /// machine's monotonic clock at the latest. If no runtime is left to measure time (see
+    /// Waits until the permit is no longer held: at the latest, when its lease expires on this
+    /// machine's monotonic clock. If no runtime is left to measure time (see
     /// [`SemaphoreClient`](crate::SemaphoreClient#runtimes)), the permit is lost immediately.
     ///
     /// # Cancel safety
@@ -92,8 +92,7 @@ impl PermitWatch {
         }
     }
 
-    /// Returns whether the permit is held: neither lost nor released. Once this is false, it stays
-    /// false.
+    /// Returns whether the permit is held: neither lost nor released. A false result is final.
     ///
     /// # Examples
     ///

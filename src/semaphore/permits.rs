@@ -12,7 +12,8 @@ use crate::semaphore::permit::Permit;
 /// Permits of several semaphores, which are released together. Created by
 /// [`acquire_all`](crate::acquire_all).
 ///
-/// It is lost when one of the permits is lost. Dropping it releases all of them in the background.
+/// The value is lost when one of the permits is lost. Dropping the value releases all permits in
+/// the background.
 #[must_use = "unused permits are released immediately"]
 pub struct Permits {
     permits: Vec<Permit>,
@@ -84,7 +85,7 @@ impl Permits {
         let releases: Vec<_> = self.permits.into_iter().map(Permit::release).collect();
         async move {
             let errors = join_all(releases).await.into_iter().filter_map(Result::err);
-            // A loss comes first: `min_by_key` returns the first of the smallest.
+            // Prefers a loss: `min_by_key` returns the first error with the smallest key.
             let error = errors.min_by_key(|error| !matches!(error, Error::Lost { .. }));
             error.map_or(Ok(()), Err)
         }
@@ -97,7 +98,7 @@ impl fmt::Debug for Permits {
     }
 }
 
-/// Waits for the first permit that is lost.
+/// Waits until a permit is lost, and returns it.
 pub(crate) async fn first_lost<'a>(permits: impl Iterator<Item = &'a Permit>) -> &'a Permit {
     let lost = permits.map(|permit| {
         Box::pin(async move {

@@ -14,8 +14,8 @@ const LONGEST_HEAD_START: Duration = Duration::from_secs(60 * 60);
 /// A request for a permit with its own weight, head start and timeout. Created by
 /// [`Semaphore::request`](crate::Semaphore::request).
 ///
-/// Nothing is sent before [`acquire`](Self::acquire) or [`try_acquire`](Self::try_acquire). Their
-/// futures borrow nothing, so they can be spawned.
+/// Nothing is sent before [`acquire`](Self::acquire) or [`try_acquire`](Self::try_acquire). The
+/// futures of these methods borrow nothing, so they can be spawned.
 ///
 /// # Examples
 ///
@@ -61,14 +61,14 @@ impl AcquireRequest {
     }
 
     /// Sets the head start: [`acquire`](Self::acquire) queues the request as if it had arrived that
-    /// much earlier. Default: none; range: 0 to 1 hour, in whole ms. `try_acquire` ignores it,
-    /// because it never queues.
+    /// much earlier. Default: none; range: 0 to 1 hour, in whole ms. `try_acquire` never queues,
+    /// and ignores the head start.
     ///
-    /// This is a bounded priority, so no request waits forever: a request is overtaken only by
-    /// requests that arrive after it by less than their head start. If the server's clock is set
-    /// back, the bound is up to a second longer. While the clock is more than a second behind the
-    /// last ticket, a head start has no effect. After that, it counts from that ticket. Requests
-    /// that arrive while the clock is behind count as having arrived together.
+    /// A head start is a bounded priority, so no request waits forever. A request is overtaken only
+    /// by requests that arrive less than their own head start after it. If the server's clock is
+    /// set back, the bound is up to a second longer, and head starts count from the last ticket.
+    /// While the clock is more than a second behind the last ticket, head starts have no effect.
+    /// Requests that arrive while the clock is behind count as having arrived together.
     ///
     /// # Examples
     ///
@@ -93,7 +93,7 @@ impl AcquireRequest {
 
     /// Sets how long [`acquire`](Self::acquire) waits before it returns [`Error::Timeout`].
     /// Default: the [acquire timeout](crate::SemaphoreBuilder::acquire_timeout) of the semaphore.
-    /// `try_acquire` ignores it, because it never waits.
+    /// `try_acquire` never waits, and ignores the timeout.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -157,13 +157,14 @@ impl AcquireRequest {
     ///
     /// # Errors
     ///
-    /// - [`Error::Invalid`] if the weight is 0.
+    /// - [`Error::Invalid`] if the weight is 0, or the head start exceeds 1 hour.
     /// - The errors of [`Semaphore::try_acquire`](crate::Semaphore::try_acquire).
     ///
     /// # Cancel safety
     ///
     /// See [`Semaphore::try_acquire`](crate::Semaphore::try_acquire).
     pub async fn try_acquire(self) -> Result<Option<Permit>, Error> {
+        self.check_ahead()?;
         pin!(self.core.try_acquire(self.weight)).await
     }
 }

@@ -10,35 +10,33 @@ use crate::protocol::id;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Revoked {
-    /// A permit. Its holder does not know yet.
+    /// A permit, whose holder does not know of the revocation yet.
     #[non_exhaustive]
     Permit {
-        /// The lease that was requested. The holder refreshes it at least every third of it.
+        /// The requested lease. The holder refreshes its permit at least every third of this time.
         /// Without automatic refresh, the holder may continue for the whole lease.
         lease: Duration,
     },
-    /// A waiting request. If its process is alive, it sends the request again at its next
-    /// heartbeat.
+    /// A waiting request. A live process sends its request again at the next heartbeat.
     Request,
-    /// Nothing: the permit was released before, or its lease expired. This is also returned if the
-    /// first call got no reply and a retry found nothing left.
+    /// Nothing: the permit was released before, or its lease expired. This variant is also returned
+    /// if the first call got no reply and a retry found nothing left.
     Nothing,
 }
 
 impl Semaphore {
     /// Revokes a permit or a waiting request, by the `id` that [`inspect`](Self::inspect) returns.
-    /// For operators: use it if a process hangs or cannot be reached. The freed weight is granted
-    /// to waiters immediately.
+    /// Operators use this method if a process hangs or cannot be reached. The freed weight is
+    /// granted to waiters immediately.
     ///
     /// **How long both holders may work.** The old holder finds out at its next refresh, at most a
     /// third of its lease later. Until then, the old and the new holder work at the same time. A
     /// holder that cannot reach Redis, or does not refresh, continues until its own deadline: at
-    /// most a whole lease. If this must not happen, end the old holder's process instead: its
-    /// permit is freed when the lease expires.
+    /// most a whole lease. If two holders must never work at the same time, end the old holder's
+    /// process instead: its permit is freed when the lease expires.
     ///
-    /// Revoke a request only if its process is gone, so that the request no longer counts. A live
-    /// process sends the request again with its ticket, within a third of the heartbeat timeout,
-    /// and gets its old position.
+    /// Revoke a request only if its process is gone. A live process sends the request again with
+    /// its ticket, within a third of the heartbeat timeout, and the request gets its old position.
     ///
     /// # Errors
     ///
@@ -64,7 +62,7 @@ impl Semaphore {
     ///     let revoked = semaphore.revoke(&holder.id).await?;
     ///     assert!(matches!(revoked, Revoked::Permit { .. }));
     /// }
-    /// // Its holder finds out at its next call.
+    /// // The holder finds out at its next call.
     /// assert!(matches!(permit.refresh().await, Err(Error::Lost { .. })));
     /// # Ok(())
     /// # }

@@ -9,7 +9,7 @@ pub(crate) struct Term {
     ends: Instant,
     /// A loss is final, because the holder may know of it.
     lost: bool,
-    /// The holder has let the permit go. Its end after that is no loss.
+    /// The holder has let the permit go. A later expiry is no loss.
     let_go: bool,
     /// Whether the loss has been reported.
     told: bool,
@@ -24,12 +24,12 @@ impl Term {
         self.ends
     }
 
-    /// Whether the loss is known. The end may have passed unnoticed.
+    /// Returns whether the loss is known. The lease may have expired unnoticed.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost
     }
 
-    /// Whether the permit is known to be lost, or its holder has let it go.
+    /// Returns whether the permit is known to be lost, or its holder has let it go.
     pub(crate) fn is_over(&self) -> bool {
         self.lost || self.let_go
     }
@@ -38,7 +38,7 @@ impl Term {
         self.lost || (!self.let_go && now >= self.ends)
     }
 
-    /// Whether the permit is lost, or its holder has let it go.
+    /// Returns whether the permit is lost, or its holder has let it go.
     pub(crate) fn is_over_at(&self, now: Instant) -> bool {
         self.is_over() || now >= self.ends
     }
@@ -51,7 +51,7 @@ impl Term {
         self.lost = true;
     }
 
-    /// Returns whether the loss has not been reported yet.
+    /// Marks the loss as reported. Returns whether the loss was not reported before.
     pub(crate) fn tell(&mut self) -> bool {
         !std::mem::replace(&mut self.told, true)
     }
@@ -65,11 +65,10 @@ impl Term {
         self.let_go = true;
     }
 
-    /// Does nothing if the permit is over.
     pub(crate) fn renew(&mut self, now: Instant, ends: Instant) {
         self.expire(now);
         if !self.is_over() {
-            // Replies may arrive in another order than their requests were sent.
+            // Replies may arrive in a different order than their requests.
             self.ends = self.ends.max(ends);
         }
     }

@@ -1,5 +1,5 @@
-//! Pauses between attempts. They increase, and are random, so that clients that lost Redis at the
-//! same moment differ.
+//! Pauses between attempts. The pauses increase. They are random, so that clients that lost Redis
+//! at the same moment do not return together.
 
 use std::time::Duration;
 
@@ -40,7 +40,8 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    /// Otherwise, a caller that retries for two timeouts might give up within the first.
+    /// After longer pauses, a caller that retries for two timeouts might give up in the first
+    /// timeout.
     #[test]
     fn no_pause_takes_more_than_half_a_timeout() {
         let timeout = Duration::from_millis(200);

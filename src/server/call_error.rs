@@ -11,7 +11,7 @@ use crate::error::{Error, is_transient};
 pub(crate) struct CallError {
     pub(crate) error: RedisError,
     pub(crate) may_have_run: bool,
-    /// The caller's deadline came first, so the error gives less information than an earlier one.
+    /// The caller's deadline came first, so the error gives less information than an earlier error.
     pub(crate) was_cut_short: bool,
     was_sent: bool,
 }

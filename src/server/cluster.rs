@@ -2,7 +2,7 @@
 //!
 //! All keys of a semaphore are in one slot, so a call is routed to one node. redis-rs also has a
 //! connection for clusters. However, it delays the calls to all nodes while it looks for a missing
-//! one, and it keeps sending calls to a silent node. Here each node has a separate link, so a
+//! node, and it keeps sending calls to a silent node. Here each node has a separate link, so a
 //! failed node affects only its own calls.
 
 use std::collections::HashMap;
@@ -23,12 +23,12 @@ use super::earlier::Earlier;
 use super::link::Link;
 use super::slots::{Address, SlotMap};
 use super::source::Source;
-use crate::error::{Error, is_transient};
+use crate::error::{Error, NO_SLOTS, is_transient};
 use crate::scripts::CallBy;
 
 /// A moving slot needs two redirects. More are needed only while the nodes disagree.
 const MAX_REDIRECTS: u32 = 5;
-/// Nodes that are queried for the map at the same time. The first reply is used.
+/// The number of nodes that are queried for the map at the same time. The first reply is used.
 const ASKED_AT_ONCE: usize = 3;
 const REFRESH_PAUSE: Duration = Duration::from_millis(100);
 
@@ -230,8 +230,8 @@ impl Cluster {
             nodes.rotate_left(turn);
         }
         primaries.append(&mut replicas);
-        // A configured node may have left the cluster. So it is queried last, and must know one of
-        // the nodes.
+        // A configured node may have left the cluster. So it is queried last, and must know a node
+        // of the last map.
         match self.refresh_from(primaries).await {
             Ok(()) => Ok(()),
             Err(_) => self.refresh_from(self.seeds.clone()).await,
@@ -264,6 +264,9 @@ impl Cluster {
 
     async fn ask_for_slots(&self, node: Address) -> Result<SlotMap, RedisError> {
         let reply: Value = self.link(&node).query(redis::cmd("CLUSTER").arg("SLOTS")).await?;
+        if reply == Value::Array(Vec::new()) {
+            return Err((ErrorKind::Io, NO_SLOTS).into());
+        }
         SlotMap::read(&reply, &node).ok_or_else(|| {
             let detail = format!("{node} answered {reply:?}");
             (ErrorKind::UnexpectedReturnType, "the slots of the cluster cannot be read", detail)
@@ -299,7 +302,8 @@ impl fmt::Display for Cluster {
 pub(crate) struct NoMap(pub(crate) Vec<(Address, RedisError)>);
 
 impl NoMap {
-    /// The error that a person should fix: a permanent one if it exists, else the last one.
+    /// The error that a person should fix: a permanent error if one exists, otherwise the last
+    /// error.
     pub(crate) fn into_worst(mut self) -> Option<(Address, RedisError)> {
         let lasting = self.0.iter().position(|(_, error)| !is_transient(error));
         lasting.map(|index| self.0.swap_remove(index)).or_else(|| self.0.pop())
@@ -322,7 +326,7 @@ fn address_of(node: &ConnectionInfo) -> Result<Address, Error> {
     }
 }
 
-/// A task that reads the map. It counts as ended when this is dropped, even if its runtime ends.
+/// The task that reads the map counts as running until this value is dropped with it.
 struct Refreshing(Arc<Cluster>);
 
 impl Drop for Refreshing {

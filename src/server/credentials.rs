@@ -30,8 +30,8 @@ impl Credentials {
         Self { username: None, password: password.into() }
     }
 
-    /// Sets the user. Default: the user of the URL, or the default user. If the URL has a user, it
-    /// must be the same.
+    /// Sets the user. Default: the user of the URL, or the default user. If the URL has a user,
+    /// both must be equal.
     pub fn username(mut self, username: impl Into<String>) -> Self {
         self.username = Some(username.into());
         self
@@ -54,8 +54,8 @@ impl Credentials {
     }
 }
 
-/// Describes the user for messages. A user without a password is not named, because it may be a
-/// password without its colon.
+/// Describes the user for messages. A user without a password is not named, because the name may be
+/// a password without its colon.
 pub(crate) fn who(settings: &RedisConnectionInfo) -> String {
     match (settings.username(), settings.password()) {
         (Some(_), None | Some("")) => "the user of the URL without a password".to_owned(),

@@ -36,7 +36,6 @@ pub(crate) struct Dialed {
     _driver: Option<Arc<AbortOnDropHandle<()>>>,
 }
 
-/// Makes connections.
 #[derive(Clone)]
 pub(crate) struct Dialer {
     response_timeout: Duration,
@@ -62,7 +61,7 @@ impl Dialer {
         }
     }
 
-    /// For other servers, such as sentinels, which must not get the password.
+    /// Returns a dialer for other servers, such as sentinels, which must not get the password.
     pub(super) fn without_provider(&self) -> Self {
         Self { credentials: None, ..self.clone() }
     }
@@ -122,7 +121,7 @@ impl Dialer {
         }
     }
 
-    /// Logs in. If that fails, returns the server's error instead of the one of redis-rs.
+    /// Logs in. If the login fails, returns the server's error instead of the error of redis-rs.
     async fn log_in<T>(
         &self,
         first_error: FirstError,
@@ -176,7 +175,7 @@ impl Dialer {
     }
 
     /// Calls the provider. A panic is caught, because a task that receives messages must survive
-    /// it.
+    /// the panic.
     async fn ask(&self, provider: &Provider) -> Result<Credentials, String> {
         // This is less than the timeout for connecting, so that the error names the provider.
         let patience = self.response_timeout.mul_f64(0.9);
@@ -190,7 +189,7 @@ impl Dialer {
 
     /// Sets the TCP options.
     ///
-    /// Nagle's algorithm is disabled, because it delays a call until the one before is
+    /// Nagle's algorithm is disabled, because it delays a call until the previous call is
     /// acknowledged. Keepalive detects a silent peer, even if no data is sent. The user timeout
     /// discards unsent data before its calls are repeated over another connection.
     fn tune(&self, info: ConnectionInfo) -> ConnectionInfo {

@@ -1,5 +1,6 @@
-//! Calls that must take effect before another call. They are sent just before it over the same
-//! connection. Redis executes the commands of a connection in the order in which they are written.
+//! Calls that must take effect before another call. They are sent just before that call over the
+//! same connection. Redis executes the commands of a connection in the order in which they are
+//! written.
 
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -16,16 +17,16 @@ use crate::scripts::{CallBy, ScriptRegistry};
 pub(crate) trait Earlier: Sync {
     type Call: EarlierCall;
 
-    /// Whether all of them can be sent.
+    /// Whether all these calls can be sent.
     fn is_ready(&self) -> bool;
 
-    /// Waits until all of them that exist now can be sent.
+    /// Waits until all calls that exist now can be sent.
     fn ready(&self) -> impl Future<Output = ()> + Send;
 
     /// Returns the calls that are not yet written to this connection.
     fn unwritten(&self, connection: u64) -> Vec<Self::Call>;
 
-    /// Called when the call itself has been written to this connection.
+    /// Called when the other call has been written to this connection.
     fn written(&self, _connection: u64) {}
 }
 
@@ -50,9 +51,9 @@ pub(super) struct Way<'a, C> {
 }
 
 impl<C: ConnectionLike + Clone> Way<'_, C> {
-    /// Runs a script. A restarted or promoted server may have the script of a call, but not that of
-    /// the release before it. The release would then take another round trip. So the first release
-    /// is sent with its text.
+    /// Runs a script. A restarted or promoted server may have the script of a call, but not the
+    /// `release` script. The release before the call would take another round trip. So the first
+    /// release is sent with the text of the script.
     async fn run<T: FromRedisValue>(
         &self,
         script: &str,
@@ -90,11 +91,10 @@ pub(super) async fn run_in_order<C: ConnectionLike + Clone, T: FromRedisValue>(
         return run.await;
     }
     let calls = calls.into_iter().map(|call| run_earlier(&way, call));
-    // They are polled in this order, and the first poll writes the command.
+    // The futures are polled in this order, and the first poll writes the command.
     let (was_late, answer) = Box::pin(join(join_all(calls), run)).await;
     if answer.is_ok() && was_late.contains(&true) && writes.load(Ordering::Relaxed) == 1 {
-        // The script has overtaken a call that took another round trip. These scripts may be
-        // repeated.
+        // The script has overtaken a call that took another round trip, and may be repeated.
         return Box::pin(way.run(script, &write)).await;
     }
     answer

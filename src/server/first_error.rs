@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use redis::{RedisError, Value};
 
-/// The number of bytes that are kept, because a server that is not Redis may send any number.
+/// The maximum number of bytes to keep. A server that is not Redis may send more.
 const MAX_BYTES: usize = 1000;
 
 /// All copies are about the same connection.

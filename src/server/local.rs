@@ -20,7 +20,7 @@ const CONNECTION: u64 = 1;
 
 pub(crate) struct Local {
     began: Instant,
-    /// In ms since 1970, so that tokens look like those of a real server.
+    /// The start in ms since 1970, so that tokens look like those of a real server.
     began_ms: i64,
     content: Mutex<Content>,
 }

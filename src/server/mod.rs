@@ -91,9 +91,9 @@ impl Failure {
 }
 
 impl Servers {
-    /// Makes one attempt to run a script for the semaphore of that slot. It takes at most `limit`
-    /// or the response timeout, including the time to connect if no connection exists. The calls of
-    /// `earlier` take effect before it.
+    /// Makes one attempt to run a script for the semaphore of that slot. The attempt takes at most
+    /// the shorter of `limit` and the response timeout, including the time to connect if no
+    /// connection exists. The calls of `earlier` take effect before it.
     pub(crate) async fn attempt<T: FromRedisValue>(
         &self,
         slot: u16,
@@ -104,7 +104,7 @@ impl Servers {
     ) -> Result<T, CallError> {
         if !earlier.is_ready() {
             let started = Instant::now();
-            // No call is under way for longer.
+            // No call takes longer.
             let patience = limit.min(self.response_timeout());
             let ready = tokio::time::timeout(patience, earlier.ready()).await;
             ready.map_err(|_| CallError::unsent_in_time())?;

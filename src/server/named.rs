@@ -1,8 +1,8 @@
-//! The forms in which a server can be given. The library and the CLI accept the same.
+//! The forms in which a server can be given. The library and the CLI accept the same forms.
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
-use super::url::{Wrong, read};
+use super::url::{Wrong, check_host, read};
 use crate::error::Error;
 
 /// The location of a server and the login: a URL, or a type of redis-rs.
@@ -65,23 +65,24 @@ impl IntoServer for &String {
 
 impl IntoServer for ConnectionInfo {
     fn into_server(self) -> Result<ConnectionInfo, Error> {
+        check_host(self.addr()).map_err(|Wrong(reason)| Error::invalid("host", reason))?;
         Ok(self)
     }
 }
 
 impl IntoServer for ConnectionAddr {
     fn into_server(self) -> Result<ConnectionInfo, Error> {
-        Ok(self.into_connection_info()?)
+        self.into_connection_info()?.into_server()
     }
 }
 
 impl<T: Into<String>> IntoServer for (T, u16) {
     fn into_server(self) -> Result<ConnectionInfo, Error> {
-        Ok(self.into_connection_info()?)
+        self.into_connection_info()?.into_server()
     }
 }
 
-/// Converts a server, with a different name in the error.
+/// Converts a server. An error contains the name `what`.
 pub(crate) fn server_of(
     what: &'static str,
     server: impl IntoServer,
@@ -92,11 +93,12 @@ pub(crate) fn server_of(
     })
 }
 
-/// Checks that all nodes have the same user, password, database and TLS setting as the first. A
-/// node may also omit them. A different setting would be ignored.
+/// Checks that all nodes have the same user, password, database, protocol and TLS setting as the
+/// first. A node may omit these settings. A different setting would be ignored.
 pub(crate) fn check_all_alike(what: &'static str, servers: &[ConnectionInfo]) -> Result<(), Error> {
     let Some(first) = servers.first() else { return Ok(()) };
     let (settings, is_tls) = (first.redis_settings(), is_tls(first.addr()));
+    let default_protocol = RedisConnectionInfo::default().protocol();
     let differs = |server: &ConnectionInfo| {
         let its = server.redis_settings();
         let is_silent = its.username().is_none() && its.password().is_none();
@@ -107,6 +109,8 @@ pub(crate) fn check_all_alike(what: &'static str, servers: &[ConnectionInfo]) ->
             Some("user and password")
         } else if its.db() != 0 && its.db() != settings.db() {
             Some("the database")
+        } else if its.protocol() != default_protocol && its.protocol() != settings.protocol() {
+            Some("the protocol")
         } else {
             None
         }

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use redis::RedisError;
 
 use super::LOG_TARGET;
-use crate::error::{ConnectErrorKind, cause_of, is_full, says};
+use crate::error::{ConnectErrorKind, cause_of, is_full, is_refusal, says};
 
 /// If a server grants permits, it accepts writes again, regardless of the script that it rejected.
 const ACQUIRE: &str = "acquire";
-/// If the last rejection is older than this, successful calls of other scripts also end the outage.
+/// If the last rejection is older than this, any successful attempt ends the outage.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// The name of the connection in the log.
@@ -45,9 +45,32 @@ pub(crate) struct Outages {
 /// An attempt has failed, and none has succeeded since.
 struct State {
     first_failure: Instant,
-    /// The script whose call was rejected, and the time. Other calls may succeed.
-    rejects: Option<(String, Instant)>,
+    /// The last rejection of a script by a server that replies. Other commands may succeed.
+    rejection: Option<Rejection>,
     outage: Option<Outage>,
+}
+
+struct Rejection {
+    at: Instant,
+    /// The script, if the server may still execute scripts that only read or need no memory.
+    only: Option<String>,
+}
+
+impl Rejection {
+    fn new(script: &str, error: &RedisError) -> Self {
+        Self { at: Instant::now(), only: rejects_writes(error).then(|| script.to_owned()) }
+    }
+
+    /// Whether the success of an attempt shows nothing about the rejection.
+    fn outlasts(&self, script: Option<&str>) -> bool {
+        let is_over = match (script, &self.only) {
+            // For example, a cluster that is down returns the map of its slots.
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(script), Some(rejected)) => [rejected, ACQUIRE].contains(&script),
+        };
+        !is_over && self.at.elapsed() < FORGOTTEN
+    }
 }
 
 /// An outage that is logged.
@@ -86,15 +109,15 @@ impl Outages {
     ) -> bool {
         let mut state = self.state();
         self.is_fine.store(false, Ordering::Relaxed);
-        let rejected = script.filter(|_| rejects_writes(error));
-        let rejects = rejected.map(|script| (script.to_owned(), Instant::now()));
+        let rejected = script.filter(|_| is_refusal(error));
+        let rejection = rejected.map(|script| Rejection::new(script, error));
         let Some(state) = &mut *state else {
-            *state = Some(State { first_failure: Instant::now(), rejects, outage: None });
+            *state = Some(State { first_failure: Instant::now(), rejection, outage: None });
             return false;
         };
-        // A server that rejects writes may be replaced by a new connection, which fails in other
+        // Another failure keeps the last rejection, because a new connection may fail in other
         // ways.
-        state.rejects = rejects.or(state.rejects.take());
+        state.rejection = rejection.or(state.rejection.take());
         if began <= state.first_failure {
             return false;
         }
@@ -126,10 +149,7 @@ impl Outages {
         }
         let mut state = self.state();
         let goes_on = |state: &State| {
-            state.rejects.as_ref().is_some_and(|(name, at)| {
-                let shows = [&**name, ACQUIRE].contains(&script.unwrap_or_default());
-                !shows && at.elapsed() < FORGOTTEN
-            })
+            state.rejection.as_ref().is_some_and(|rejection| rejection.outlasts(script))
         };
         if state.as_ref().is_none_or(goes_on) {
             return false;

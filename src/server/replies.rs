@@ -6,7 +6,7 @@ use std::io;
 use super::first_error::FirstError;
 use crate::error::TOO_LARGE;
 
-/// Larger than the largest page of an inspection, and than the map of the largest cluster.
+/// More than the largest page of an inspection has, or the map of the largest cluster.
 const MAX_REPLY: usize = 64 << 20;
 
 /// The reply that is arriving.
@@ -52,7 +52,7 @@ impl Replies {
         self.first_error.clone()
     }
 
-    /// Fails if a reply is too large, or announces that it will be.
+    /// Fails if a reply is too large, or announces a size that is too large.
     pub(super) fn read(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while let [first, rest @ ..] = bytes {
             match &mut self.part {

@@ -21,7 +21,7 @@ pub(crate) struct QueryError {
 }
 
 impl Link {
-    /// Passes all matching keys that existed during the whole scan to `tell`, some of them twice.
+    /// Calls `tell` for each matching key that existed during the whole scan, for some keys twice.
     ///
     /// The scan uses one connection, and fails with it. Its cursor is invalid on another server,
     /// and a restarted server may have other keys.

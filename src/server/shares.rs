@@ -1,5 +1,5 @@
-//! The slots that each primary of a cluster reports. A scan of all primaries uses them to find out
-//! whether a slot has moved, together with its keys.
+//! The slots that each primary of a cluster reports. A scan of all primaries compares them to find
+//! out whether a slot has moved with its keys.
 
 use std::sync::Arc;
 
@@ -21,7 +21,6 @@ pub(crate) struct Share {
     moving: Vec<String>,
 }
 
-/// The slots of all primaries.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Shares(Vec<Share>);
 

@@ -15,7 +15,6 @@ pub(crate) fn slot_of(tag: &str) -> u16 {
     State::<XMODEM>::calculate(tag.as_bytes()) % SLOTS
 }
 
-/// The host and port of a node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Address {
     pub(crate) host: String,
@@ -30,7 +29,7 @@ impl Address {
         Some(Self { host: host_or(host, asked), port: port.parse().ok()? })
     }
 
-    /// The same kind of address as another one, for example with TLS.
+    /// Returns this node's address with the TLS settings of another address.
     pub(crate) fn as_reached_by(&self, other: &ConnectionAddr) -> ConnectionAddr {
         let Self { host, port } = self.clone();
         match other {
@@ -45,7 +44,7 @@ impl Address {
     }
 }
 
-/// If nodes do not know their own name, or may not reveal it, it is empty or "?".
+/// The host is empty or "?" if nodes do not know their own names, or may not reveal them.
 fn host_or(host: &str, asked: &Address) -> String {
     match host {
         "" | "?" => asked.host.clone(),
@@ -59,7 +58,6 @@ impl fmt::Display for Address {
     }
 }
 
-/// The primaries by slot.
 #[derive(Debug, Default)]
 pub(crate) struct SlotMap {
     ranges: Vec<(RangeInclusive<u16>, Address)>,
@@ -90,7 +88,8 @@ impl SlotMap {
         self.ranges.iter().rev().find(|(range, _)| range.contains(&slot)).map(|(_, node)| node)
     }
 
-    /// Records the new node of one slot. It follows the ranges until they are read again.
+    /// Records the new node of one slot. It has precedence over the ranges until they are read
+    /// again.
     pub(crate) fn moved(&mut self, slot: u16, node: Address) {
         self.ranges.retain(|(range, _)| *range != (slot..=slot));
         self.ranges.push((slot..=slot, node));
@@ -107,7 +106,7 @@ impl SlotMap {
         (primaries.into_iter().collect(), replicas)
     }
 
-    /// Whether the maps have a node in common. Any map is accepted if there was none before.
+    /// Whether the maps have a node in common. Any map is accepted if no map existed before.
     pub(crate) fn is_of_the_cluster_of(&self, before: &Self) -> bool {
         let is_known = |name: &String| before.nodes.values().any(|known| known == name);
         before.nodes.is_empty() || self.nodes.values().any(is_known)

@@ -16,7 +16,7 @@ use super::call_error::within;
 use super::first_error::FirstError;
 use super::replies::Replies;
 
-/// More than the last error of a server that closes the connection.
+/// The bytes to read after a failed write: more than the last error of a server has.
 const READ_AHEAD: usize = 512;
 
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -73,7 +73,7 @@ pub(crate) struct Bounded {
     /// Bytes that were read when a write failed.
     read_ahead: Vec<u8>,
     has_written: bool,
-    /// Waits for the first write.
+    /// The reader, which waits for the first write.
     reader: Option<Waker>,
 }
 
@@ -87,9 +87,9 @@ impl Bounded {
         self.replies.first_error()
     }
 
-    /// Handles a failed write. A server that closes the connection sends the reason before, but the
-    /// write may fail before the reason is read. If there is one, the write counts as done, because
-    /// the reader gets the reason.
+    /// Handles a failed write. A server sends a reason before it closes the connection, but the
+    /// write may fail before the reason is read. If a reason has arrived, the write counts as done,
+    /// because the reader gets the reason.
     fn find_reason(&mut self, cx: &mut Context<'_>, error: io::Error) -> io::Result<()> {
         if self.read_ahead.is_empty() {
             let mut bytes = [0; READ_AHEAD];
@@ -111,7 +111,7 @@ impl AsyncRead for Bounded {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         // A server that rejects the connection does not wait for a command. redis-rs would drop its
-        // error, so it is read as the reply to the first command.
+        // error, so the error is read as the reply to the first command.
         if !self.has_written {
             self.reader = Some(cx.waker().clone());
             return Poll::Pending;

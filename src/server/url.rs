@@ -14,6 +14,8 @@ const LOOK: &str = "a URL looks like redis://host:6379/0 (rediss:// for TLS), or
                     redis+unix:///path/of/socket";
 const UNREADABLE: &str = "host, port or password cannot be read (in a password @ is %40, / is %2F, \
                           : is %3A, # is %23, ? is %3F, % is %25, and a comma is %2C)";
+const NO_HOST: &str = "a host is a name or an IP address without brackets: if you have a user, a \
+                       password or a port, too, write a URL such as redis://user:password@host:6379/";
 const NO_LOGIN_IN_PATH: &str = "write user and password of a socket after \"?\", as in \
                                 redis+unix:///path/of/socket?user=USER&pass=PASSWORD (write @ in \
                                 the path as %40)";
@@ -50,7 +52,7 @@ const FOREIGN_SCHEMES: [&str; 7] =
 pub(super) struct Wrong(pub(super) String);
 
 impl Wrong {
-    /// Adds the form of a URL.
+    /// Adds the correct form of a URL.
     fn shown(reason: impl fmt::Display) -> Self {
         Self(format!("{reason}: {LOOK}"))
     }
@@ -102,7 +104,7 @@ fn of_tcp(rest: &str, query: &str, is_tls: bool) -> Result<ConnectionInfo, Wrong
     let (login, place) = authority.rsplit_once('@').unwrap_or(("", authority));
     let (user, password) = login.split_once(':').unwrap_or((login, ""));
     let (user, password) = (decoded(user)?, decoded(password)?);
-    // If a slash in a password cuts it off, the port or the path is invalid.
+    // If the password contains a slash, the port or the path is invalid.
     let (host, port) = host_and_port(place)?;
     if path.contains(['@', ':']) || query.contains('@') {
         return Err(Wrong::shown(UNREADABLE));
@@ -160,15 +162,10 @@ fn host_and_port(place: &str) -> Result<(String, u16), Wrong> {
     if place.contains(',') {
         return Err(Wrong::shown(format!("only one server is allowed here, or {UNREADABLE}")));
     }
-    let is_of_host = |c: char| c.is_ascii_alphanumeric() || ".-_:%".contains(c);
-    if !host.chars().all(is_of_host) || (!place.starts_with('[') && host.contains('%')) {
+    if !is_host(&host) {
         return Err(unreadable());
     }
-    if matches!(&*host, "0.0.0.0" | "::") {
-        let reason = "0.0.0.0 and [::] are addresses to listen on, not to connect to: use the \
-                      host's name or address, such as 127.0.0.1";
-        return Err(Wrong(reason.to_owned()));
-    }
+    check_is_no_wildcard(&host)?;
     let port = match port.strip_prefix(':') {
         None if port.is_empty() => DEFAULT_PORT,
         Some("") => DEFAULT_PORT,
@@ -178,6 +175,36 @@ fn host_and_port(place: &str) -> Result<(String, u16), Wrong> {
         _ => return Err(unreadable()),
     };
     Ok((host, port))
+}
+
+/// Whether the text is a name or an address. Anything else may contain a password.
+fn is_host(text: &str) -> bool {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+    let (address, zone) = text.split_once('%').unwrap_or((text, ""));
+    let is_ipv6 = address.parse::<Ipv6Addr>().is_ok() && zone.chars().all(is_of_name);
+    is_ipv6 || (!text.is_empty() && text.chars().all(is_of_name))
+}
+
+fn check_is_no_wildcard(host: &str) -> Result<(), Wrong> {
+    if matches!(host, "0.0.0.0" | "::") {
+        let reason = "0.0.0.0 and [::] are addresses to listen on, not to connect to: use the \
+                      host's name or address, such as 127.0.0.1";
+        return Err(Wrong(reason.to_owned()));
+    }
+    Ok(())
+}
+
+/// Checks the host of an address that is not part of a URL.
+pub(super) fn check_host(address: &ConnectionAddr) -> Result<(), Wrong> {
+    match address {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => {
+            if !is_host(host) {
+                return Err(Wrong(NO_HOST.to_owned()));
+            }
+            check_is_no_wildcard(host)
+        }
+        _ => Ok(()),
+    }
 }
 
 fn of_socket(rest: &str, query: &str) -> Result<ConnectionInfo, Wrong> {
@@ -241,7 +268,7 @@ fn parameters(query: &str) -> Result<Vec<(String, String)>, Wrong> {
         else {
             return Err(Wrong::shown("a parameter after \"?\" has no value"));
         };
-        // Some programs read it as a space.
+        // Some programs read + as a space.
         if part.contains('+') {
             let reason = "after \"?\", write a plus as %2B and a space as %20";
             return Err(Wrong(reason.to_owned()));

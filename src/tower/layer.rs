@@ -9,7 +9,8 @@ use tokio::sync::{Semaphore as Places, SemaphorePermit as Place};
 
 use crate::semaphore::Semaphore;
 
-/// A layer that limits how many requests a service handles at once: see the [module](super).
+/// A layer that limits how many requests a service handles at the same time: see the
+/// [module](super).
 #[derive(Clone)]
 pub struct SemaphoreLayer {
     semaphore: Semaphore,
@@ -26,23 +27,22 @@ const MAX_WAITING: usize = 1000;
 impl SemaphoreLayer {
     /// Creates a layer with these defaults: up to 1,000 requests wait, each for up to the
     /// semaphore's acquire timeout. Without an acquire timeout, a request waits until its client
-    /// disconnects. While Redis is unavailable, it waits for up to the outage tolerance.
+    /// disconnects. While Redis is unavailable, a request waits for up to the outage tolerance.
     pub fn new(semaphore: Semaphore) -> Self {
         let places = Arc::new(Places::new(MAX_WAITING));
         let last_outage = Arc::default();
         Self { semaphore, places, retry_after: Duration::from_secs(1), last_outage }
     }
 
-    /// Sets how many requests of this process may wait at once, in all services that use this layer
-    /// or a clone of it. Default: 1,000. If the number is reached, or is 0, a request that cannot
-    /// get a permit immediately is shed.
+    /// Sets how many requests of this process may wait at the same time, in all services that use
+    /// this layer or a clone of it. Default: 1,000. If the number is reached, or is 0, a request
+    /// that cannot get a permit immediately is shed.
     #[must_use]
     pub fn max_waiting(self, requests: usize) -> Self {
         Self { places: Arc::new(Places::new(requests.min(Places::MAX_PERMITS))), ..self }
     }
 
-    /// Sets the `Retry-After` of responses to shed requests, in whole seconds, rounded up. Default:
-    /// 1 s.
+    /// Sets the `Retry-After` header for shed requests, rounded up to whole seconds. Default: 1 s.
     ///
     /// # Examples
     ///

@@ -3,28 +3,31 @@
 //!
 //! Each request acquires a permit when the service is called. The request holds the permit until
 //! the body of its response ends or is dropped. If a request gets no permit, it is shed: the
-//! response has status 503 and a `Retry-After` header. This happens if:
+//! response has status 503 and a `Retry-After` header. A request gets no permit if:
 //!
 //! - too many requests wait already
 //! - the wait takes too long
 //! - Redis is unavailable, because the number of running requests is then unknown
 //!
-//! If Redis is unavailable, the response is sent after the semaphore's acquire timeout. For a
-//! request that may not wait, it is sent after twice the response timeout if that is shorter.
+//! If Redis is unavailable, the response is sent after the semaphore's acquire timeout. If a
+//! request may not wait, its response is sent after twice the response timeout, if this time is
+//! shorter.
 //!
 //! # When a permit is lost
 //!
 //! If the permit is lost before the response, the client gets status 503, too, and the handler's
-//! future is dropped. After that, the body ends with [`Error::Lost`](crate::Error::Lost) when its
-//! next part is polled, and the server closes the connection. The server polls the body only after
-//! the client has read the previous parts. If a client does not read, the body and its resources
-//! stay, although another request may have the permit by then. Tasks that the handler has spawned
-//! continue. They find a [`PermitWatch`](crate::PermitWatch) in the request's extensions.
+//! future is dropped. If the permit is lost later, the body ends with
+//! [`Error::Lost`](crate::Error::Lost) when its next part is polled, and the server closes the
+//! connection. The server polls the body only after the client has read the previous parts. If a
+//! client does not read, the body keeps its resources, although another request may already have
+//! the permit. Tasks that the handler has spawned continue, unless they watch the
+//! [`PermitWatch`](crate::PermitWatch) in the request's extensions.
 //!
 //! # Slow clients
 //!
-//! A permit is in use while its client reads. Set [`max_hold`](crate::SemaphoreBuilder::max_hold)
-//! to bound this, or a time limit in the proxy in front of the server.
+//! A permit is held while its client reads the response. To bound this time, set
+//! [`max_hold`](crate::SemaphoreBuilder::max_hold), or a time limit in the proxy in front of the
+//! server.
 //!
 //! # Upgraded connections
 //!
@@ -39,7 +42,7 @@
 //!    are cut without a response when the server stops.
 //! 2. [Close](crate::Semaphore::close) the semaphore. Waiting and new requests are shed.
 //! 3. Let the server finish its requests. Their permits are still refreshed.
-//! 4. [Shut down](crate::SemaphoreClient::shutdown) the client. If you do this earlier, responses
+//! 4. [Shut down](crate::SemaphoreClient::shutdown) the client. If you shut down earlier, responses
 //!    that take longer than the lease are cut.
 //!
 //! `examples/axum` shows this order.

@@ -15,8 +15,8 @@ use crate::semaphore::Permit;
 
 /// A service in a [`SemaphoreLayer`].
 ///
-/// It is always ready, because each call acquires its own permit. If `poll_ready` acquired the
-/// permit, the service would hold permits for requests that never come.
+/// The service is always ready, because each call acquires its own permit. If `poll_ready` acquired
+/// the permit, the service would hold permits for requests that never arrive.
 #[derive(Debug, Clone)]
 pub struct Limited<S> {
     inner: S,
@@ -61,7 +61,7 @@ where
             };
             tokio::select! {
                 biased;
-                // The handler's future is dropped, because it has no permit any more.
+                // The handler's future is dropped, because its permit is lost.
                 () = watch.ended() => Ok(layer.refusal()),
                 response = respond => Ok(response?.map(|body| LimitedBody::new(body, permit))),
             }
@@ -92,7 +92,7 @@ impl SemaphoreLayer {
         }
     }
 
-    /// Waits for a reply no longer than a waiting request would.
+    /// Does not queue. Waits for the reply no longer than the acquire timeout.
     async fn try_enter(&self) -> Result<Option<Permit>, Error> {
         let request = self.semaphore().request();
         match request.timeout {

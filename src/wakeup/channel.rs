@@ -14,17 +14,17 @@ pub(crate) struct Channel {
     listeners: AtomicUsize,
     /// Notified when a connection subscribes.
     heard: Notify,
-    /// Whether a connection has ever subscribed, so that messages may have been lost since.
+    /// Whether a connection has ever subscribed, so that messages may have been lost since then.
     was_heard: AtomicBool,
     /// Whether a request waits or has waited. `try_acquire` needs no channel.
     is_wanted: AtomicBool,
-    /// Notified when that changes, and when the channel is dropped.
+    /// Notified when `is_wanted` changes, and when the channel is dropped.
     changes: watch::Sender<()>,
 }
 
 impl Channel {
-    /// The channel of a process, which is subscribed before any semaphore is built. During an
-    /// outage, requests are still queued. They are repeated after it.
+    /// The channel of a process, which is subscribed before any semaphore is built. Requests that
+    /// are queued during an outage are repeated after the outage.
     pub(crate) fn of_process(prefix: &str, client: &str) -> Self {
         let channel = Self::new(process_name(prefix, client), 0, watch::Sender::new(()));
         channel.listeners.store(1, Ordering::SeqCst);
@@ -86,7 +86,8 @@ impl Channel {
 pub(super) struct Heard(Weak<Channel>);
 
 impl Heard {
-    /// Whether it belongs to this channel, and not to an earlier one of the same name.
+    /// Whether the subscription belongs to this channel, not to an earlier channel with the same
+    /// name.
     pub(super) fn is_of(&self, channel: &Arc<Channel>) -> bool {
         std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(channel))
     }
@@ -152,8 +153,8 @@ pub(crate) fn process_name(prefix: &str, client: &str) -> String {
     format!("{prefix}:wake:{client}")
 }
 
-/// Contains the hash tag of the semaphore's keys: a script may publish only to channels of its
-/// slot.
+/// The name contains the hash tag of the semaphore's keys, because a script may publish only to
+/// channels of its slot.
 pub(crate) fn sharded_name(prefix: &str, name: &str, client: &str) -> String {
     format!("{prefix}:{{{name}}}:wake:{client}")
 }

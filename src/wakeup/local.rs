@@ -1,4 +1,4 @@
-//! A server in memory, which never loses messages or becomes unavailable.
+//! Grant messages of a server in memory, which loses no messages and is always available.
 
 use super::{Channel, Router};
 use crate::server::Messages;

@@ -1,9 +1,10 @@
-//! Grant messages: a subscription and a router to the semaphores. A process has one subscription,
-//! or in a cluster one for each semaphore. It is restored after a lost connection.
+//! Grant messages: a subscription and a router to the semaphores. A process has one subscription.
+//! In a cluster, it has a subscription for each semaphore. Subscriptions are restored after a lost
+//! connection.
 //!
-//! A message only saves time, because the keys have the state. So after each new subscription, all
-//! waiting requests are repeated. If the server knows that the subscription is lost, its scripts
-//! grant no queued request of this process.
+//! A message only saves time, because the keys contain the state. So after each new subscription,
+//! all waiting requests are repeated. If the server knows that the subscription is lost, its
+//! scripts grant no queued request of this process.
 
 mod channel;
 #[cfg(feature = "local")]

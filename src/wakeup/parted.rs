@@ -1,4 +1,4 @@
-//! Permits that were detached or let expire, and may be in use without this process.
+//! Permits that were detached or let expire, which this process must not release.
 
 use std::collections::HashMap;
 

@@ -18,7 +18,7 @@ pub(crate) trait Handler: Send + Sync {
     /// Handles a handoff. Returns whether the ID is known, because it waits or holds a permit.
     fn handed_off(self: Arc<Self>, hand_off: &HandOff<'_>) -> bool;
 
-    /// Releases these IDs: no request waits for them, and none holds a permit in use.
+    /// Releases these IDs: no request waits for them, and they hold no permit in use.
     fn unwanted(self: Arc<Self>, ids: Vec<String>);
 
     /// Messages may have been lost.
@@ -84,7 +84,6 @@ impl Router {
         self.handlers.lock().expect("nothing panics while it is locked")
     }
 
-    /// Adds a semaphore.
     pub(crate) fn register(&self, name: &str, handler: Weak<dyn Handler>) {
         self.handlers()
             .entry(name.to_owned())
@@ -92,7 +91,6 @@ impl Router {
             .push(handler);
     }
 
-    /// Removes a semaphore.
     pub(crate) fn unregister<H: Handler>(&self, name: &str, handler: &H) {
         let mut handlers = self.handlers();
         if let Some(same) = handlers.get_mut(name) {
@@ -108,8 +106,8 @@ impl Router {
         self.parted.lock().expect("nothing panics while it is locked")
     }
 
-    /// Does not release the permit of that acquisition until then, even if its semaphore is
-    /// dropped.
+    /// Prevents the release of that acquisition's permit until the given time, even if its
+    /// semaphore is dropped.
     pub(crate) fn part_with(&self, number: u128, until: Instant) {
         self.parted().add(number, until);
     }
@@ -119,8 +117,8 @@ impl Router {
         id::number_of_ours(id, &self.ours).is_some_and(|number| !self.parted().has(number))
     }
 
-    /// Handles a message. A message that no script can have sent is ignored. It is logged if its
-    /// number is a power of two, because there may be many.
+    /// Handles a message. A message that no script can have sent is ignored. Because many such
+    /// messages may arrive, only those whose number is a power of two are logged.
     pub(super) fn hear(&self, channel: &str, payload: &[u8]) {
         let (name, hand_offs) = match message::read(payload) {
             Ok(read) => read,
@@ -142,7 +140,7 @@ impl Router {
             .handlers()
             .get(name)
             .map_or(vec![], |same| same.iter().filter_map(Weak::upgrade).collect());
-        // If none exists, granted permits are freed when their leases expire.
+        // If no semaphore has this name, granted permits are freed when their leases expire.
         let Some(first) = same.first() else {
             return;
         };

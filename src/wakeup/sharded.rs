@@ -1,8 +1,8 @@
 //! Grant messages of a cluster: sharded channels, at the nodes that have their slots.
 //!
-//! Each node has a separate connection for messages. The connection for commands would not be safe.
-//! When a slot leaves the node, the server sends a message that redis-rs takes for the reply to the
-//! last command. All later replies are then assigned to the wrong commands.
+//! Each node has a separate connection for messages. To share the connection for commands would not
+//! be safe. When a slot leaves the node, the server sends a message that redis-rs takes for the
+//! reply to the last command. All later replies are then assigned to the wrong commands.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::pin::pin;
@@ -24,7 +24,7 @@ use crate::metrics::{SUBSCRIPTION, reconnected};
 use crate::runtime::clock;
 use crate::server::{Address, Backoff, Cluster, Dialed, LOG_TARGET, Line, Outages};
 
-/// Subscriptions that are made at the same time. Messages are handled in between.
+/// The maximum number of subscriptions in one step. Messages are handled before the next step.
 const MAX_AT_ONCE: usize = 200;
 /// The interval between reads of the slot map while a channel has no node.
 const SEARCH_PAUSE: Duration = Duration::from_secs(1);
@@ -75,7 +75,7 @@ pub(super) async fn listen(router: &Arc<Router>, cluster: &Arc<Cluster>, channel
     }
 }
 
-/// Includes the address, because a channel may be replaced by one of the same name.
+/// Includes the address, because another channel with the same name may replace a channel.
 fn names(channels: &Wanted) -> impl Iterator<Item = (&str, *const Channel)> {
     channels.iter().map(|(name, channel)| (&**name, channel.as_ptr()))
 }
@@ -117,7 +117,6 @@ struct Subscriptions {
 struct Lost;
 
 impl Listener {
-    /// Runs until it is aborted.
     async fn run(mut self) {
         let mut backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
         let (mut was_connected, outages) = (false, Outages::new(Line::Messages));
@@ -137,7 +136,7 @@ impl Listener {
                     let Lost = self.listen(&mut subscriptions).await;
                     let lost = (ErrorKind::Io, "the subscription was lost").into();
                     outages.failed(Instant::now(), None, &self.node, &lost);
-                    // Otherwise, the node rejects subscriptions.
+                    // Without any subscription, the pauses keep growing.
                     if !subscriptions.heard.is_empty() {
                         backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
                     }
@@ -202,8 +201,8 @@ impl Listener {
                 let channel = String::from_utf8_lossy(text(0));
                 self.router.hear(&channel, text(1));
             }
-            // If it was not requested, the slot has left the node. Later replies may be assigned to
-            // the wrong commands.
+            // If this process did not unsubscribe, the slot has left the node. Later replies may be
+            // assigned to the wrong commands.
             PushKind::SUnsubscribe => {
                 let name = String::from_utf8_lossy(text(0));
                 if subscriptions.heard.contains_key(&*name) {
@@ -216,14 +215,14 @@ impl Listener {
         Ok(())
     }
 
-    /// Unsubscribes from unneeded channels, and subscribes to some of the needed ones. Returns
-    /// whether all are subscribed.
+    /// Unsubscribes from unneeded channels, and subscribes to some needed channels. Returns whether
+    /// all are subscribed.
     async fn subscribe(
         &mut self,
         subscriptions: &mut Subscriptions,
         asks_again: bool,
     ) -> Result<bool, Lost> {
-        // Earlier messages are about the earlier subscriptions.
+        // Earlier messages belong to the earlier subscriptions.
         for _ in 0..subscriptions.pushes.len() {
             let push = subscriptions.pushes.recv().await;
             self.handle(subscriptions, push)?;

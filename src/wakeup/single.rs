@@ -24,8 +24,7 @@ pub(crate) struct Subscription {
     beside: u64,
 }
 
-/// Subscribes for the first time. If the server is always the same, it need not be looked up
-/// before.
+/// Subscribes for the first time. A server that is always the same need not be looked up first.
 pub(crate) async fn subscribe_first(
     link: &Arc<Link>,
     channel: &str,
@@ -39,13 +38,13 @@ pub(crate) async fn subscribe_first(
 }
 
 pub(crate) async fn subscribe(link: &Arc<Link>, channel: &str) -> Result<Subscription, RedisError> {
-    // Uses the server of the commands, because no other server sends their grant messages.
+    // Uses the server of the commands, because no other server sends the grant messages.
     let connected = link.connection().await?;
     let (sink, messages) = open(link, &connected.client, channel).await?;
     Ok(Subscription { sink, messages, beside: connected.number })
 }
 
-/// Adds a timeout, because redis-rs has none for subscriptions.
+/// Adds a timeout, because redis-rs has no timeout for subscriptions.
 async fn open(
     link: &Link,
     client: &Client,
@@ -143,7 +142,7 @@ async fn silent(router: &Router, link: &Arc<Link>, sink: &mut PubSubSink) {
     }
 }
 
-/// Waits until another connection has replaced this one. Returns `false` if that cannot happen.
+/// Waits until another connection has replaced this connection. Returns `false` if none can.
 async fn other_than(connections: &mut watch::Receiver<u64>, number: u64) -> bool {
     connections.wait_for(|newest| *newest != number).await.is_ok()
 }
@@ -176,7 +175,7 @@ async fn subscribe_again(
             Err(error) => {
                 outages.failed(began, None, link.server(), &error);
                 tracing::debug!(%error, "subscribing failed; it is retried");
-                // If that server is down, the next attempt must look for another.
+                // If that server is down, the next attempt must look for another server.
                 link.check().await;
             }
         }

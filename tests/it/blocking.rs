@@ -12,7 +12,6 @@ use test_support::observer::{Observer, eventually, in_time, until};
 use test_support::scripts::keys_of;
 use test_support::server::{connect, shared_admin_url, shared_url, unique_name};
 
-/// Runs `run` on a thread without a runtime.
 async fn on_a_thread<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, is_done) = tokio::sync::oneshot::channel();
     thread::spawn(move || done.send(run()).map_err(drop).expect("somebody waits for it"));
@@ -33,7 +32,7 @@ fn assert_refused<T: std::fmt::Debug>(refused: Result<T, Error>) {
 #[test]
 fn no_more_threads_than_the_limit_are_inside() {
     let name = unique_name();
-    // Two connections, like those of two processes.
+    // The two connections are like those of two processes.
     let (all, one) = (open(&name, 3), open(&name, 3));
     let (inside, most, turns) = <(AtomicU32, AtomicU32, AtomicU32)>::default();
     thread::scope(|scope| {
@@ -100,7 +99,7 @@ fn each_call_does_what_the_async_one_does() {
     let adopted = semaphore.adopt(three.detach()).unwrap();
     assert_eq!(adopted.weight(), 3);
     adopted.refresh().unwrap();
-    // The tests' user has only the rights that semaphores need.
+    // The tests' user lacks the rights that `names` needs.
     let refused = client.names();
     assert!(matches!(&refused, Err(Error::Connect { right: Some(_), .. })), "{refused:?}");
     let revoked = semaphore.revoke(adopted.id()).unwrap();
@@ -126,7 +125,7 @@ fn several_at_once() {
     assert!(matches!(second, Err(Error::Timeout { .. })), "{second:?}");
     assert!(!permits.is_lost());
     permits.release().unwrap();
-    // The permit that the second request waited for is released in the background.
+    // If the timed-out request is granted, its permit is released in the background.
     until("both are free", || other.available_permits().unwrap() == 2);
     let twice = acquire_all([one.request(), one.request()]);
     assert!(matches!(twice, Err(Error::Invalid { what: "requests", .. })), "{twice:?}");
@@ -151,7 +150,7 @@ async fn an_async_thread_gets_an_error_and_no_hang() {
     })
     .await;
     observer.sees(2, 0).await;
-    // In a task, and within `block_on`.
+    // The first call runs in a task, and the others within `block_on`.
     let its = semaphore.clone();
     assert_refused(tokio::spawn(async move { its.acquire() }).await.unwrap());
     assert_refused(semaphore.acquire());
@@ -161,11 +160,11 @@ async fn an_async_thread_gets_an_error_and_no_hang() {
     assert_refused(permit.refresh());
     assert_refused(permit.lost_timeout(Duration::ZERO));
     assert_refused(acquire_all([]).unwrap().lost_timeout(Duration::ZERO));
-    // The permit is still released.
+    // Despite the error, the permit is released.
     assert_refused(permit.release());
     observer.sees(1, 0).await;
 
-    // It works if Tokio allows blocking.
+    // The call succeeds if Tokio allows blocking.
     tokio::task::block_in_place(|| other.release()).unwrap();
     let taken = tokio::task::spawn_blocking(move || semaphore.acquire().and_then(Permit::release));
     in_time("a thread for blocking", taken).await.unwrap().unwrap();
@@ -189,20 +188,19 @@ async fn what_is_dropped_is_given_back() {
         semaphore.acquire().unwrap()
     })
     .await;
-    // The permit alone keeps the thread alive. The thread refreshes its lease.
+    // The permit alone keeps the background thread alive, which refreshes the lease.
     observer.sees(1, 0).await;
     drop(permit);
     observer.sees(0, 0).await;
 }
 
-/// Returns the number of background threads of this process.
 fn threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let name = |task: &std::path::Path| std::fs::read_to_string(task.join("comm"));
     tasks.filter(|task| name(task).is_ok_and(|name| name == "redis-semaphore\n")).count()
 }
 
-/// This is not a test: tests that run at the same time would start such threads, too.
+/// This is not a test, but a separate process: other tests would start such threads, too.
 #[test]
 fn a_process_that_counts_its_threads() {
     if child::role().is_none() {

@@ -9,8 +9,8 @@ use redis_semaphore::SemaphoreClient;
 use test_support::observer::{eventually, in_time};
 use test_support::server::Server;
 
-/// Checks that the beginning of each message quoted on the page is in the source. It does not check
-/// that the crate logs the message.
+/// Checks that the source contains the beginning of each message that the page quotes. The test
+/// does not check that the crate logs the message.
 #[test]
 fn each_log_message_of_the_page_is_in_the_source() {
     let page = include_str!("../../docs/troubleshooting.md");
@@ -67,7 +67,7 @@ async fn who_is_listed_at_night_holds() {
     let server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let builder = || client.semaphore("jobs").limit(2);
-    // Each acquire removes expired leases, so the permit that expires here is acquired last.
+    // Each acquire removes expired leases, so the permit that expires is acquired last.
     let held = builder().build().unwrap().acquire().await.unwrap();
     let ended = builder().auto_refresh(false).lease(Duration::from_millis(500)).build().unwrap();
     let ended = ended.acquire().await.unwrap();

@@ -1,5 +1,3 @@
-//! Tests of the log.
-
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -8,11 +6,12 @@ use std::time::Duration;
 use redis_semaphore::{Error, SemaphoreClient};
 use tracing_subscriber::util::SubscriberInitExt;
 
+use test_support::cluster::Cluster;
 use test_support::observer::{eventually, in_time, renewed};
 use test_support::proxy::Proxy;
 use test_support::server::{Server, shared_url, unique_name};
 
-/// This lease is refreshed often.
+/// A lease that is so short that it is refreshed often.
 const SHORT: Duration = Duration::from_secs(6);
 
 #[derive(Clone, Default)]
@@ -41,7 +40,7 @@ impl Log {
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
         // With only one subscriber, `tracing` asks only the thread that first reaches a log line
-        // whether the line is enabled. In another test's thread it is not, and the line would stay
+        // whether the line is enabled. If that thread belongs to another test, the line would stay
         // disabled for all threads.
         let not_the_only_one = tracing_subscriber::fmt().with_writer(io::sink).finish();
         let not_the_only_one = not_the_only_one.set_default();
@@ -59,7 +58,8 @@ impl Log {
     }
 }
 
-/// This applies to every way of finding out, and to a permit that is dropped at that moment.
+/// However a holder finds out, the loss is logged once, even if the permit is dropped at that
+/// moment.
 #[tokio::test]
 async fn each_loss_is_told_once() {
     let (log, _logged) = Log::here();
@@ -115,8 +115,8 @@ async fn limits_that_differ_are_told() {
     assert_eq!(log.count(&["declared=5 before=3", &name]), 1);
 }
 
-/// Proxies, and servers with a `timeout`, cut connections. A cut that the next attempt repairs is
-/// not logged.
+/// Proxies, and servers with a `timeout`, cut connections. A cut is not logged if the next attempt
+/// to connect succeeds.
 #[tokio::test]
 async fn a_cut_that_is_over_at_the_next_attempt_is_not_told() {
     let (log, _logged) = Log::here();
@@ -137,7 +137,7 @@ async fn a_cut_that_is_over_at_the_next_attempt_is_not_told() {
     permit.release().await.unwrap();
 }
 
-/// The number of attempts does not matter, nor whether connections can be made.
+/// The outage is logged once, however many attempts fail, and even if connections can be made.
 #[tokio::test]
 async fn an_outage_is_told_once_with_its_reason_and_its_end() {
     let (log, _logged) = Log::here();
@@ -154,7 +154,7 @@ async fn an_outage_is_told_once_with_its_reason_and_its_end() {
     let tried = async {
         let many = |accepted: &usize| *accepted > connections + 6;
         let looked = async || {
-            // The call may be cut, and its success says nothing about writes.
+            // The connection may be cut, and a successful read does not show that writes succeed.
             let _ = semaphore.inspect().await;
             proxy.accepted()
         };
@@ -171,7 +171,8 @@ async fn an_outage_is_told_once_with_its_reason_and_its_end() {
     assert_eq!(log.count(&["INFO", "Redis is available again", &address, commands]), 1, "{log:?}");
 }
 
-/// Any script may have been rejected: a server that grants permits accepts writes again.
+/// A granted permit ends the outage, even if another script was rejected: the server accepts
+/// writes.
 #[tokio::test]
 async fn an_outage_in_which_one_script_was_rejected_ends_with_a_permit() {
     let (log, _logged) = Log::here();
@@ -192,4 +193,35 @@ async fn an_outage_in_which_one_script_was_rejected_ends_with_a_permit() {
         semaphore.acquire().await.unwrap().release().await.unwrap();
         assert_eq!(counts("Redis is available again"), outage, "{log:?}");
     }
+}
+
+/// If a cluster is down, its nodes reject calls of scripts, but reply to other commands.
+#[tokio::test]
+async fn an_outage_of_a_cluster_is_told_once_with_its_end() {
+    let Some(mut cluster) = Cluster::start(3, false).await else { return };
+    let (log, _logged) = Log::here();
+    // Each failed call makes the client read the map of the slots.
+    let builder = SemaphoreClient::builder().response_timeout(Duration::from_millis(500));
+    let client = builder.connect_cluster(cluster.urls()).await.unwrap();
+    let semaphore = client.semaphore(cluster.name_at(0)).limit(1).build().unwrap();
+    cluster.nodes[2].kill();
+    let is_down =
+        async || semaphore.try_acquire().await.map(drop).map_err(|error| error.to_string());
+    let says = |answer: &Result<(), String>| {
+        answer.as_ref().is_err_and(|error| error.contains("CLUSTERDOWN"))
+    };
+    eventually("down", is_down, says).await.unwrap_err();
+    let maps = cluster.nodes[0].calls("cluster|slots");
+    let reads = async || {
+        semaphore.try_acquire().await.unwrap_err();
+        cluster.nodes[0].calls("cluster|slots")
+    };
+    eventually("several maps", reads, |now| *now >= maps + 3).await;
+    cluster.nodes[2].start_again();
+    let is_back = async || semaphore.acquire().await.map_err(|error| error.to_string());
+    eventually("a permit", is_back, Result::is_ok).await.unwrap().release().await.unwrap();
+    let address = format!("127.0.0.1:{}", cluster.nodes[0].port);
+    let count = |words: &str| log.count(&[words, &address, "connection=\"commands\""]);
+    assert_eq!(count("Redis is unavailable"), 1, "{log:?}");
+    assert_eq!(count("Redis is available again"), 1, "{log:?}");
 }

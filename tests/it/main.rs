@@ -1,7 +1,6 @@
-//! All tests run against real servers: `scripts/with-redis cargo test`. The folders have the names
-//! of the folders of `src/` that they test. Other folders test the protocol (`scripts`,
-//! `published`, `model`, `fuzz`), everything under faults (`soak`), and the files around the
-//! library.
+//! All tests run against real servers: `scripts/with-redis cargo test`. Folders are named after the
+//! folders of `src/` that they test. Other folders test the protocol (`scripts`, `published`,
+//! `model`, `fuzz`), the behavior under faults (`soak`), and the files around the library.
 
 mod batching;
 mod blocking;

@@ -13,7 +13,6 @@ use test_support::server::Server;
 const MEGABYTE: usize = 1 << 20;
 const NAME: &str = "crowded";
 
-/// A server, and a semaphore with one permit that is held and one that is free.
 struct Scene {
     server: Server,
     admin: Connection,
@@ -85,7 +84,7 @@ fn assert_names_the_cause<T: std::fmt::Debug>(outcome: Result<T, Error>, operati
 
 #[tokio::test]
 async fn whoever_asks_for_a_permit_is_told_why_not_and_leaves_nothing() {
-    // With the first limit a permit is free. With the second limit the request would be queued.
+    // With the limit 2, a permit is free. With the limit 1, the request would be queued.
     for limit in [2, 1] {
         let mut scene = Scene::usual(limit).await;
         let permit = scene.semaphore.acquire().await.unwrap();
@@ -101,7 +100,8 @@ async fn whoever_asks_for_a_permit_is_told_why_not_and_leaves_nothing() {
             );
         }
         assert_names_the_cause(scene.semaphore.set_limit(7).await, "set_limit");
-        // The rejected request is released in the background, although it does not exist.
+        // The rejected request is released in the background, although the server has no such
+        // request.
         let now = scene.observer.sees(1, 0).await;
         assert_eq!((now.holders[0].id.as_str(), now.limit), (permit.id(), limit));
         assert_eq!(scene.keys.dump(), before);
@@ -175,8 +175,8 @@ async fn those_who_wait_outlast_it_and_keep_their_places() {
     let second = scene.start_waiting();
     scene.observer.sees(1, 2).await;
     scene.fill_memory();
-    // The server accepts no heartbeat for longer than the heartbeat timeout. The waiters count as
-    // dead, and a released permit skips them.
+    // The server rejects heartbeats for longer than the heartbeat timeout. The waiters then count
+    // as dead, and a handoff skips them.
     passed(Instant::now() + 2 * heartbeat_timeout).await;
     assert!(!first.is_finished() && !second.is_finished(), "refused while they waited");
     holder.release().await.unwrap();

@@ -1,5 +1,5 @@
-//! This test runs in its own process: the program chooses the crate for cryptography, even after it
-//! has connected.
+//! This test needs its own process: after the client has connected, the program chooses the
+//! process-wide cryptography crate.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The public names of the manifest, of the CLI's JSON and of the clients are the terms in the table of
+//! The public names of the manifest, the CLI's JSON and the clients are terms of
 //! `docs/concepts.md`.
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use regex::Regex;
 use serde_json::Value;
 
-/// Names in the clients' languages that stand for no concept of a semaphore.
+/// Names in the clients that are not terms.
 const ORDINARY: &[&str] = &[
     "MissingPermission",
     "SemaphoreError",
@@ -44,7 +44,7 @@ fn matches(text: &str, pattern: &str) -> Vec<String> {
     pattern.captures_iter(text).map(|found| found[1].to_owned()).collect()
 }
 
-/// The names in backticks in the last column of the table of terms.
+/// Returns the names in backticks in the last column of the table of terms.
 fn terms() -> BTreeSet<String> {
     let page = read("docs/concepts.md");
     let (_, table) = page.split_once("## Terms").unwrap();
@@ -62,7 +62,7 @@ fn assert_terms(source: &str, names: &[String]) {
     assert!(unknown.is_empty(), "{source} has names that docs/concepts.md lacks: {unknown:?}");
 }
 
-/// The names of all objects below `value`, and the values that an argument may have.
+/// Collects the names of all objects below `value`, and the values that an argument may have.
 fn names_in(value: &Value, names: &mut Vec<String>) {
     match value {
         Value::Array(items) => items.iter().for_each(|item| names_in(item, names)),

@@ -1,15 +1,14 @@
-//! The user with only the rights that are needed, made as `docs/production.md` describes. Each
+//! The user with only the required rights, created as `docs/production.md` describes. Each
 //! `SemaphoreClient` under test connects as this user.
 
 use std::sync::LazyLock;
 
 use redis::Connection;
 
-/// Name and password of the user in the documentation.
+/// The name and the password of the user in the documentation.
 pub const USER: &str = "jobs";
 pub const PASSWORD: &str = "secret";
 
-/// The read-only user.
 pub const LOOKER: &str = "looker";
 
 type Rules = [Vec<String>; 2];
@@ -36,7 +35,6 @@ pub fn documented_rules() -> &'static [String] {
     &DOCUMENTED[0]
 }
 
-/// Returns the rules for a cluster.
 pub fn cluster_rules() -> &'static [String] {
     &DOCUMENTED[1]
 }
@@ -46,18 +44,15 @@ pub fn looker_rules() -> &'static Rules {
     &OF_LOOKERS
 }
 
-/// Returns these rules without one of them.
 pub fn without(rules: &[String], lacking: &str) -> Vec<String> {
     rules.iter().filter(|rule| *rule != lacking).cloned().collect()
 }
 
-/// Creates the user, or replaces it.
 pub fn set_user(server: &mut Connection, user: &str, rules: &[String]) {
     let mut set = redis::cmd("ACL");
     set.arg("SETUSER").arg(user).arg("reset").arg(rules).exec(server).unwrap();
 }
 
-/// Returns the URL with this user.
 pub fn as_user(url: &str) -> String {
     let place = url.strip_prefix("redis://").expect("a URL that begins with redis://");
     let place = place.rsplit_once('@').map_or(place, |(_, place)| place);

@@ -25,7 +25,6 @@ impl Process {
         Self::start_with(test, role, &[])
     }
 
-    /// Starts a process with more environment variables.
     pub fn start_with(test: &str, role: &str, environment: &[(&str, &OsStr)]) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
@@ -40,7 +39,7 @@ impl Process {
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
                 if let Some(said) = line.strip_prefix(SAID) {
-                    // The test may have ended.
+                    // The test may have ended already.
                     let _ = sender.send(said.to_owned());
                 }
             }
@@ -59,12 +58,12 @@ impl Process {
         self.lines.try_recv().ok()
     }
 
-    /// Writes a line to its input.
+    /// Writes a line to the input of the process.
     pub fn tell(&mut self, line: &str) {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    /// Ends its input.
+    /// Closes the input of the process.
     pub fn let_go(&mut self) {
         self.child.stdin = None;
     }

@@ -33,8 +33,8 @@ static int64_t moved(int64_t us) {
     return still ? still : us + file[1];
 }
 
-/* Valkey reads the wall clock once per millisecond, and uses the monotonic clock in between. If the
- * wall clock is frozen, the monotonic clock leaps ahead, so that Valkey reads the wall clock. */
+/* Valkey reads the wall clock once per millisecond, and then adds the time of the monotonic clock.
+ * If the wall clock is frozen, the monotonic clock leaps ahead, so Valkey reads the wall clock. */
 static int64_t leapt_us(void) {
     static int64_t leapt;
     if (*clock_file()) {
@@ -60,8 +60,8 @@ int clock_gettime(clockid_t id, struct timespec *ts) {
     return result;
 }
 
-/* The processor's ticks cannot be moved. Without /proc/cpuinfo, a server does not use them, because
- * it cannot find out their rate. */
+/* The processor's ticks cannot be moved. Without /proc/cpuinfo, a server does not use the
+ * ticks, because the server cannot find out their rate. */
 static FILE *open_unless_cpuinfo(const char *name, const char *path, const char *mode) {
     if (strcmp(path, "/proc/cpuinfo") == 0) {
         errno = ENOENT;

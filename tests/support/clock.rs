@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use redis::Connection;
 
-/// The possible difference between a server's clock and the time that was set, in µs.
+/// The time by which a server's clock may be ahead of the time that was set, in µs.
 pub const CLOCK_LAG: std::ops::Range<i64> = 0..10_000;
 
 use super::preload::build_library;
@@ -33,7 +33,6 @@ impl Clock {
         server.env("LD_PRELOAD", LIBRARY.as_path()).env("TEST_CLOCK", &self.path);
     }
 
-    /// Freezes the clock at this time.
     pub fn freeze_at(&self, us: i64) {
         self.file.write_all_at(&us.to_ne_bytes(), 0).unwrap();
     }

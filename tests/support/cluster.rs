@@ -12,7 +12,7 @@ use super::server::{Server, unique_name};
 const SLOTS: usize = 16_384;
 /// After this time without a reply, a node counts as failed.
 const NODE_TIMEOUT: &str = "1000";
-/// After this time, a requested failover does not happen any more.
+/// After this time, a requested failover no longer happens.
 const GIVEN_UP: Duration = Duration::from_secs(6);
 
 /// A private cluster of one test: primaries with equal shares of the slots, and optionally a
@@ -26,7 +26,7 @@ impl Cluster {
     /// error of connecting and returns `None`.
     pub async fn start(primaries: usize, with_replicas: bool) -> Option<Self> {
         let cluster = Self::form(primaries, with_replicas, &[]);
-        // Its users cannot have the rights for sharded channels.
+        // Users of such a server cannot have the rights for sharded channels.
         if cluster.nodes[0].is_older_than_7() {
             let refused =
                 SemaphoreClient::builder().connect_cluster(cluster.admin_urls()).await.unwrap_err();
@@ -37,8 +37,8 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// Forms a cluster of nodes with these additional options. Servers before 7.0 can form one,
-    /// too.
+    /// Forms a cluster of nodes with these additional options. Servers before 7.0 can form a
+    /// cluster, too.
     pub fn form(primaries: usize, with_replicas: bool, options: &[&str]) -> Self {
         let replicas = if with_replicas { primaries } else { 0 };
         let nodes: Vec<Server> = (0..primaries + replicas).map(|_| start_node(options)).collect();
@@ -97,7 +97,7 @@ impl Cluster {
         self.nodes[node].connect()
     }
 
-    /// Configures each node to serve its slots while other slots are not served.
+    /// Configures each node to serve its slots even if no node serves other slots.
     pub fn allow_gaps(&self) {
         let coverage = ["SET", "cluster-require-full-coverage", "no"];
         for node in &self.nodes {
@@ -119,7 +119,7 @@ impl Cluster {
         info.contains("master_link_status:up")
     }
 
-    /// Waits until this is true of all running nodes.
+    /// Waits until `says` returns true for all running nodes.
     pub fn all_say(&self, what: &str, says: impl Fn(&Self, usize) -> bool) {
         let running = (0..self.nodes.len()).filter(|node| self.nodes[*node].is_running());
         for node in running {
@@ -137,13 +137,13 @@ impl Cluster {
         self.says_that_has(node, node, slot)
     }
 
-    /// Returns the primary that has the slot of this name. All nodes must work.
+    /// Returns the primary that has the slot of this name. All nodes must be running.
     pub fn home_of(&self, name: &str) -> usize {
         let slot = slot_of(self, name);
         (0..self.nodes.len()).find(|node| self.has(*node, slot)).unwrap()
     }
 
-    /// Waits until all nodes work and agree on the nodes of these names.
+    /// Waits until all nodes are ready and agree on the primaries of these names.
     pub fn agrees(&self, names: &[String]) {
         self.all_say("the cluster is well", |cluster, node| {
             cluster.info(node).contains("cluster_state:ok")
@@ -210,8 +210,8 @@ impl Cluster {
         until(&format!("node {replica} has all data"), is_copied);
     }
 
-    /// Replaces a primary by its replica without loss. The other nodes may refuse to vote soon
-    /// after an earlier failover, and the replica gives up after five seconds. The failover is then
+    /// Replaces a primary by its replica without loss. Soon after an earlier failover, the other
+    /// nodes may refuse to vote. The replica then gives up after five seconds, and the failover is
     /// requested again.
     pub fn fail_over_to(&self, replica: usize) {
         let mut asked: Option<Instant> = None;

@@ -12,9 +12,7 @@ use super::scripts::{Scripts, weight};
 /// UTF-8. The members "*" of `permits` and `clients` are separate fields.
 #[derive(Debug, Default, Clone)]
 pub struct Contents {
-    /// The expiry of each lease.
     pub permits: BTreeMap<String, i64>,
-    /// The ticket of each request.
     pub queue: BTreeMap<String, i64>,
     /// The time until which each client counts as alive.
     pub clients: BTreeMap<String, i64>,
@@ -89,7 +87,7 @@ impl Contents {
         self.permits.iter().filter(move |(_, ends)| **ends > now).map(|(id, _)| id)
     }
 
-    /// L2: checks that nothing stays forever, and that nothing expires while it is used.
+    /// L2: checks that no key stays forever, and that no key expires while it is used.
     pub fn check_expiry(&self, now: i64, keys: &[String]) -> Result<(), String> {
         let last_lease = self.permits.values().map(|ends| ends - now).max().unwrap_or(0);
         for (key, ttl) in keys.iter().zip(&self.expiries) {

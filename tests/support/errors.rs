@@ -2,7 +2,7 @@ use std::error::Error as StdError;
 
 use redis_semaphore::{ConnectErrorKind, Error};
 
-/// Accepts a loss, because a permit may be lost before its release on a busy machine.
+/// Accepts a loss, because on a busy machine a permit may be lost before its release.
 pub fn unless_lost(given_back: Result<(), Error>) {
     assert!(matches!(given_back, Ok(()) | Err(Error::Lost { .. })), "{given_back:?}");
 }

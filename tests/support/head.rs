@@ -44,8 +44,8 @@ impl Head {
         head
     }
 
-    /// Adds a line. The text of a label begins at column 19, or two blanks after a longer label. A
-    /// line without a label continues the text above.
+    /// Adds a line. The text of a label begins at column 19, or after two blanks if the label is
+    /// longer. A line without a label continues the text above.
     fn add(&mut self, line: &str) {
         let ends = line
             .get(18..)
@@ -94,7 +94,7 @@ impl Head {
     }
 }
 
-/// Returns the least and the most number in a text such as "0 to 1000: how many to skip".
+/// Returns the smallest and the largest number in a text such as "0 to 1000: how many to skip".
 pub fn range(text: &str) -> Option<(u64, u64)> {
     text.match_indices(" to ").find_map(|(at, to)| {
         let (least, most) = (&text[..at], &text[at + to.len()..]);

@@ -1,5 +1,5 @@
-//! Shared code of tests and benches: private servers, their clocks, network faults, and ways to
-//! call the scripts.
+//! Shared code of tests and benches: private servers, their clocks, network faults, and calls of
+//! the scripts.
 
 pub mod acl;
 pub mod child;

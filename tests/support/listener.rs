@@ -35,8 +35,8 @@ impl Listener {
         text
     }
 
-    /// Checks that no message has arrived. Messages arrive in order: if the next one is ours, there
-    /// was none before it.
+    /// Checks that no message has arrived. Messages arrive in order: if the next message is the
+    /// test's own, no other message arrived before it.
     pub fn expect_silence(&mut self, scripts: &mut Scripts) {
         let (publish, channel) = (self.publish, self.channel.clone());
         redis::cmd(publish).arg(channel).arg("end-of-test").exec(&mut scripts.connection).unwrap();

@@ -2,9 +2,9 @@ use std::time::{Duration, Instant};
 
 use redis_semaphore::{Inspection, Permit, Semaphore, SemaphoreClient, SemaphoreClientBuilder};
 
-/// Long enough for a busy machine; a test that passes never waits until this deadline. Shorter than
-/// a default lease (`local::clients`) and than 50 waits one after the other (`maintenance`), which
-/// tests must distinguish.
+/// Long enough for a busy machine. A test that passes never waits until this deadline. The deadline
+/// is shorter than a default lease (for `local::clients`) and than 50 sequential waits (for
+/// `maintenance`).
 const DEADLINE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -25,7 +25,6 @@ pub async fn eventually<T: std::fmt::Debug>(
     }
 }
 
-/// Waits until this moment has passed.
 pub async fn passed(moment: Instant) {
     eventually("later", async || Instant::now(), |now| *now > moment).await;
 }
@@ -40,12 +39,12 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for a result that must come, and fails at the deadline.
+/// Waits for a result, and fails if the result is missing at the deadline.
 pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, future).await.unwrap_or_else(|_| panic!("{what} never came"))
 }
 
-/// Connects with a response timeout that a busy machine may not meet at the first attempt.
+/// Connects. Repeats attempts, because a busy machine may exceed a short response timeout.
 pub async fn connected(builder: SemaphoreClientBuilder, url: &str) -> SemaphoreClient {
     let connect = async || builder.clone().connect(url).await;
     eventually("connected", connect, Result::is_ok).await.unwrap()
@@ -53,8 +52,7 @@ pub async fn connected(builder: SemaphoreClientBuilder, url: &str) -> SemaphoreC
 
 /// Waits until the lease of a permit has been refreshed.
 pub async fn renewed(permit: &Permit) {
-    // This computes the expiry slightly too late. The comparison below computes it slightly too
-    // early.
+    // `end` is slightly too late. The expiry in the comparison below is slightly too early.
     let left = permit.expires_in();
     let end = Instant::now() + left;
     let is_later = async || Instant::now() + permit.expires_in() > end;
@@ -67,8 +65,8 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Creates an observer. The limit must be that of the client under test, because the newest
-    /// declaration counts.
+    /// Creates an observer. Use the limit of the client under test, because the newest declaration
+    /// applies.
     pub async fn new(url: &str, name: &str, limit: u32) -> Self {
         let client = SemaphoreClient::connect(url).await.unwrap();
         Self::of(client.semaphore(name).limit(limit).build().unwrap())
@@ -82,8 +80,8 @@ impl Observer {
         self.semaphore.inspect().await.unwrap()
     }
 
-    /// Waits for this weight held and this length of the queue. Also waits for a server that
-    /// replies: a node that has just stopped may cost one call all its time.
+    /// Waits for this weight held and this length of the queue. Also waits until a server replies,
+    /// because the call to a node that has just stopped may time out.
     pub async fn sees(&self, held: u64, queued: u64) -> Inspection {
         let what = format!("{held} held and {queued} queued");
         let holds = |now: &Inspection| (now.held, now.queued) == (held, queued);

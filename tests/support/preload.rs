@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds the library of this source, whose path is relative to the root. Returns the library's
-/// path, which is beside the running program. Two tests may do this at the same time.
+/// Builds the library of this source, whose path is relative to the root. Returns the path of the
+/// library, which is beside the running program. Two tests may build the library at the same time.
 pub fn build_library(source: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(source);
     let program = std::env::current_exe().unwrap();

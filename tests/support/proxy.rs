@@ -11,7 +11,6 @@ use tokio::task::JoinHandle;
 
 use super::acl;
 
-/// How the proxy treats data.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Flow {
     Pass,
@@ -20,9 +19,9 @@ pub enum Flow {
     Swallow,
 }
 
-/// A proxy between a client and a server, which fails like networks: late or lost replies, cuts,
-/// refused connections. A connection that subscribes is for messages, and all others are for
-/// commands.
+/// A proxy between a client and a server, which fails as networks do: it delays or loses replies,
+/// and cuts or refuses connections. A connection that subscribes is for messages, and all other
+/// connections are for commands.
 pub struct Proxy {
     port: u16,
     control: Arc<Control>,
@@ -35,7 +34,7 @@ struct Control {
     commands: watch::Sender<Flow>,
     replies: watch::Sender<Flow>,
     messages: watch::Sender<Flow>,
-    /// The number of pieces of replies that each connection gets.
+    /// The number of pieces of replies that each connection delivers.
     answers: watch::Sender<usize>,
     refuses: AtomicBool,
     refused: AtomicUsize,
@@ -43,7 +42,7 @@ struct Control {
     swallowed_requests: AtomicUsize,
     passed_requests: AtomicUsize,
     accepted: AtomicUsize,
-    /// The first connections, up to this number, hold the requests that they get.
+    /// The connections up to this number hold the requests that they get.
     stuck: watch::Sender<usize>,
     connections: Mutex<HashMap<usize, Connection>>,
 }
@@ -90,22 +89,19 @@ impl Proxy {
         self.control.requests.send_replace(flow);
     }
 
-    /// Sets the flow of commands to the server.
     pub fn commands(&self, flow: Flow) {
         self.control.commands.send_replace(flow);
     }
 
-    /// Sets the flow of replies to commands.
     pub fn replies(&self, flow: Flow) {
         self.control.replies.send_replace(flow);
     }
 
-    /// Sets the flow of messages to the client.
     pub fn messages(&self, flow: Flow) {
         self.control.messages.send_replace(flow);
     }
 
-    /// Limits the pieces of replies that each connection returns.
+    /// Limits the number of pieces of replies that each connection delivers.
     pub fn answers(&self, pieces: usize) {
         self.control.answers.send_replace(pieces);
     }
@@ -125,7 +121,6 @@ impl Proxy {
         self.control.passed_requests.load(Ordering::SeqCst)
     }
 
-    /// Returns the number of refused connections.
     pub fn refused(&self) -> usize {
         self.control.refused.load(Ordering::SeqCst)
     }
@@ -283,7 +278,7 @@ async fn forward_replies(
     }
 }
 
-/// Returns the flow, after it has become another one than `Hold`.
+/// Waits until the flow is not `Hold`, and returns it.
 async fn settled(mut flow: watch::Receiver<Flow>) -> Flow {
     *flow.wait_for(|flow| *flow != Flow::Hold).await.expect("the control outlives its tasks")
 }

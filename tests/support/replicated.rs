@@ -104,13 +104,12 @@ impl Sentinels {
 
     pub fn client_of(&self, service: &str) -> SentinelClient {
         let urls: Vec<&str> = self.sentinels.iter().map(|sentinel| &*sentinel.url).collect();
-        // The type depends on a feature of redis-rs.
         let service = String::from(service);
         SentinelClient::build(urls, service, None, SentinelServerType::Master).unwrap()
     }
 
-    /// Stops the first sentinel, which then accepts connections and never replies. The others agree
-    /// without it.
+    /// Stops the first sentinel, which then accepts connections and never replies. The other
+    /// sentinels can still agree.
     pub fn silence_first(&self) {
         kill(Pid::from_raw(self.sentinels[0].child.id() as i32), Signal::SIGSTOP).unwrap();
     }
@@ -176,7 +175,7 @@ impl Sentinel {
             let lines = [
                 format!("port {port}\nbind 127.0.0.1\nlogfile log\ndir ."),
                 format!("sentinel monitor {SERVICE} 127.0.0.1 {primary} 2"),
-                // Longer than a server waits on a busy machine.
+                // The time exceeds any pause of a server on a busy machine.
                 format!("sentinel down-after-milliseconds {SERVICE} 60000"),
                 format!("sentinel failover-timeout {SERVICE} 5000\n"),
             ];

@@ -1,4 +1,4 @@
-//! Calls the scripts as a client in any language would: by name, keys and arguments.
+//! Calls the scripts like a client in any language: by name, with keys and arguments.
 
 use redis::{Connection, RedisError, ToRedisArgs, Value};
 use redis_semaphore::ScriptRegistry;
@@ -20,7 +20,7 @@ pub fn id(how: &str, client: &str, weight: i64, lease: i64, name: &str) -> Strin
     format!("{how}:{client}:{weight}:{lease}:{name:_<16}")
 }
 
-/// Returns a part of an ID: 0 is NOTIFY, 1 the client, 2 the weight, 3 the lease.
+/// Returns a part of an ID: 0 is NOTIFY, 1 is CLIENT, 2 is WEIGHT, and 3 is LEASE.
 pub fn part(id: &str, index: usize) -> &str {
     id.split(':').nth(index).unwrap()
 }

@@ -15,7 +15,7 @@ use super::clock::Clock;
 use super::folder::Folder;
 
 /// Returns the URL of the server that `scripts/with-redis` started, for tests that do not change
-/// it. The URL is for `SemaphoreClient`: its user has only the rights that are needed.
+/// the server. The URL is for `SemaphoreClient`: its user has only the required rights.
 pub fn shared_url() -> String {
     static USER_IS_THERE: LazyLock<()> = LazyLock::new(|| {
         let mut server = connect(&shared_admin_url());
@@ -44,7 +44,6 @@ pub struct Server {
     child: Child,
     folder: Folder,
     options: Vec<String>,
-    /// The rules of the user.
     rules: Vec<String>,
     is_running: bool,
     pub port: u16,
@@ -80,7 +79,7 @@ impl Server {
         Err(log.into_iter().flatten().collect())
     }
 
-    /// Returns the URL for `SemaphoreClient`: its user has only the rights that are needed.
+    /// Returns the URL for `SemaphoreClient`: its user has only the required rights.
     pub fn url(&self) -> String {
         acl::as_user(&self.admin_url())
     }
@@ -136,7 +135,7 @@ impl Server {
 
     /// Returns whether this replica has all writes of the server.
     pub fn is_copied_to(&self, replica: &Self) -> bool {
-        // The replica may have received more in between.
+        // The replica may have received more writes since the first read.
         self.field("master_repl_offset") <= replica.field("slave_repl_offset")
     }
 
@@ -228,7 +227,7 @@ fn spawn(
         .stderr(File::create(folder.join("stderr")).unwrap())
         .spawn()
         .unwrap();
-    // The socket identifies this server. At the port, another test's server might reply first.
+    // The socket identifies this server. Another test's server might reply at the port.
     let socket = folder.join("socket");
     let client = Client::open(format!("redis+unix://{}", socket.display())).unwrap();
     let deadline = Instant::now() + Duration::from_secs(10);

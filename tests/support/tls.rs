@@ -1,5 +1,5 @@
-//! A TLS server that requires client certificates, and authorities that sign certificates. This is
-//! separate from the other support code, which packages without TLS use.
+//! A TLS server that requires client certificates, and authorities that sign certificates. This
+//! module is separate, because packages without TLS use the other support code.
 
 use std::process::{Command, Output};
 use std::sync::LazyLock;
@@ -14,7 +14,6 @@ use super::acl;
 use super::folder::Folder;
 use super::server::{Server, binary, free_port};
 
-/// An authority that signs certificates.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -45,7 +44,7 @@ impl Authority {
         ClientTlsConfig { client_cert, client_key: key.serialize_pem().into_bytes() }
     }
 
-    /// Returns its own certificate, like one made with `openssl req -x509`.
+    /// Returns the authority's own certificate, like a certificate made with `openssl req -x509`.
     pub fn itself(&self) -> ClientTlsConfig {
         let client_key = self.0.key().serialize_pem().into_bytes();
         ClientTlsConfig { client_cert: self.root_cert(), client_key }
@@ -75,7 +74,7 @@ impl TlsServer {
         }
         let authority = Authority::create();
         let certificate = certificate(&authority);
-        // The server has read the files when it has started.
+        // The folder may be removed later, because a server reads these files only when it starts.
         let folder = Folder::create();
         let mut all: Vec<String> = options.iter().map(|option| option.to_string()).collect();
         for (name, content) in [
@@ -106,8 +105,8 @@ impl TlsServer {
     }
 }
 
-/// The result comes from the server itself. Servers from Python wheels have no TLS, and all others
-/// must have it.
+/// Whether the server has TLS, as the server itself reports. Servers from Python wheels have no
+/// TLS, and all others must have TLS.
 static HAS_TLS: LazyLock<bool> = LazyLock::new(|| {
     let ask = |arguments: &[&str]| {
         let Output { stdout, stderr, .. } =

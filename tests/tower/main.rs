@@ -51,7 +51,7 @@ async fn no_more_than_the_limit_are_inside_of_two_processes() {
     assert_eq!(load("3").await, 3);
 }
 
-/// Checks that the count can exceed the limit.
+/// Checks that the measured number can exceed the limit, if the layer is missing.
 #[tokio::test]
 async fn without_the_layer_there_are_more() {
     assert!(load("without-a-layer").await > 3);
@@ -74,7 +74,7 @@ async fn the_example_lets_three_in_and_ends_in_good_order() {
     }
     observer.sees(0, 0).await;
 
-    // A request with a permit is served until the end, and a waiting request is rejected.
+    // A request with a permit is completed, and a waiting request is rejected.
     let inside = get(&one);
     observer.sees(1, 0).await;
     one.interrupt();
@@ -152,7 +152,6 @@ impl Service {
         self.client.get(&self.url).send().await.unwrap()
     }
 
-    /// Sends a request in the background.
     fn begin(&self, path: &str) -> JoinHandle<reqwest::Result<reqwest::Response>> {
         tokio::spawn(self.client.get(format!("{}{path}", self.url)).send())
     }
@@ -259,8 +258,8 @@ async fn without_redis_everybody_is_shed() {
     }
 }
 
-/// A request that may not wait fails as early as one that may, although the response timeout is
-/// minutes long.
+/// Both a request that may wait and a request that may not wait fail early, although the response
+/// timeout is minutes long.
 #[tokio::test]
 async fn nobody_waits_for_redis_longer_than_for_a_permit() {
     let redis = Server::start();
@@ -285,7 +284,7 @@ impl Write for Log {
     }
 }
 
-/// This includes requests whose timeout is shorter than the outage tolerance.
+/// The log line appears even if requests time out earlier than the outage tolerance.
 #[tokio::test]
 async fn an_outage_is_logged_once() {
     let log = Log::default();

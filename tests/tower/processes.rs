@@ -11,7 +11,7 @@ use test_support::example;
 use test_support::observer::in_time;
 use test_support::server::{connect, shared_admin_url};
 
-/// The program `reports`, which runs until this is dropped.
+/// The program `reports`, which runs until this value is dropped.
 pub struct Reports {
     pub url: String,
     _input: ChildStdin,
@@ -34,7 +34,7 @@ impl Reports {
     }
 }
 
-/// The example `axum`, which runs until this is dropped.
+/// The example `axum`, which runs until this value is dropped.
 pub struct Example {
     pub url: String,
     process: Child,

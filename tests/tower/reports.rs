@@ -1,6 +1,6 @@
-//! A service that records in Redis how many of its requests are inside at the same time, together
-//! with those of other processes: `reports NAME LIMIT`, or `reports NAME without-a-layer`. It ends
-//! when its standard input ends.
+//! A service that records in Redis the largest number of concurrent requests of all processes:
+//! `reports NAME LIMIT`, or `reports NAME without-a-layer`. The service ends when its standard
+//! input ends.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -61,7 +61,7 @@ async fn main() {
     client.shutdown().await;
 }
 
-/// Counts as inside until its last chunk.
+/// Returns a body. The request counts as concurrent until the last chunk.
 async fn report(State(mut counter): State<Counter>) -> Body {
     counter.add(1).await;
     Body::from_stream(stream::unfold((counter, 0), |(mut counter, sent)| async move {

@@ -17,7 +17,6 @@ pub trait Ends: Send + Sized + 'static {
 
     fn open(name: &str) -> impl Future<Output = Result<Self>> + Send;
 
-    /// Acquires the permit.
     fn take(&mut self) -> impl Future<Output = Result<()>> + Send;
 
     /// Releases the permit. Returns the time at which the release began.
@@ -69,7 +68,7 @@ impl<D: Design> Ends for OfDesign<D> {
 pub struct OfMessages {
     name: String,
     publisher: Baseline,
-    /// This exists only in the waiting process.
+    /// Only the waiting process has this stream.
     messages: Option<PubSubStream>,
 }
 

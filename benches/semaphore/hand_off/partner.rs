@@ -1,5 +1,5 @@
-//! The other process, which runs this program, too. A line on its standard input starts a wait. It
-//! prints a line before the wait, and the time of the grant after it.
+//! The other process, which runs this program, too. A line on its standard input starts a wait. The
+//! process prints a line before the wait, and the time of the grant after the wait.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Write};
@@ -14,7 +14,8 @@ use super::moment;
 use crate::support::Result;
 use crate::support::runner::Runner;
 
-/// This is set for the other process, because criterion reads the arguments.
+/// The environment variable for the other process, which cannot get arguments because criterion
+/// reads them.
 const DESIGN: &str = "BENCH_HAND_OFF_DESIGN";
 const NAME: &str = "BENCH_HAND_OFF_NAME";
 
@@ -44,7 +45,6 @@ impl Partner {
         self.line().map(drop)
     }
 
-    /// Returns the time of the grant.
     pub fn received(&mut self) -> Result<Duration> {
         moment::read(&self.line()?)
     }

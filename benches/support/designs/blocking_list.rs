@@ -1,11 +1,12 @@
 //! The fair semaphore as one script, and a list on which waiters block. A release pushes to the
 //! list, and the server pops for the client that has blocked longest.
 //!
-//! The usual published versions cannot be measured. In them, a rejected request stays in the sets
-//! and counts as held, so after a short time no request is granted. A waiter that is woken does not
-//! try again. Here the script removes a rejected request, a woken waiter tries again, and the list
-//! is no longer than the limit. The rest is as published: the clients' clocks are used, a new
-//! request may overtake a woken waiter, and each waiter blocks its own connection.
+//! The usual published versions cannot be measured. In them, a request that is not granted stays in
+//! the sets and counts as held, so after a short time no request is granted. A waiter that is woken
+//! does not try again. Here the script removes a request that is not granted, a woken waiter tries
+//! again, and the list is no longer than the limit. All other properties are as published: the
+//! clients' clocks are used, a new request may overtake a woken waiter, and each waiter blocks its
+//! own connection.
 
 use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
@@ -16,7 +17,8 @@ use crate::support::baseline::id;
 use crate::support::design::Design;
 use crate::support::server::{blocking_connection, connection, load};
 
-/// After this many seconds a waiter tries by itself, in case a holder died without pushing.
+/// After this many seconds, a waiter tries again by itself, because a holder may have died before
+/// its push.
 const PATIENCE: u64 = 1;
 
 const ACQUIRE: &str = "

@@ -23,8 +23,8 @@ pub type PatientFair = Fair<LONG_PAUSE>;
 
 impl<const PAUSE: u64> Fair<PAUSE> {
     /// Runs two transactions, and a third one if no permit is free. Between the first two, another
-    /// client may be faster, and too many requests are granted. This is the race of the book, and
-    /// the reason for the lock around it.
+    /// client may be faster, and too many requests are granted. The book describes this race, and
+    /// prevents it with a lock.
     pub async fn try_acquire(&mut self, id: &str) -> RedisResult<bool> {
         let Sets { times, owners, counter } = &self.sets;
         let now = now();

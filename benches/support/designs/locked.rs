@@ -13,11 +13,11 @@ use crate::support::server::load;
 
 /// The interval between attempts to get the lock, as in the book.
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
-/// The time in ms after which the lock of a dead client is free again, as in the book.
+/// The time in ms after which the lock of a dead client expires, as in the book.
 const LOCK_TIMEOUT: u64 = 10_000;
 
-/// The book watches the key and deletes it in a transaction. A script takes one round trip, and the
-/// connection can be shared.
+/// The book watches the key and deletes it in a transaction. A script takes only one round trip,
+/// and tasks can share the connection.
 const UNLOCK: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
                       return redis.call('DEL', KEYS[1]) end return 0";
 

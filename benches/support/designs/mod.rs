@@ -1,6 +1,6 @@
 //! Earlier designs, for comparison. They follow the descriptions in "Redis in Action" and in later
-//! articles, and are as good as these allow: IDs are unique, tasks share connections if possible,
-//! and related commands are sent together.
+//! articles, with every improvement that these allow: IDs are unique, tasks share connections if
+//! possible, and related commands are sent together.
 
 pub mod blocking_list;
 pub mod fair;
@@ -13,11 +13,11 @@ use std::time::Duration;
 /// callers poll semaphores, which usually takes about 10 ms.
 pub const SHORT_PAUSE: u64 = 10;
 /// With 1,000 tasks, polls with the short pause keep the server so busy that no task gets a permit.
-/// This pause may help, and delays every task.
+/// This pause reduces the load, but delays every task.
 pub const LONG_PAUSE: u64 = 100;
 
-/// Pauses before the next attempt. The time is random, from a tenth of the longest pause on, so
-/// that tasks do not try again at the same time.
+/// Pauses before the next attempt. The time is random, from a tenth of the longest pause to the
+/// longest pause, so that tasks do not try again at the same time.
 async fn pause(longest: u64) {
     let millis = longest as f64 * (0.1 + 0.9 * random());
     tokio::time::sleep(Duration::from_secs_f64(millis / 1000.0)).await;

@@ -9,8 +9,8 @@ use redis::aio::MultiplexedConnection;
 use crate::support::Result;
 use crate::support::scripts::numbered_id;
 
-/// The book uses 10 s and refreshes in time. The benches do not refresh, so this is longer than any
-/// bench.
+/// The book uses 10 s and refreshes in time. The benches do not refresh, so this timeout is longer
+/// than any bench.
 const TIMEOUT: f64 = 3600.0;
 
 #[derive(Clone)]
@@ -42,7 +42,6 @@ impl Sets {
     }
 }
 
-/// Returns the time of this machine's clock, in seconds.
 pub fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970").as_secs_f64()
 }

@@ -5,8 +5,8 @@ use std::hint::spin_loop;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The possible lateness of a thread. It is about 100 µs after a long sleep, so a short sleep
-/// follows. The thread then spins, which uses processor time.
+/// The possible lateness of a thread after a long sleep and after the following short sleep. The
+/// thread then spins, which uses processor time.
 const LATENESS: [Duration; 2] = [Duration::from_micros(500), Duration::from_micros(30)];
 
 /// Disables the timer slack of the calling thread. Otherwise Linux wakes it up to 50 µs late, to

@@ -72,12 +72,12 @@ fn deliver(mut to: TcpStream, chunks: &Receiver<Chunk>, direction: &Direction) {
     be_punctual();
     while let Ok(Chunk { bytes, due, wave }) = chunks.recv() {
         sleep_until(due);
-        // This precedes the bytes, so their effects come after it.
+        // The wave is recorded before the bytes are sent, and thus before their effects.
         direction.arrived(wave);
         if to.write_all(&bytes).is_err() {
             break;
         }
     }
-    // If the sender's data end, this connection ends, too.
+    // When the sender closes its connection, this connection is closed, too.
     let _ = to.shutdown(Shutdown::Write);
 }

@@ -1,6 +1,6 @@
-//! A network for benches. It is a proxy between clients and the server that delays all data. Chunks
-//! do not wait for each other: many are under way at the same time, and they arrive in order. The
-//! loopback interface, which benches use, has no delay.
+//! A network for benches. It is a proxy between clients and the server that delays all data. Many
+//! chunks may be under way at the same time, and they arrive in order. The loopback interface,
+//! which benches use, has no delay.
 //!
 //! Its threads sleep nearly all the time, so that they take no processor time from the measured
 //! code. They run until the program ends.
@@ -72,7 +72,6 @@ impl Network {
         Ok(Self { server, port, waves })
     }
 
-    /// Returns a client whose connections all use this network.
     pub fn client(&self) -> Result<Client> {
         Ok(Client::open(self.address())?)
     }

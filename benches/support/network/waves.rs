@@ -1,4 +1,4 @@
-//! Counts round trips without a clock, by what can be a reply to what.
+//! Counts round trips without a clock, from the order in which data are sent and received.
 //!
 //! Data sent by a client belong to the wave after the last wave that has returned to any client.
 //! Data sent by the server belong to the last wave that has reached it. The number of the last
@@ -20,12 +20,10 @@ impl Waves {
         self.back.load(Ordering::SeqCst)
     }
 
-    /// Returns the wave of data sent by a client now.
     pub fn of_client(&self) -> u32 {
         self.come_back() + 1
     }
 
-    /// Returns the wave of data sent by the server now.
     pub fn of_server(&self) -> u32 {
         self.there.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! `completions`: what makes a shell complete this tool's options.
+//! `completions`: prints a shell completion script.
 
 use std::process::ExitCode;
 
@@ -12,10 +12,10 @@ pub struct Completions {
     pub shell: clap_complete::Shell,
 }
 
-/// `tool`: all that it understands.
+/// `tool` defines the whole command line.
 pub fn print(asked: &Completions, mut tool: Command) -> Result<ExitCode, Failure> {
     let name = tool.get_name().to_owned();
-    // What cannot be written it would panic at.
+    // `generate` panics if the output cannot be written, so it gets a buffer.
     let mut text = Vec::new();
     clap_complete::generate(asked.shell, &mut tool, name, &mut text);
     write(&text)?;

@@ -1,4 +1,4 @@
-//! `doctor`: what endangers the semaphores on a server.
+//! `doctor`: checks the server for problems that endanger semaphores.
 
 use std::io::stdout;
 use std::process::ExitCode;
@@ -12,24 +12,31 @@ use crate::failure::Failure;
 use crate::format::Format;
 use crate::output::{say_json, write};
 use crate::paint::Paint;
-use crate::server::looking;
 use crate::server::options::Server;
+use crate::server::run_with;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Of each check: fine, a hint (which may be meant so), a danger, or unchecked, where the \
-                  user may not look. What CONFIG SET mends lasts until the server restarts: CONFIG \
-                  REWRITE keeps it.\n\nExit status: 0 no danger was found, 1 there is a danger, others as \
-                  for all commands."
+    after_help = "Verdicts: ok, notice (may be intended), critical, or unchecked (the user lacks \
+                  a right). Changes made with CONFIG SET are lost when the server restarts: run \
+                  CONFIG REWRITE to keep them.\n\nExit status: 0 if nothing is critical, 1 if \
+                  something is."
 )]
 pub struct Doctor {
+    /// Check only the rights of a read-only user.
+    #[arg(long)]
+    pub read_only: bool,
     #[command(flatten)]
     pub format: Format,
 }
 
 pub fn run(server: &Server, asked: &Doctor) -> Result<ExitCode, Failure> {
-    // A right that is lacking is a finding like others, and no reason not to look.
-    let diagnosis = looking(server, async |client: &SemaphoreClient| client.doctor().await)?;
+    let builder = match asked.read_only {
+        true => SemaphoreClient::builder().read_only(),
+        // A missing right is a finding, and no reason to skip the other checks.
+        false => SemaphoreClient::builder().for_doctor(),
+    };
+    let diagnosis = run_with(server, builder, async |client| client.doctor().await)?;
     match asked.format.json {
         true => say_json(&as_json(&diagnosis))?,
         false => write(format!("{}\n", as_text(diagnosis.clone())).as_bytes())?,
@@ -62,7 +69,7 @@ fn as_json(diagnosis: &Diagnosis) -> Value {
     })
 }
 
-/// As the library displays it, with the verdicts in colours where there are some.
+/// Formats the diagnosis as the library does, with colored verdicts if the output has colors.
 fn as_text(mut diagnosis: Diagnosis) -> String {
     for server in &mut diagnosis.servers {
         let checks = server.checks.iter_mut();
@@ -71,13 +78,13 @@ fn as_text(mut diagnosis: Diagnosis) -> String {
         told.for_each(|text| *text = escape::line(text));
     }
     let (text, paint) = (diagnosis.to_string(), Paint::on(&stdout()));
-    let coloured = [
+    let colored = [
         (Verdict::Critical, paint.red(&Verdict::Critical.to_string())),
         (Verdict::Notice, paint.yellow(&Verdict::Notice.to_string())),
         (Verdict::Unchecked, paint.magenta(&Verdict::Unchecked.to_string())),
         (Verdict::Ok, paint.green(&Verdict::Ok.to_string())),
     ];
-    coloured.iter().fold(text, |text, (verdict, coloured)| {
-        text.replace(&format!("\n{verdict} "), &format!("\n{coloured} "))
+    colored.iter().fold(text, |text, (verdict, colored)| {
+        text.replace(&format!("\n{verdict} "), &format!("\n{colored} "))
     })
 }

@@ -1,4 +1,4 @@
-//! `inspect`: one semaphore, with all who hold it and all who wait.
+//! `inspect`: shows one semaphore with all its holders and waiters.
 
 use std::collections::HashSet;
 use std::process::ExitCode;
@@ -17,13 +17,10 @@ use crate::server::options::Server;
 use crate::table::{millis, or_none, rounded, table};
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "PROCESS says of one that waits whether its process is there, as far as Redis has \
-                  heard of it.\n\n\
-                  Exit status: 0 shown, 1 there is no such semaphore, others as for all commands."
-)]
+#[command(after_help = "PROCESS shows whether a waiter's process is alive, judging by its last \
+                  heartbeat.\n\nExit status: 0 if the semaphore exists, 1 if not.")]
 pub struct Inspect {
-    /// The name of the semaphore
+    /// Name of the semaphore
     #[arg(value_parser = argument)]
     pub name: String,
     #[command(flatten)]
@@ -38,7 +35,8 @@ pub fn run(server: &Server, asked: &Inspect) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All pages. Between two of them somebody may come or go, and be told twice: once is enough.
+/// Returns all pages. Holders and waiters may move between two calls, and so appear on two pages.
+/// Only the first appearance is kept.
 async fn look_at(client: &SemaphoreClient, name: &str) -> Result<Inspection, Error> {
     let semaphore = with_existing_limit(client, name)?;
     let mut all = semaphore.inspect().await?;
@@ -93,7 +91,7 @@ fn waiter_as_json(waiter: &Waiter) -> Value {
 
 fn as_text(name: &str, now: &Inspection) -> String {
     let mut text = format!(
-        "{}: limit {} (declared: {}, set at run time: {}), held {}, queued {}",
+        "{}: limit {} (declared: {}, runtime: {}), held {}, queued {}",
         value(name),
         or_none(limit_of(now)),
         or_none(now.declared_limit),
@@ -111,7 +109,7 @@ fn as_text(name: &str, now: &Inspection) -> String {
             ]
         };
         let rows: Vec<_> = now.holders.iter().map(row).collect();
-        let head = ["HOLDER", "WEIGHT", "LEASE LEFT", "ID"];
+        let head = ["HOLDER", "WEIGHT", "EXPIRES IN", "ID"];
         text = format!("{text}\n\n{}", table(&head, &rows));
     }
     if !now.waiters.is_empty() {
@@ -121,7 +119,7 @@ fn as_text(name: &str, now: &Inspection) -> String {
                 waiter.client_name().to_owned(),
                 waiter.weight.to_string(),
                 rounded(waiter.waited),
-                waiter.alive_for.map_or("gone", |_| "there").to_owned(),
+                waiter.alive_for.map_or("dead", |_| "alive").to_owned(),
                 waiter.id.clone(),
             ]
         };

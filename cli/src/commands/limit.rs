@@ -1,4 +1,4 @@
-//! `limit`: shows the limit in force, or has another one.
+//! `limit`: shows or changes the limit of a semaphore.
 
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -21,16 +21,15 @@ use crate::table::or_none;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A limit that is set holds for all processes, goes before what they declare, and stays until `clear`. \
-0 lets nobody in; who holds goes on. A lower limit takes no permit away.
+A runtime limit applies to all processes and overrides declared limits until it is cleared. With \
+0, no permit is granted. A lower limit revokes no permit.
 
-Exit status: 0 shown or changed, 1 there is no such semaphore to show or to clear, others as for \
-all commands.")]
+Exit status: 0 if shown or changed, 1 if the semaphore does not exist.")]
 pub struct Limit {
-    /// The name of the semaphore
+    /// Name of the semaphore
     #[arg(value_parser = argument)]
     pub name: String,
-    /// The new limit; +N to add to the one in force; clear to have the declared one again
+    /// New runtime limit; +N adds to the effective limit; clear restores the declared limit
     #[arg(value_name = "N|+N|clear")]
     pub change: Option<Change>,
     #[command(flatten)]
@@ -60,14 +59,14 @@ impl FromStr for Change {
 }
 
 impl Change {
-    /// What would end in an error, or create a semaphore that nobody wants.
+    /// Rejects a change that would fail, or that would create a semaphore by mistake.
     fn check(self, name: &str, before: &Inspection) -> Result<(), Failure> {
         match (self, limit_of(before)) {
             (Self::Clear, _) => must_exist(name, before),
             (Self::Add(more), Some(limit)) if limit.checked_add(more).is_none() => {
                 Err(Failure::usage(format!(
-                    "{name}: +{more} is too much: the limit in force is {limit}, and the largest \
-                     is {}",
+                    "semaphore {name}: +{more} is too large: the effective limit is {limit}, and \
+                     the largest possible limit is {}",
                     u32::MAX
                 )))
             }
@@ -76,7 +75,7 @@ impl Change {
     }
 }
 
-/// What is in force now; and before, where it was changed.
+/// The current limits, and the limits before a change.
 #[derive(Serialize)]
 struct Limits<'a> {
     name: &'a str,
@@ -108,8 +107,8 @@ pub fn run(server: &Server, asked: &Limit) -> Result<ExitCode, Failure> {
             let before = look_at(&semaphore).await?;
             change.check(name, &before)?;
             if !exists(&before) {
-                // Maybe a misspelt name, and what was meant to be paused goes on.
-                note(format_args!("{name}: there was no such semaphore before"));
+                // If the name is misspelled, the intended semaphore has not changed.
+                note(format_args!("semaphore {name} did not exist before: check the name"));
             }
             change_limit(&semaphore, name, change, &before).await.map_err(Failure::of_change)
         })?,
@@ -119,11 +118,12 @@ pub fn run(server: &Server, asked: &Limit) -> Result<ExitCode, Failure> {
 }
 
 async fn look_at(semaphore: &Semaphore) -> Result<Inspection, Error> {
-    // The limits are told with each page.
+    // Every page contains the limits.
     semaphore.inspect_range(0..0, 0..0).await
 }
 
-/// What was before is what the change itself answers, where it does: others may change it, too.
+/// Changes the limit. Prefers the previous limit in the reply, because other clients may change the
+/// limit at the same time.
 async fn change_limit<'a>(
     semaphore: &Semaphore,
     name: &'a str,
@@ -163,7 +163,7 @@ impl<'a> Limits<'a> {
 
     fn as_text(&self) -> String {
         let source = match (self.runtime_limit, self.declared_limit) {
-            (Some(_), declared) => format!(" (set at run time; declared: {})", or_none(declared)),
+            (Some(_), declared) => format!(" (runtime limit; declared: {})", or_none(declared)),
             (None, Some(_)) => " (declared)".to_owned(),
             (None, None) => String::new(),
         };
@@ -172,7 +172,7 @@ impl<'a> Limits<'a> {
         match &self.before {
             None => format!("{name}: limit {limit}{source}"),
             Some(Before { limit: before, .. }) => {
-                format!("{name}: limit {} before, {limit} now{source}", or_none(*before))
+                format!("{name}: limit changed from {} to {limit}{source}", or_none(*before))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `ls`: all semaphores, a line for each.
+//! `ls`: lists all semaphores, one line each.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -18,11 +18,9 @@ use crate::table::{millis, or_none, rounded, table};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The server looks through all its keys for that, in steps of well below 1 ms. The user needs the right \
-+scan. What it took is told on standard error.
+The server scans all its keys, in steps of well below 1 ms. The user needs the right +scan.
 
-Exit status: 0 all are shown, 1 some cannot be read (standard error says why), others as for all \
-commands.")]
+Exit status: 0 if all were shown, 1 if some cannot be read.")]
 pub struct Ls {
     #[arg(help = pattern::HELP)]
     pub pattern: Option<Pattern>,
@@ -89,23 +87,26 @@ fn as_text(rows: &[Row]) -> String {
     table(&["NAME", "HELD/LIMIT", "QUEUED", "LONGEST WAIT"], &rows)
 }
 
-/// Why nothing is shown.
+/// Returns the reason why nothing is shown.
 fn nothing(names: &[String], prefix: &str, pattern: Option<&Pattern>) -> String {
     let Some(pattern) = pattern.filter(|_| !names.is_empty()) else {
-        return format!("there is no semaphore under the prefix {prefix:?} (--prefix)");
+        return format!(
+            "no semaphore exists under the prefix {prefix:?}: check --prefix and the server"
+        );
     };
     let advice = pattern.advice(prefix, names).map(|advice| format!(": {advice}"));
-    format!("no name is like \"{pattern}\"{}", advice.unwrap_or_default())
+    format!("no name matches \"{pattern}\"{}", advice.unwrap_or_default())
 }
 
 fn tell_what_it_took(found: &Names, shown: usize, all_took: Duration) {
     let keys = match found.keys {
-        Some(keys) => format!("{keys} keys looked at"),
-        None => "the user may not ask how many keys were looked at (+dbsize)".to_owned(),
+        Some(keys) => format!("{keys} keys"),
+        None => "the keys (the user needs +dbsize to count them)".to_owned(),
     };
     let all = found.names.len();
     let [seconds, all_seconds] = [found.elapsed, all_took].map(|took| took.as_secs_f64());
     tell(format_args!(
-        "{shown} of {all} semaphores; {keys} in {seconds:.3} s; all of it took {all_seconds:.3} s"
+        "{shown} of {all} semaphores shown; scanned {keys} in {seconds:.3} s; total time \
+         {all_seconds:.3} s"
     ));
 }

@@ -1,4 +1,4 @@
-//! `man`: the manual page, in roff, and behind it that of each command.
+//! `man`: prints the man page in roff, followed by a page for each command.
 
 use std::process::ExitCode;
 
@@ -8,23 +8,23 @@ use clap_mangen::Man;
 use crate::failure::Failure;
 use crate::output::{unwritable, write};
 
-/// `tool`: all that it understands.
+/// `tool` defines the whole command line.
 pub fn print(tool: Command) -> Result<ExitCode, Failure> {
     let mut whole = tool.disable_help_subcommand(true);
-    // Gives each command its whole name.
+    // Gives each command its full name.
     whole.build();
     let mut text = Vec::new();
     for page in std::iter::once(whole.clone()).chain(whole.get_subcommands().map(own_page)) {
         Man::new(page).render(&mut text).map_err(unwritable)?;
     }
-    // The page shows that of `run` without what must stand before it.
+    // The page of `run` lacks the `--` before the command.
     let command = r"<\fICOMMAND\fR>";
     let text = String::from_utf8_lossy(&text).replace(command, &format!(r"\-\- {command}..."));
     write(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Without the options that all commands have: they are on the first page.
+/// Returns a command without the server options, which are on the first page.
 fn own_page(command: &Command) -> Command {
     command.clone().mut_args(|option| {
         let is_everywhere = option.is_global_set();

@@ -1,4 +1,4 @@
-//! The commands, a file each.
+//! The smaller commands, one file each.
 
 pub mod completions;
 pub mod doctor;
@@ -22,7 +22,10 @@ fn must_exist(name: &str, now: &Inspection) -> Result<(), Failure> {
         true => Ok(()),
         false => Err(Failure::new(
             NO,
-            format!("{name}: there is no such semaphore: `ls` shows the names under this --prefix"),
+            format!(
+                "semaphore {name} does not exist: `redis-semaphore ls` lists the names under this \
+                 --prefix"
+            ),
         )),
     }
 }

@@ -1,4 +1,4 @@
-//! `revoke`: takes away what somebody holds or waits for.
+//! `revoke`: revokes a permit, or removes a request from the queue.
 
 use std::process::ExitCode;
 
@@ -18,19 +18,17 @@ use crate::table::{at_most, millis};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The holder hears at its next renewal, after a third of its lease at most. Until then it and whoever was \
-let in work at the same time. End its process first where that must not be. Of a \
-start that was left nobody hears: its place is free at once.
+The holder finds out at its next refresh, after at most a third of its lease. Until then, it and \
+the next holder may work at the same time. To prevent that, end its process instead.
 
-A request leaves the queue, but if its process lives, that asks again and gets its old place. End the \
-process to keep it out.
+A removed request returns to its old position, unless its process ends.
 
-Exit status: 0 taken away, 1 nobody holds or waits by that id, others as for all commands.")]
+Exit status: 0 if revoked, 1 if no permit or request has this ID.")]
 pub struct Revoke {
-    /// The name of the semaphore
+    /// Name of the semaphore
     #[arg(value_parser = argument)]
     pub name: String,
-    /// The id, as `inspect` shows it
+    /// ID, as `inspect` shows it
     pub id: String,
     #[command(flatten)]
     pub format: Format,
@@ -66,7 +64,7 @@ fn as_json(asked: &Revoke, revoked: &Revoked) -> Value {
     })
 }
 
-/// Whose it was, as `inspect` shows it: an id that was found has it in it.
+/// Returns the client name, as `inspect` shows it. Every ID that was found contains it.
 fn client_name_of<'a>(asked: &'a Revoke, revoked: &Revoked) -> Option<&'a str> {
     let was_found = matches!(revoked, Revoked::Permit { .. } | Revoked::Request);
     let client = asked.id.split(':').nth(1).filter(|_| was_found)?;
@@ -82,22 +80,22 @@ fn as_text(asked: &Revoke, revoked: &Revoked) -> Result<String, Failure> {
         Revoked::Permit { lease, .. } => {
             let (usual, longest) = overlap(*lease);
             Ok(format!(
-                "{name}: the permit was revoked. Its holder{client_name} hears of it at its next renewal: for up to {} it \
-                 and whoever was let in work at the same time (for up to {} where it cannot reach \
-                 Redis)",
+                "{name}: the permit was revoked. Its holder{client_name} finds out at its next \
+                 refresh. Until then, for up to {}, it and the next holder may work at the same \
+                 time (for up to {} if it cannot reach Redis)",
                 at_most(usual),
                 at_most(longest)
             ))
         }
         Revoked::Request => Ok(format!(
-            "{name}: the request was taken out of the queue. If its process{client_name} lives, it asks again and \
-             gets its old place: end the process to keep it out"
+            "{name}: the request was removed from the queue. If its process{client_name} is \
+             alive, the request returns to its old position: end the process to keep it out"
         )),
         _ => Err(Failure::new(
             NO,
             format!(
-                "{name}: nobody holds or waits by that id: it was given back, its lease has ended, or an \
-                 earlier attempt took it; `inspect` shows who is there now"
+                "semaphore {name}: no permit or request has this ID: it was released or revoked, \
+                 or its lease expired; `redis-semaphore inspect {name}` shows the current IDs"
             ),
         )),
     }

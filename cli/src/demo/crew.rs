@@ -13,16 +13,16 @@ use crate::demo::plan::WORKERS;
 use crate::demo::report::Report;
 use crate::workers::{self, Reporter, Reports};
 
-/// How long workers have to give back what they hold when they are told to end.
+/// How long workers may take to release their permits when they must end.
 const TIME_TO_LEAVE: Duration = Duration::from_secs(3);
 
 pub struct Crew {
-    /// The first is worker 1.
+    /// The first child is worker 1.
     children: Vec<Child>,
     reports: Reports<Report>,
 }
 
-/// The name under which `inspect` shows the permits of a worker.
+/// Returns the client name of a worker, which `inspect` shows.
 pub fn name(worker: usize) -> String {
     format!("worker-{}", worker + 1)
 }
@@ -32,7 +32,7 @@ pub fn worker_of(name: &str) -> Option<usize> {
 }
 
 impl Crew {
-    /// Starts this program again as each of the workers.
+    /// Starts this program again, as each of the workers.
     pub fn start(prefix: &str) -> Result<Self> {
         let (sender, reports) = mpsc::channel(100);
         let mut children = Vec::new();
@@ -45,7 +45,7 @@ impl Crew {
         Ok(Self { children, reports })
     }
 
-    /// `None` when all workers have ended.
+    /// Returns `None` when all workers have ended.
     pub async fn next_report(&mut self) -> Option<Result<(usize, Report)>> {
         self.reports.recv().await
     }
@@ -59,13 +59,13 @@ impl Crew {
         Ok(kill(Pid::from_raw(id as i32), signal)?)
     }
 
-    /// Sends SIGKILL, which no process can catch. Answers when the worker was dead.
+    /// Sends SIGKILL, which no process can catch. Returns the moment when the worker was dead.
     pub async fn kill(&mut self, worker: usize) -> Result<Moment> {
         self.children[worker].kill().await?;
         Ok(Moment::now())
     }
 
-    /// An error when a worker has failed that was not meant to.
+    /// Fails if a worker other than the killed worker has failed.
     pub fn check(&mut self, killed: Option<usize>) -> Result<()> {
         for (worker, child) in self.children.iter_mut().enumerate() {
             match child.try_wait()? {
@@ -79,10 +79,10 @@ impl Crew {
         Ok(())
     }
 
-    /// Has the workers end, and waits until they have.
+    /// Ends the workers, and waits for them.
     pub async fn stop(&mut self) {
         for child in &mut self.children {
-            drop(child.stdin.take()); // They take that as the sign.
+            drop(child.stdin.take()); // They end when their input is closed.
         }
         let all_ended = async {
             for child in &mut self.children {
@@ -97,10 +97,10 @@ impl Crew {
     }
 }
 
-/// Ends, and with it the last of the senders, when the worker has ended.
+/// Returns after the worker has ended, and drops its sender.
 async fn pass_on_reports(worker: usize, output: ChildStdout, reports: Reporter<Report>) {
     if let Err(error) = workers::pass_on(worker, output, str::parse, &reports).await {
-        // Nobody may listen any more.
+        // The receiver may already be dropped.
         let _ = reports.send(Err(error)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What happened in this run, put together from the reports of all workers.
+//! The events of this run, from the reports of all workers.
 
 use std::time::Duration;
 
@@ -10,26 +10,26 @@ pub struct History {
     pub began: Moment,
     pub waits: Vec<Span>,
     pub holds: Vec<Span>,
-    /// How often a page was begun. A page whose worker is killed is begun twice.
+    /// How many pages were begun. A page whose worker is killed is begun twice.
     pub begun: u32,
-    /// How often a page was done that had been done before.
+    /// How many finished pages had been finished before.
     pub repeats: u32,
-    /// How often a page was put back because a permit was lost.
+    /// How many pages were put back because a permit was lost.
     pub put_back: u32,
     pub kill: Option<Kill>,
-    /// What each worker is doing ...
+    /// The page that each worker works on.
     pages: [Option<Page>; WORKERS],
-    /// ... and how many pages it has done.
+    /// How many pages each worker has finished.
     finished: [u32; WORKERS],
 }
 
-/// A worker waits or holds for this time. Without an end it still does.
+/// The time in which a worker waits or holds a permit. A current span has no end.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
     pub worker: usize,
     pub begin: Moment,
     pub end: Option<Moment>,
-    /// It held until its permit was lost.
+    /// Whether the worker held until its permit was lost.
     pub is_lost: bool,
 }
 
@@ -51,11 +51,11 @@ pub struct Kill {
     pub worker: usize,
     pub at: Moment,
     pub page: u32,
-    /// How much of its lease Redis counted after that, at least.
+    /// The lower bound of the remaining lease at that time.
     pub lease_left: Duration,
 }
 
-/// A number of holders, and since when. It became that many through this worker.
+/// A number of holders, the time of its change, and the worker that changed it.
 pub struct Step {
     pub at: Moment,
     pub worker: usize,
@@ -102,19 +102,20 @@ impl History {
         self.kill.is_some_and(|kill| kill.worker == worker)
     }
 
-    /// A worker that was killed could not say that it stops.
+    /// Returns the end of a span. A killed worker cannot report the end, so its span ends with the
+    /// kill.
     pub fn end_of(&self, span: &Span) -> Option<Moment> {
         let death = self.kill.filter(|kill| kill.worker == span.worker).map(|kill| kill.at);
         span.end.or(death)
     }
 
-    /// When the last holder left.
+    /// Returns the time of the last release.
     pub fn ended(&self) -> Moment {
         let ends = self.holds.iter().filter_map(|hold| self.end_of(hold));
         ends.max().unwrap_or(self.began)
     }
 
-    /// All holds merged: how many held at once, from each change to the next.
+    /// Returns the number of workers with a permit after each change.
     pub fn steps(&self) -> Vec<Step> {
         let begins = self.holds.iter().map(|hold| (hold.begin, true, hold.worker));
         let ends =
@@ -130,15 +131,16 @@ impl History {
         changes.into_iter().map(step).collect()
     }
 
-    /// When, and to whom, the permit of the killed worker came back: from then on as many hold as
-    /// before the kill, without the dead one.
+    /// Returns when the permit of the killed worker was granted again, and to which worker. From
+    /// then on, as many workers hold a permit as before the kill.
     pub fn permit_came_back(&self) -> Option<Step> {
         let kill = self.kill?;
         self.steps().into_iter().find(|step| step.at > kill.at && step.holders >= LIMIT)
     }
 }
 
-/// The first end counts: who has lost a permit leaves later, and does not work until then.
+/// Ends the last span of a worker, unless it has ended. A worker that lost a permit reports its
+/// release later, but does not work until then.
 fn end_last(spans: &mut [Span], worker: usize, at: Moment, is_lost: bool) {
     if let Some(span) = spans.iter_mut().rev().find(|span| span.worker == worker) {
         span.end.get_or_insert(at);

@@ -1,8 +1,8 @@
-//! The job: a list of pages in Redis, which has nothing to do with the semaphore.
+//! The job: a list of pages in Redis, which is independent of the semaphore.
 //!
-//! A page is always in exactly one place: in the list of those that wait, in the list of the worker
-//! that has taken it, or among those that are done. Every step from one to the next is atomic, so a
-//! worker may be killed at any moment and no page gets lost.
+//! Each page is always in exactly one group: waiting pages, the page of a worker, or finished
+//! pages. Each step from one group to the next is atomic. So no page is lost, whenever a worker is
+//! killed.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ use crate::server::connection_beside;
 
 pub struct Job {
     redis: MultiplexedConnection,
-    /// What the names of all keys of this run begin with, those of the semaphore too.
+    /// The prefix of all keys of this run, including those of the semaphore.
     prefix: String,
     waiting: String,
     done: String,
 }
 
 pub struct Progress {
-    /// Pages that nobody has taken yet.
+    /// Pages that no worker has taken yet.
     pub waiting: u32,
     pub done: u32,
 }
@@ -44,19 +44,21 @@ impl Job {
         Ok(Progress { waiting, done })
     }
 
-    /// One command hands the page out and notes who has it.
+    /// Takes a page for a worker. One command removes the page from the list and records its
+    /// worker.
     pub async fn take_page(&self, worker: &str) -> Result<Option<u32>> {
         let taken = self.taken_by(worker);
         let (page,) = self.run(pipe().lmove(&self.waiting, taken, Left, Right)).await?;
         Ok(page)
     }
 
-    /// Notes the page as done, by whom, and under which permit. Answers whether that is new: a page
-    /// that was done before stays as it was, so each counts once.
+    /// Records that the page is finished, by which worker and with which permit. Returns whether it
+    /// was not finished before. A page that was finished before does not change, so each page
+    /// counts once.
     ///
-    /// The fencing token grows from permit to permit. A store in which a later write replaces an
-    /// earlier one would refuse a token that is lower than the last one: it comes from a worker
-    /// that was asleep when its permit was lost, and has not noticed yet.
+    /// Fencing tokens grow from permit to permit. A store in which a later write replaces an
+    /// earlier one would reject a token that is lower than the last one. Such a token belongs to a
+    /// worker that was suspended when its permit was lost, and has not found out yet.
     pub async fn finish_page(&self, page: u32, worker: &str, token: u64) -> Result<bool> {
         let mut steps = pipe();
         steps.atomic().hset_nx(&self.done, page, format!("{token} {worker}"));
@@ -65,30 +67,32 @@ impl Job {
         Ok(is_first)
     }
 
-    /// Puts the page that the worker has, if it has one, in front of those that wait.
+    /// Puts the page of the worker, if any, at the front of the waiting pages.
     ///
-    /// For a worker that has lost its permit, and for one that is surely dead.
+    /// The worker has lost its permit, or is known to be dead.
     pub async fn put_page_back(&self, worker: &str) -> Result<Option<u32>> {
         let taken = self.taken_by(worker);
         let (page,) = self.run(pipe().lmove(taken, &self.waiting, Right, Left)).await?;
         Ok(page)
     }
 
-    /// Each page that is done, and the fencing token of the permit under which it was.
+    /// Returns the finished pages, with the fencing tokens of their permits.
     pub async fn done_pages(&self) -> Result<BTreeMap<u32, u64>> {
         let (done,): (BTreeMap<u32, String>,) = self.run(pipe().hgetall(&self.done)).await?;
         let read = |(page, note): (u32, String)| {
-            let (token, _) = note.split_once(' ').ok_or("a page is done, but nobody signed")?;
+            let (token, _) =
+                note.split_once(' ').ok_or("a finished page in Redis has no worker")?;
             Ok((page, token.parse()?))
         };
         done.into_iter().map(read).collect()
     }
 
-    /// Deletes all keys of this run, when all of its workers have ended.
+    /// Deletes all keys of this run, after all its workers have ended.
     ///
-    /// A program would not delete the keys of a semaphore: they expire when nobody uses them.
+    /// A program need not delete the keys of a semaphore, because they expire when they are not
+    /// used.
     pub async fn delete_all(&self) -> Result<()> {
-        // Signs that mean something in a pattern stand for any.
+        // Characters with a meaning in patterns become ?.
         let pattern = self.prefix.replace(['*', '?', '[', ']', '\\'], "?") + ":*";
         let mut cursor = 0;
         loop {
@@ -109,7 +113,7 @@ impl Job {
 
     async fn run<T: FromRedisValue>(&self, commands: &Pipeline) -> Result<T> {
         let reply = commands.query_async(&mut self.redis.clone()).await;
-        reply.map_err(|error| format!("the pages in Redis: {error}").into())
+        reply.map_err(|error| format!("cannot read or write the pages in Redis: {error}").into())
     }
 
     fn taken_by(&self, worker: &str) -> String {

@@ -1,11 +1,13 @@
-//! `demo`: six processes work off the pages of one job, but never more than three of them at once.
+//! `demo`: six processes work on the pages of one job, but never more than three of them at the
+//! same time.
 //!
-//! Think of a batch job that may use only three database connections, however many processes it
-//! runs on. One worker is killed in the middle of a page: its permit, one of
-//! three, comes back when its lease ends, and another worker does its page.
+//! Imagine a batch job that may use only three database connections, on any number of processes.
+//! One worker is killed in the middle of a page. Its permit, one of three, is free when its lease
+//! expires, and another worker finishes its page.
 //!
-//! Read `worker.rs` first: it is what a program looks like that uses the semaphore. `plan.rs` is
-//! what all of its processes must agree on. The rest sets the scene and checks what happened.
+//! Read `worker.rs` first: it is written like a program that uses the semaphore. `plan.rs` defines
+//! the semaphore and the job for all processes. The other files start the processes and check the
+//! result.
 
 mod crew;
 mod history;
@@ -28,11 +30,11 @@ use crate::failure::{AnyError, Failure};
 use crate::server::options::Server;
 use crate::server::{block_on, single};
 
-/// Whatever fails here ends up as a message for a person.
+/// Every error here becomes a message for a person.
 type Result<T> = std::result::Result<T, AnyError>;
 
-/// With a role this is one of the workers, which the supervisor has started: its name, and the
-/// prefix of the run.
+/// Runs the supervisor, or a worker if there is a role. The role contains the name of the worker
+/// and the prefix of the run.
 pub fn run(server: Server, role: Option<String>) -> std::result::Result<ExitCode, Failure> {
     let client = only(&server)?;
     match role.as_deref().and_then(|role| role.split_once(' ')) {
@@ -48,9 +50,11 @@ pub fn run(server: Server, role: Option<String>) -> std::result::Result<ExitCode
     }
 }
 
-/// The pages of the job stand in one server: nothing follows them to another one.
+/// Returns the only server, because the pages of the job cannot move to another server.
 fn only(server: &Server) -> std::result::Result<Client, Failure> {
     single(server)?.ok_or_else(|| {
-        Failure::usage("demo: it wants one server: one --url, and neither --cluster nor --sentinel")
+        Failure::usage(
+            "demo needs a single server: use one --url, and neither --cluster nor --sentinel",
+        )
     })
 }

@@ -1,4 +1,4 @@
-//! When something happened.
+//! Moments on a clock that all processes share.
 
 use std::fmt;
 use std::num::ParseIntError;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::clock;
 
-/// A moment on the clock that all processes share, which nobody sets back or forward.
+/// A moment on the clock that all processes share. The clock is never set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(Duration);
 

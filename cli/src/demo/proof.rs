@@ -1,4 +1,4 @@
-//! What the run has shown, each point checked against what the workers reported.
+//! The promises of the demo. Each promise is checked against the reports of the workers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub struct Proof {
     pub text: String,
 }
 
-/// `done` has each page that is done, with the fencing token of its permit.
+/// `done` maps each finished page to the fencing token of its permit.
 pub fn all(history: &History, done: &BTreeMap<u32, u64>) -> Vec<Proof> {
     vec![
         limit_was_kept(history),
@@ -22,15 +22,15 @@ pub fn all(history: &History, done: &BTreeMap<u32, u64>) -> Vec<Proof> {
     ]
 }
 
-/// All processes read the same clock, and each counts itself as a holder from when it has the
-/// permit to just before it gives it back.
+/// All processes read the same clock. Each process counts itself as a holder from the grant of its
+/// permit until just before the release.
 fn limit_was_kept(history: &History) -> Proof {
     let most = history.steps().iter().map(|step| step.holders).max().unwrap_or(0);
     let holds = history.holds.len();
     Proof {
         is_true: most == LIMIT,
         text: format!(
-            "most holders at once = {most}, the limit is {LIMIT}; \
+            "most holders at once: {most}, limit: {LIMIT}; \
              {WORKERS} processes held {holds} permits"
         ),
     }
@@ -44,24 +44,24 @@ fn pages_were_done_once(history: &History, done: &BTreeMap<u32, u64>) -> Proof {
 
     let is_true = missing == 0 && strangers == 0 && repeats == 0 && permits.len() == done.len();
     let mut text = match is_true {
-        true => format!("all {PAGES} pages done once, each under a permit of its own"),
+        true => format!("all {PAGES} pages done once, each with its own permit"),
         false => format!(
-            "{missing} of {PAGES} pages missing, {strangers} unknown, {repeats} done again, \
-             {} permits for {}",
+            "{missing} of {PAGES} pages missing, {strangers} unknown, {repeats} repeated, \
+             {} permits for {} pages",
             permits.len(),
             done.len()
         ),
     };
     if let Some(kill) = history.kill {
-        text += &format!("; {begun} were begun: page {} twice", kill.page);
+        text += &format!("; {begun} pages begun, page {} twice", kill.page);
     }
     if put_back > 0 {
-        text += &format!(", {put_back} were put back as a permit was lost");
+        text += &format!(", {put_back} put back because a permit was lost");
     }
     Proof { is_true, text }
 }
 
-/// Not before the lease of the dead worker had ended, and not much later.
+/// The permit must return after the expiry of the dead worker's lease, and not much later.
 fn permit_came_back(history: &History) -> Proof {
     const SLACK: Duration = Duration::from_secs(1); // for a machine that is busy
     const ROUNDING: Duration = Duration::from_millis(1);
@@ -70,14 +70,14 @@ fn permit_came_back(history: &History) -> Proof {
     };
     let dead = crew::name(kill.worker);
     let Some(back) = history.permit_came_back() else {
-        return Proof { is_true: false, text: format!("the permit of {dead} never came back") };
+        return Proof { is_true: false, text: format!("the permit of {dead} did not return") };
     };
     let after = back.at - kill.at;
     Proof {
         is_true: after + ROUNDING >= kill.lease_left && after <= LEASE + SLACK,
         text: format!(
-            "the killed worker's permit came back after {:.2} s, to {}; \
-             its lease had {:.2} s left",
+            "the killed worker's permit went to {1} after {0:.2} s; \
+             its lease had {2:.2} s left",
             after.as_secs_f64(),
             crew::name(back.worker),
             kill.lease_left.as_secs_f64()
@@ -92,7 +92,7 @@ fn permits_were_renewed(history: &History) -> Proof {
     Proof {
         is_true: longest > LEASE,
         text: format!(
-            "the longest hold took {:.2} s; its lease of {} s was renewed meanwhile",
+            "the longest hold took {:.2} s, because its lease of {} s was refreshed",
             longest.as_secs_f64(),
             LEASE.as_secs()
         ),

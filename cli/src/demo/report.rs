@@ -1,4 +1,4 @@
-//! What the workers tell the supervisor, as lines of text.
+//! Reports of the workers to the supervisor, as lines of text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,21 +14,21 @@ pub struct Report {
 
 #[derive(Debug, Clone, Copy)]
 pub enum What {
-    /// It is about to ask for a permit.
+    /// The worker is about to request a permit.
     Waits,
-    /// It has a permit.
+    /// The worker has a permit.
     Holds,
-    /// It has taken this page.
+    /// The worker has taken this page.
     Begins(u32),
-    /// It has done this page.
+    /// The worker has finished this page.
     Finishes(u32),
-    /// It has done this page, but somebody else had done it before.
+    /// The worker has finished this page, but another worker had finished it before.
     Repeats(u32),
-    /// Its permit is lost, and it has stopped working.
+    /// The worker has lost its permit and stopped working.
     Loses,
-    /// It has put back this page, which it could not finish.
+    /// The worker has put back this unfinished page.
     PutsBack(u32),
-    /// It is about to release its permit.
+    /// The worker is about to release its permit.
     Leaves,
 }
 
@@ -62,7 +62,7 @@ impl FromStr for Report {
             [at, "loses"] => (at, What::Loses),
             [at, "puts-back", page] => (at, What::PutsBack(page.parse()?)),
             [at, "leaves"] => (at, What::Leaves),
-            _ => return Err(format!("a worker said {line:?}, which is no report").into()),
+            _ => return Err(format!("a worker sent {line:?}, which is not a report").into()),
         };
         Ok(Self { at: at.parse()?, what })
     }

@@ -1,5 +1,5 @@
-//! Standard output: a terminal, where a picture is drawn again and again in the same place, or a
-//! file, where a line is added now and then.
+//! Standard output: a terminal, on which a picture is redrawn in place, or a file, to which lines
+//! are appended.
 
 use std::io::stdout;
 use std::time::{Duration, Instant};
@@ -8,18 +8,18 @@ use crate::failure::Failure;
 use crate::output::{say, write};
 use crate::paint::{Paint, can_draw};
 
-/// How often a file gets a line.
+/// The interval between lines in a file.
 const PAUSE: Duration = Duration::from_millis(500);
 
 const UP_AND_CLEAR: &str = "\x1b[1A\x1b[2K";
-/// Lines that are too long for the terminal are cut: wrapped ones could not be drawn over.
+/// Cuts lines that are too long for the terminal, because wrapped lines could not be drawn over.
 const CUT: &str = "\x1b[?7l";
 const WRAP: &str = "\x1b[?7h";
 
 pub struct Screen {
     pub paint: Paint,
     is_terminal: bool,
-    /// Lines of the picture that are to be drawn over.
+    /// How many lines of the picture must be drawn over.
     drawn: usize,
     last_line: Option<Instant>,
 }
@@ -30,7 +30,7 @@ impl Screen {
         Self { paint: Paint::on(&stdout()), is_terminal, drawn: 0, last_line: None }
     }
 
-    /// Shows how things are: as a picture, or as one line.
+    /// Shows the current state, as a picture or as one line.
     pub fn show(
         &mut self,
         picture: impl FnOnce() -> Vec<String>,
@@ -40,7 +40,7 @@ impl Screen {
             let picture = picture();
             let over = UP_AND_CLEAR.repeat(self.drawn);
             self.drawn = picture.len();
-            // In one piece, so that it does not flicker.
+            // A single write avoids flicker.
             return write(format!("{over}{CUT}{}\n{WRAP}", picture.join("\n")).as_bytes());
         }
         if self.last_line.is_some_and(|last| last.elapsed() < PAUSE) {
@@ -50,7 +50,7 @@ impl Screen {
         say(line())
     }
 
-    /// Prints something of our own that stays. The next picture comes below.
+    /// Prints text that stays on the screen. The next picture is drawn below.
     pub fn say(&mut self, text: &str) -> Result<(), Failure> {
         let over = UP_AND_CLEAR.repeat(self.drawn);
         self.drawn = 0;

@@ -1,4 +1,4 @@
-//! The supervisor: starts the workers, shows what they do, kills one, and checks what came of it.
+//! The supervisor: starts the workers, shows their work, kills one of them, and checks the result.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -22,13 +22,13 @@ use crate::interruption::interruption;
 use crate::output::tell;
 use crate::server::options::Server;
 
-/// How often to ask Redis who holds and who waits.
+/// The interval between inspections of the semaphore.
 const TICK: Duration = Duration::from_millis(50);
-/// Ten seconds are enough on a machine with nothing else to do.
+/// The demo takes ten seconds on an idle machine.
 const TOO_LONG: Duration = Duration::from_secs(40);
 
 pub async fn run(server: Server, client: Client) -> Result<ExitCode> {
-    // Runs must not meet each other, nor what else is on the server.
+    // Runs must not use the keys of other runs, or of other programs.
     let prefix = format!("{}:demo:{}", server.prefix, Uuid::new_v4());
     let server = Server { prefix, ..server };
     let connected = plan::connect(&server, "supervisor").await;
@@ -36,12 +36,12 @@ pub async fn run(server: Server, client: Client) -> Result<ExitCode> {
     let semaphore = plan::database_connections(&semaphores)?;
     let job = Job::open(client, &server.prefix).await?;
 
-    // From now on there is something to tidy up.
+    // From now on, there are keys to delete.
     let interrupted = interruption()?;
     let (history, screen) = (History::new(), Screen::new());
     let mut run = Run { semaphore, job, history, screen, is_told: false };
     let outcome = run.start_and_watch(&server.prefix, interrupted).await;
-    // However it ended, no worker is there any more.
+    // Whether the run succeeded or failed, no worker is left.
     semaphores.shutdown().await;
     let deleted = run.job.delete_all().await;
     let code = outcome?;
@@ -49,7 +49,7 @@ pub async fn run(server: Server, client: Client) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// A right of a user is needed for all runs, and each has a prefix of its own.
+/// Names the right for all runs, because each run has its own prefix.
 fn for_all_runs(failure: Failure, prefix: &str) -> Failure {
     let base = prefix.rsplit_once(':').map_or(prefix, |(base, _)| base);
     let reason = failure.reason.replace(&format!("~{prefix}:{{*"), &format!("~{base}:*"));
@@ -61,7 +61,7 @@ struct Run {
     job: Job,
     history: History,
     screen: Screen,
-    /// Whether the permit of the killed worker was seen to come back.
+    /// Whether the return of the killed worker's permit was already reported.
     is_told: bool,
 }
 
@@ -72,17 +72,20 @@ impl Run {
         interrupted: impl Future<Output = u8>,
     ) -> Result<ExitCode> {
         self.screen.say(&format!(
-            "{WORKERS} processes work off {PAGES} pages, never more than {LIMIT} of them at once.\n"
+            "{WORKERS} processes work on {PAGES} pages, but never more than {LIMIT} at the same \
+             time.\n"
         ))?;
         self.job.add_pages().await?;
         let mut crew = Crew::start(prefix)?;
         let outcome = tokio::select! {
             outcome = tokio::time::timeout(TOO_LONG, self.watch(&mut crew)) => {
-                outcome.unwrap_or_else(|_| Err(format!("not done within {TOO_LONG:?}").into()))
+                outcome.unwrap_or_else(|_| Err(format!("the demo did not end within {TOO_LONG:?}: \
+                                                        check whether Redis or this machine is \
+                                                        overloaded").into()))
             }
             signal = interrupted => {
                 crew.stop().await;
-                tell("\ninterrupted; the workers have ended, too");
+                tell("\ninterrupted; all workers have ended");
                 return Ok(ExitCode::from(128 + signal));
             }
         };
@@ -92,7 +95,7 @@ impl Run {
         self.conclude().await
     }
 
-    /// Until all workers have ended.
+    /// Shows the run until all workers have ended.
     async fn watch(&mut self, crew: &mut Crew) -> Result<()> {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -131,8 +134,8 @@ impl Run {
         Ok(self.screen.show(|| view.picture(paint), || view.line())?)
     }
 
-    /// A holder that is half-way through one of the long pages, when the run is well under way. So
-    /// it will not be gone a moment later, when it is to be killed.
+    /// Returns a holder that is half-way through one of the long pages, when the run is well under
+    /// way. Such a holder still holds its permit a moment later, when it is killed.
     fn find_victim<'a>(&self, semaphore: &'a Inspection) -> Option<(&'a Holder, usize, u32)> {
         let now = Moment::now();
         let is_half_way = |page: u32, begun| now - begun >= plan::time_for(page) / 2;
@@ -153,46 +156,50 @@ impl Run {
     ) -> Result<()> {
         let name = crew::name(worker);
         let process = crew.process_id(worker).unwrap_or_default();
-        // Who is stopped cannot give anything back: what Redis says then is so when it dies.
+        // A stopped worker cannot release its permit, so this inspection is still valid when the
+        // worker dies.
         crew.signal(worker, Signal::SIGSTOP)?;
         let asked = Moment::now();
         let semaphore = self.semaphore.inspect().await?;
         let Some(permit) = semaphore.holders.iter().find(|permit| permit.id == holder.id) else {
-            // It was quicker. There are other pages.
+            // The worker released its permit before it was stopped. Other pages follow.
             return crew.signal(worker, Signal::SIGCONT);
         };
         let at = crew.kill(worker).await?;
-        // Its page need not wait for the end of the lease, as it is known to be dead.
+        // The worker is known to be dead, so its page need not wait for the expiry of the lease.
         if self.job.put_page_back(&name).await? != Some(page) {
-            return Err(format!("{name} had not page {page} when it was killed").into());
+            return Err(format!("{name} did not have page {page} when it was killed").into());
         }
 
-        // On a busy machine it did not die at once.
+        // On a busy machine, the worker did not die immediately.
         let lease_left = asked.plus(permit.expires_in) - at;
         self.history.kill = Some(Kill { worker, at, page, lease_left });
         self.note(&format!(
-            "{name} (process {process}) killed while it holds a permit, half-way through page {page}"
+            "{name} (process {process}) is killed while it holds a permit, half-way through page \
+             {page}"
         ))?;
         self.note(&format!(
-            "Redis counts its permit until the lease ends, in {:.2} s; page {page} goes back",
+            "its permit stays taken until its lease expires in {:.2} s; page {page} returns to \
+             the list",
             lease_left.as_secs_f64()
         ))
     }
 
     fn tell_of_return(&mut self) -> Result<()> {
-        // Reports of different workers may arrive a little out of order: wait for the stragglers.
+        // Reports of different workers may arrive a little out of order, so this function waits for
+        // late reports.
         let long_ago = |step: &Step| Moment::now() - step.at >= TICK;
         match self.history.permit_came_back().filter(long_ago) {
             Some(back) if !self.is_told => {
                 self.is_told = true;
                 let name = crew::name(back.worker);
-                self.note(&format!("the lease has ended; {name}, which waited, has the permit"))
+                self.note(&format!("the lease has expired; {name}, which waited, gets the permit"))
             }
             _ => Ok(()),
         }
     }
 
-    /// The picture at the end, and what it proves.
+    /// Prints the timeline and the proofs.
     async fn conclude(&mut self) -> Result<ExitCode> {
         let paint = self.screen.paint;
         let time = self.history.ended() - self.history.began;
@@ -212,7 +219,7 @@ impl Run {
         Ok(if all_are_true { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// Something that happened just now.
+    /// Prints something that happened just now.
     fn note(&mut self, text: &str) -> Result<()> {
         Ok(self.screen.say(&format!("{:5.1} s  {text}", self.time().as_secs_f64()))?)
     }

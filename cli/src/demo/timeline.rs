@@ -1,4 +1,4 @@
-//! The whole run as a picture: a row for each worker, time from left to right.
+//! The whole run as a picture: a row for each worker, with time from left to right.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use crate::demo::moment::Moment;
 use crate::demo::plan::WORKERS;
 use crate::paint::Paint;
 
-/// Characters in a row. Each tells of two moments, as there are half blocks.
+/// The number of characters in a row. Each character shows two moments with half blocks.
 const CELLS: u32 = 60;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum State {
     Holds,
     Waits,
-    /// Dead, but its lease has not ended: nobody else can have its permit.
+    /// The worker is dead, but its lease has not expired, so no other worker can have its permit.
     Haunts,
     Away,
 }
@@ -27,7 +27,7 @@ pub fn draw(history: &History, paint: Paint) -> Vec<String> {
     lines.push(format!("{:10}{}", "at once", timeline.counts()));
     lines.push(paint.faint(&format!("{:10}{}", "seconds", timeline.axis())));
     lines.push(format!(
-        "{:10}{} holds  · waits  {} killed  {} dead, but its lease has not ended",
+        "{:10}{} holds  · waits  {} killed  {} dead, but its lease has not expired",
         "",
         paint.green("█"),
         paint.red("✗"),
@@ -39,12 +39,12 @@ pub fn draw(history: &History, paint: Paint) -> Vec<String> {
 struct Timeline<'a> {
     history: &'a History,
     length: Duration,
-    /// When the permit of the killed worker was somebody else's.
+    /// When another worker got the permit of the killed worker.
     back: Option<Moment>,
 }
 
 impl Timeline<'_> {
-    /// The moment that many quarters of a cell from the left.
+    /// Returns the moment that is this many quarters of a cell from the left.
     fn moment(&self, quarters: u32) -> Moment {
         self.history.began.plus(self.length * quarters / (4 * CELLS))
     }
@@ -95,7 +95,7 @@ impl Timeline<'_> {
         }
     }
 
-    /// The most that held at once within each cell.
+    /// Returns the largest number of holders in each cell.
     fn counts(&self) -> String {
         let steps = self.history.steps();
         let most = |cell| {

@@ -1,4 +1,4 @@
-//! Who holds and who waits, as Redis tells it.
+//! The holders and waiters, as Redis reports them.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// A line on top, then one for each worker.
+    /// Returns a summary line, followed by a line for each worker.
     pub fn picture(&self, paint: Paint) -> Vec<String> {
         const WIDTH: u32 = 28;
         let full = (self.progress.done * WIDTH / PAGES) as usize;
@@ -39,16 +39,16 @@ impl View<'_> {
         match (self.holder(&name), self.waiter(&name)) {
             (Some(holder), _) if self.history.is_dead(worker) => {
                 let left = holder.expires_in.as_secs_f64();
-                paint.red(&format!("{name}  ✗ dead    its lease ends in {left:.1} s"))
+                paint.red(&format!("{name}  ✗ dead    its lease expires in {left:.1} s"))
             }
             _ if self.history.is_dead(worker) => {
-                paint.red(&format!("{name}  ✗ dead    its lease has ended"))
+                paint.red(&format!("{name}  ✗ dead    its lease has expired"))
             }
             (Some(_), _) => paint.green(&format!("{name}  █ holds   {}", self.page(worker))),
             (None, Some(waiter)) => {
                 let waited = waiter.waited.as_secs_f64();
                 let place = waiter.position;
-                format!("{name}  · waits   number {place} in the queue, for {waited:.1} s")
+                format!("{name}  · waits   position {place}, for {waited:.1} s")
             }
             (None, None) => paint.faint(&name),
         }
@@ -67,7 +67,7 @@ impl View<'_> {
         format!("page {:2} {bar}{length}", page.number)
     }
 
-    /// For a file.
+    /// Returns one line, for output to a file.
     pub fn line(&self) -> String {
         let mut holders: Vec<_> = self.semaphore.holders.iter().map(Holder::client_name).collect();
         holders.sort();
@@ -94,7 +94,7 @@ impl View<'_> {
     }
 }
 
-/// The names of workers, without what they have in common.
+/// Returns the names of workers without their common part.
 fn numbers(names: impl Iterator<Item = String>) -> String {
     names.collect::<Vec<_>>().join(" ").replace("worker-", "")
 }

@@ -22,10 +22,11 @@ pub async fn run(server: &Server, client: Client, name: &str) -> Result<()> {
     let mut input = workers::input();
     let outcome = tokio::select! {
         outcome = work_off_pages(&semaphore, &job, name) => outcome,
-        // Drops whatever goes on: a wait leaves the queue, a permit is given back.
+        // Drops the current work: a wait leaves the queue, and a permit is released.
         () = workers::closed(&mut input) => Ok(()),
     };
-    // What was dropped is given back in the background; this waits until Redis has it.
+    // A dropped permit is released in the background. `shutdown` waits until Redis has confirmed
+    // the release.
     semaphores.shutdown().await;
     outcome
 }
@@ -34,7 +35,7 @@ async fn work_off_pages(semaphore: &Semaphore, job: &Job, name: &str) -> Result<
     loop {
         match job.progress().await? {
             Progress { done: plan::PAGES, .. } => return Ok(()),
-            // The last pages are being worked on. One may come back, if its worker dies.
+            // Other workers have the last pages. A page may return if its worker dies.
             Progress { waiting: 0, .. } => tokio::time::sleep(Duration::from_millis(50)).await,
             _ => work_off_one(semaphore, job, name).await?,
         }
@@ -46,13 +47,14 @@ async fn work_off_one(semaphore: &Semaphore, job: &Job, name: &str) -> Result<()
     let permit = semaphore.acquire().await?;
     tell(What::Holds)?;
 
-    // Should this fail, the permit is dropped, which gives it back as well.
+    // If this fails, the permit is dropped, which also releases it.
     do_next_page(&permit, job, name).await?;
 
-    // Told before the release: the next holder may start before its answer is here.
+    // This report is sent before the release, because the next holder may start before the reply
+    // arrives.
     tell(What::Leaves)?;
-    // Dropping the permit would do, but this way Redis has it back when the next wait begins, and
-    // we hear whether it was still ours.
+    // Dropping the permit would also release it. After `release`, Redis has confirmed the release
+    // before the next wait, and an error shows that the permit was lost.
     match permit.release().await {
         Err(Error::Lost { .. }) => tell(What::Loses),
         released => Ok(released?),
@@ -61,12 +63,12 @@ async fn work_off_one(semaphore: &Semaphore, job: &Job, name: &str) -> Result<()
 
 async fn do_next_page(permit: &Permit, job: &Job, name: &str) -> Result<()> {
     let Some(page) = job.take_page(name).await? else {
-        return Ok(()); // Others took the last ones while this worker waited.
+        return Ok(()); // Other workers took the last pages while this worker waited.
     };
     tell(What::Begins(page))?;
 
-    // Without a permit there must be no work, as somebody else may have the permit. So the work
-    // stops as soon as the permit is lost, which happens when Redis is away for too long.
+    // Work without a permit is not allowed, because another worker may have the permit. So the work
+    // stops as soon as the permit is lost, for example because Redis is unavailable for too long.
     let finished = tokio::select! {
         finished = do_page(page, permit, job, name) => Some(finished?),
         () = permit.lost() => None,
@@ -78,20 +80,20 @@ async fn do_next_page(permit: &Permit, job: &Job, name: &str) -> Result<()> {
             tell(What::Loses)?;
             match job.put_page_back(name).await? {
                 Some(page) => tell(What::PutsBack(page)),
-                // It is noted as done after all, only the answer came too late.
+                // The page is recorded as finished. Only the reply was late.
                 None => tell(What::Finishes(page)),
             }
         }
     }
 }
 
-/// Answers whether this was the first time that the page was done.
+/// Returns whether the page was not finished before.
 async fn do_page(page: u32, permit: &Permit, job: &Job, name: &str) -> Result<bool> {
-    tokio::time::sleep(plan::time_for(page)).await; // Here you would use the database.
+    tokio::time::sleep(plan::time_for(page)).await; // A real worker uses the database here.
     job.finish_page(page, name, permit.fencing_token()).await
 }
 
-/// Reports go to the supervisor through standard output, one a line. When it is gone, this fails.
+/// Reports to the supervisor with a line on standard output. Fails if the supervisor has ended.
 fn tell(what: What) -> Result<()> {
     Ok(say(Report { at: Moment::now(), what })?)
 }

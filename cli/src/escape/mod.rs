@@ -1,11 +1,10 @@
-//! Escapes what a terminal must not get: text that a server or another client wrote can neither
-//! steer it, nor hide, nor look like other text.
+//! Escapes text that a terminal must not get. Text that a server or another client wrote can
+//! neither steer the terminal, nor hide, nor look like other text.
 //!
 //! `output.rs` escapes everything that it prints, and `top/text.rs` everything that is drawn. A
 //! character is escaped, as `\u{202e}`, if it is a control or format character, a separator other
-//! than the space, unassigned, for private use, or invisible. It is escaped, too, if it could be
-//! written in another way that looks the same: what is printed is in Unicode's normalization form
-//! C.
+//! than the space, unassigned, for private use, or invisible. A character is also escaped if
+//! another spelling looks the same: the output is in Unicode's normalization form C.
 
 use std::fmt::Write;
 use std::io;
@@ -16,22 +15,23 @@ use unicode_normalization::char::{compose, is_combining_mark};
 use unicode_normalization::is_nfc;
 use unicode_width::UnicodeWidthChar;
 
-/// Combining marks that are printed on one character. More would grow into other lines.
+/// The number of combining marks that are printed on one character. More marks would overlap other
+/// lines.
 const MOST_MARKS: usize = 4;
 
-/// Text of one or several lines, with parts that others wrote.
+/// Escapes text of one or more lines, with parts that others wrote.
 pub fn text(text: &str) -> String {
     escaped(text, |c| c == '\n')
 }
 
-/// The same, in one line.
+/// Escapes text that must be one line.
 pub fn line(text: &str) -> String {
     escaped(text, |_| false)
 }
 
-/// A name or the like: no other one is printed in the same way. So a backslash is escaped that
-/// would begin an escape, and a space that is not between two other characters. It may be part of a
-/// line.
+/// Escapes a name or a similar value, so that no other value has the same output. A backslash is
+/// escaped if it would begin an escape. A space is escaped if it is not between two other
+/// characters. The value may be part of a line.
 pub fn value(text: &str) -> String {
     let mut signs = Vec::new();
     each(text, |c, is_shown| signs.push((c, is_shown)));
@@ -48,7 +48,7 @@ pub fn value(text: &str) -> String {
     shown
 }
 
-/// Reads a name that is typed. One that was copied as it is shown has to be written in another way.
+/// Parses a typed name. Rejects a name that was copied with its escapes.
 pub fn argument(text: &str) -> Result<String, String> {
     let quoted = |part: &str| part.replace('\\', r"\\").replace('\'', r"\'");
     let mut parts = text.split("\\u{");
@@ -63,18 +63,16 @@ pub fn argument(text: &str) -> Result<String, String> {
         }
     }
     match text.contains("\\u{") {
-        true => {
-            Err(format!("it has characters in it that are escaped: in Bash write $'{in_bash}'"))
-        }
+        true => Err(format!("it contains an escaped character: in Bash, write $'{in_bash}'")),
         false => Ok(text.to_owned()),
     }
 }
 
-/// JSON that is as safe to look at, and is read as exactly the same.
+/// Returns JSON that is safe to print and is parsed to exactly the same value.
 pub fn json(value: &impl Serialize) -> String {
     let mut json = Vec::new();
     let written = value.serialize(&mut Serializer::with_formatter(&mut json, Escaping));
-    written.expect("memory takes it, and its keys are text");
+    written.expect("writing to memory cannot fail, and its keys are text");
     String::from_utf8(json).expect("JSON is UTF-8")
 }
 
@@ -87,14 +85,14 @@ fn escaped(text: &str, is_kept: impl Fn(char) -> bool) -> String {
 fn push(shown: &mut String, c: char, is_shown: bool) {
     match is_shown {
         true => shown.push(c),
-        false => write!(shown, "\\u{{{:x}}}", u32::from(c)).expect("memory takes it"),
+        false => write!(shown, "\\u{{{:x}}}", u32::from(c)).expect("writing to memory cannot fail"),
     }
 }
 
 struct Escaping;
 
 impl serde_json::ser::Formatter for Escaping {
-    /// Of what JSON itself does not escape.
+    /// Escapes characters that JSON itself does not escape.
     fn write_string_fragment<W: ?Sized + io::Write>(
         &mut self,
         writer: &mut W,
@@ -105,7 +103,7 @@ impl serde_json::ser::Formatter for Escaping {
             true => shown.push(c),
             false => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
-                    write!(shown, "\\u{unit:04x}").expect("memory takes it");
+                    write!(shown, "\\u{unit:04x}").expect("writing to memory cannot fail");
                 }
             }
         });
@@ -113,14 +111,14 @@ impl serde_json::ser::Formatter for Escaping {
     }
 }
 
-/// Says of each character whether it can be shown.
+/// Reports for each character whether it can be shown.
 fn each(text: &str, mut tell: impl FnMut(char, bool)) {
     let (mut chars, mut sign) = (text.chars().peekable(), String::new());
     while let Some(base) = chars.next() {
         sign.clear();
         sign.push(base);
         let mut last = base;
-        // What belongs to it, be it as a mark on it or as a part of it.
+        // Whether a character belongs to the last one, as a mark on it or as a part of it.
         let belongs =
             |last, c: char| !c.is_ascii() && (is_combining_mark(c) || compose(last, c).is_some());
         while let Some(c) = chars.next_if(|c| belongs(last, *c)) {
@@ -137,17 +135,18 @@ fn each(text: &str, mut tell: impl FnMut(char, bool)) {
     }
 }
 
-/// Whether it is seen by itself.
+/// Returns whether the character is visible by itself.
 fn is_visible(c: char) -> bool {
     match c {
         ' '..='~' => true,
         c if is_combining_mark(c) || is_invisible(c) => false,
-        // As the standard library sees it, for `{:?}`: that has the categories of Unicode.
+        // The standard library knows Unicode's categories, for `{:?}`.
         c => c.escape_debug().len() == 1 && c.width() > Some(0),
     }
 }
 
-/// What neither has a width of 0, nor is in a category that says so; and invisible marks.
+/// Returns whether a character is invisible, although neither its width nor its category says so.
+/// Invisible marks are included.
 fn is_invisible(c: char) -> bool {
     matches!(
         c,

@@ -8,9 +8,9 @@ use crate::survey::{Summaries, Summary, survey};
 #[derive(Debug)]
 pub struct Picture {
     pub summaries: Summaries,
-    /// All keys on the server. `None` where the user may not ask for that.
+    /// The number of keys on the server. `None` if the user may not run DBSIZE.
     pub keys: Option<u64>,
-    /// Semaphores that are not looked at, as there are too many.
+    /// How many semaphores were not read, because there are too many.
     pub over_max: usize,
 }
 
@@ -19,7 +19,7 @@ impl Picture {
         self.summaries.iter().filter_map(|(name, found)| Some((&**name, found.as_ref().ok()?)))
     }
 
-    /// How many the server refused to tell of.
+    /// Returns for how many semaphores the server rejected the call.
     pub fn refused(&self) -> usize {
         self.summaries.values().filter(|found| found.is_err()).count()
     }

@@ -1,7 +1,7 @@
-//! `exporter`: what Prometheus is told of the semaphores.
+//! `exporter`: serves metrics of the semaphores for Prometheus.
 //!
-//! Read `look.rs` first: what is looked at, at each scrape. `shared.rs` bounds that in time and
-//! shares it among scrapes, `text.rs` writes it down, and `web.rs` hands it out.
+//! Read `look.rs` first, which reads the semaphores at each scrape. `shared.rs` limits the time and
+//! shares the result among scrapes. `text.rs` formats it, and `web.rs` serves it.
 
 mod look;
 pub mod options;
@@ -34,7 +34,7 @@ async fn serve(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
     let address = listener.local_addr().map_err(cannot_listen)?;
     let interrupted = interruption()?;
     if let Some(advice) = asked.only.as_ref().and_then(|only| only.advice(&server.prefix, &[])) {
-        note(format_args!("--only fits no name: {advice}"));
+        note(format_args!("--only matches no name: {advice}"));
     }
     let looks = Arc::new(Looks::new(server, asked));
     let served = async {
@@ -42,17 +42,17 @@ async fn serve(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
         web::serve(listener, looks.clone()).await
     };
     tokio::select! {
-        // What is wrong with the options is known before it says that it listens.
+        // A wrong option is reported first, before the address is printed.
         biased;
         failure = refused(&looks) => return Err(failure),
-        served = served => served.map_err(Failure::system("no more answers"))?,
+        served = served => served.map_err(Failure::system("cannot serve HTTP any more"))?,
         _ = interrupted => {}
     }
     looks.shut_down().await;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Without a host: at all addresses, those of IPv6 included where the system has them.
+/// Listens at all addresses if there is no host, including IPv6 addresses if the system has any.
 async fn listen(address: &str) -> io::Result<TcpListener> {
     let Some(port) = address.strip_prefix(':') else {
         return TcpListener::bind(address).await;
@@ -65,7 +65,8 @@ async fn listen(address: &str) -> io::Result<TcpListener> {
     }
 }
 
-/// A wrong option is told at once. For Redis it can wait: that may be started later.
+/// Completes if an option is wrong. An unavailable Redis is only reported, because it may start
+/// later.
 async fn refused(looks: &Looks) -> Failure {
     match looks.connect().await {
         Err(failure) if failure.status == USAGE => return failure,

@@ -1,4 +1,4 @@
-//! Looks that are bounded in time. Scrapes at the same time share one.
+//! Looks with a timeout. Concurrent scrapes share one look.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,10 +24,10 @@ pub struct Looks {
     server: Server,
     asked: Exporter,
     semaphores: OnceCell<SemaphoreClient>,
-    /// The one under way: only scrapes that wait for it keep it. When all of them have gone it
-    /// ends, as nobody would drive it any more.
+    /// The look in progress. Only the waiting scrapes keep the look alive. Without them, the look
+    /// ends, because nothing would drive it.
     current: Mutex<Option<WeakShared<Look>>>,
-    /// Why the last one failed, if it did.
+    /// Why the last look failed, if it failed.
     failing: Mutex<Option<String>>,
 }
 
@@ -37,7 +37,7 @@ impl Looks {
         Self { server, asked, semaphores: OnceCell::new(), current, failing }
     }
 
-    /// Once that is done, the library connects again by itself.
+    /// Connects once. After that, the library reconnects by itself.
     pub async fn connect(&self) -> Result<&SemaphoreClient, Failure> {
         let connected = || connect(&self.server, SemaphoreClient::builder().read_only());
         self.semaphores.get_or_try_init(connected).await
@@ -49,13 +49,13 @@ impl Looks {
         }
     }
 
-    /// What the metrics are now. The scrape may have less patience than a look may take.
+    /// Returns the current metrics. The scrape's timeout may be shorter than a look.
     pub async fn text(self: &Arc<Self>, patience: Duration) -> Arc<str> {
         let started = Instant::now();
         match timeout(patience, self.current()).await {
             Ok(text) => text,
             Err(_) => {
-                // Whoever waits on may see more.
+                // Other scrapes may wait longer and get the values.
                 if self.under_way().is_none() {
                     self.tell_changes(Some(&too_slow(patience)));
                 }
@@ -64,7 +64,7 @@ impl Looks {
         }
     }
 
-    /// The look under way, or a new one.
+    /// Returns the look in progress, or a new one.
     fn current(self: &Arc<Self>) -> Shared<Look> {
         let mut current = self.lock_current();
         if let Some(look) = current.as_ref().and_then(WeakShared::upgrade) {
@@ -91,10 +91,10 @@ impl Looks {
         text(looked.ok(), started.elapsed()).into()
     }
 
-    /// Each reason once, and not at each scrape: that would fill the log.
+    /// Reports each reason once, and not at each scrape, which would fill the log.
     pub fn tell_changes(&self, failure: Option<&Failure>) {
         let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
-        // How long it took is another number each time.
+        // Elapsed times in the text differ each time.
         let is_digit = |c: char| c.is_ascii_digit();
         let now = failure.map(|failure| failure.to_string().replace(is_digit, ""));
         if *failing == now {
@@ -102,7 +102,7 @@ impl Looks {
         }
         match failure {
             Some(failure) => note(failure),
-            None => note("Redis can be looked at again"),
+            None => note("the semaphores can be read again"),
         }
         *failing = now;
     }
@@ -111,7 +111,7 @@ impl Looks {
 fn too_slow(patience: Duration) -> Failure {
     let patience = format_duration(patience);
     let reason = format!(
-        "the semaphores could not be looked at within {patience}: look whether Redis is slow, raise \
+        "the semaphores could not be read within {patience}: check whether Redis is slow, raise \
          --timeout and Prometheus's scrape_timeout, or narrow --only"
     );
     Failure::new(UNAVAILABLE, reason)

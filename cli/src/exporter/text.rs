@@ -13,29 +13,32 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::exporter::look::Picture;
 use crate::survey::Summary;
 
-const UP: &str = "Whether the semaphores could be looked at: 1, or 0";
-const SCRAPE: &str = "How long the look at all semaphores took";
-const KEYS: &str = "Keys on the server, all of which are looked through for semaphores";
-const OMITTED: &str = "Semaphores that are missing here: there are more than --max-semaphores, or the server \
-                       rejects the call that reads them (redis-semaphore ls shows why)";
-const LIMIT: &str = "How much may be held at once: the limit in force";
-const DECLARED: &str = "The limit that programs declare; another one in force was set at run time";
-const HELD: &str = "The weight of all permits that are held";
-const QUEUED: &str = "Requests in the queue, also those whose process has gone";
-const LONGEST_WAIT: &str = "The longest wait among the first in the queue whose process is there";
+const UP: &str = "1 if the semaphores could be read, 0 if not";
+const SCRAPE: &str = "How long it took to read all semaphores";
+const KEYS: &str = "Keys on the server, all of which are scanned for semaphores";
+const OMITTED: &str = "Semaphores that are missing here: more than --max-semaphores exist, or the \
+                       server rejects the call that reads them (redis-semaphore ls shows why)";
+const LIMIT: &str = "The effective limit";
+const DECLARED: &str =
+    "The limit that programs declare; a different effective limit is a runtime limit";
+const HELD: &str = "The total weight of all permits that are held";
+const QUEUED: &str = "Requests in the queue, including those whose process is dead";
+const LONGEST_WAIT: &str =
+    "The longest wait among the first requests in the queue whose process is alive";
 
-/// In the text format of OpenMetrics. As all metrics are gauges, it is in that of Prometheus, too.
+/// Returns the metrics in the text format of OpenMetrics. All metrics are gauges, so the text is
+/// also valid in the format of Prometheus.
 pub fn text(looked: Option<Picture>, took: Duration) -> String {
     let mut registry = Registry::with_prefix("redis_semaphore");
     registry.register_collector(Box::new(Told { looked, took }));
     let mut text = String::new();
-    encode(&mut text, &registry).expect("a string takes all that is written");
+    encode(&mut text, &registry).expect("writing to a string cannot fail");
     text
 }
 
 #[derive(Debug)]
 struct Told {
-    /// `None` where that failed: better no values than old ones.
+    /// `None` if reading failed, because no values are better than old values.
     looked: Option<Picture>,
     took: Duration,
 }

@@ -27,7 +27,7 @@ async fn metrics(State(looks): State<Arc<Looks>>, headers: HeaderMap) -> impl In
     ([(header::CONTENT_TYPE, content_type(&headers))], text.to_string())
 }
 
-/// Prometheus says for how long it waits. The answer needs some of that for its way.
+/// Prometheus sends its timeout. The reply needs a part of that time for the network.
 fn patience(headers: &HeaderMap) -> Duration {
     let told = headers.get("x-prometheus-scrape-timeout-seconds");
     let seconds = told.and_then(|told| told.to_str().ok()?.parse::<f64>().ok());
@@ -35,7 +35,7 @@ fn patience(headers: &HeaderMap) -> Duration {
     patience.unwrap_or(Duration::MAX)
 }
 
-/// The text is in both formats. Whoever asks for none gets the older one.
+/// The text is valid in both formats. A client that accepts neither gets the older format.
 fn content_type(headers: &HeaderMap) -> String {
     let accepted = headers.get_all(header::ACCEPT).iter();
     let is_open = |accepted: &str| accepted.contains(OPEN_METRICS);

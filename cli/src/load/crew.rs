@@ -12,17 +12,17 @@ use crate::load::messages::{Order, Report, Window};
 use crate::load::options::Load;
 use crate::workers::{self, Reporter, Reports};
 
-/// How long workers have to give back what they hold when they are told to end.
+/// How long workers may take to release their permits when they must end.
 const TIME_TO_LEAVE: Duration = Duration::from_secs(10);
 
 pub struct Crew {
-    /// The workers take it as the sign to end when these are closed.
+    /// The workers end when these inputs are closed.
     inputs: Vec<ChildStdin>,
     reports: Reports<Report>,
 }
 
 impl Crew {
-    /// The workers connect as this process does.
+    /// Starts the workers, which connect with the same options as this process.
     pub async fn start(asked: &Load) -> Result<Self> {
         let (sender, reports) = mpsc::channel(100);
         let mut inputs = Vec::new();
@@ -37,12 +37,12 @@ impl Crew {
         Ok(Self { inputs, reports })
     }
 
-    /// Waits until all are connected.
+    /// Waits until all workers are connected.
     pub async fn ready(&mut self) -> Result<()> {
         for _ in 0..self.inputs.len() {
             match self.next_report().await? {
                 Some((_, Report::Ready)) => {}
-                other => return Err(format!("ready was expected, not {other:?}").into()),
+                other => return Err(format!("a worker sent {other:?} instead of Ready").into()),
             }
         }
         Ok(())
@@ -55,17 +55,18 @@ impl Crew {
         Ok(())
     }
 
-    /// A report, and which worker it is from; `None` when all have ended well.
+    /// Returns a report and the number of its worker, or `None` when all workers have ended without
+    /// an error.
     pub async fn next_report(&mut self) -> Result<Option<(usize, Report)>> {
         self.reports.recv().await.transpose()
     }
 
-    /// Has the workers end before their time. They report nevertheless.
+    /// Ends the workers early. They still report.
     pub fn end_early(&mut self) {
         self.inputs.clear();
     }
 
-    /// Has the workers end, and waits until they have. One that does not is killed.
+    /// Ends the workers and waits for them. A worker that does not end in time is killed.
     pub async fn dismiss(mut self) {
         self.end_early();
         let all_ended = async { while self.reports.recv().await.is_some() {} };
@@ -75,7 +76,7 @@ impl Crew {
 
 fn order(asked: &Load, number: u32) -> Order {
     let Load { limit, tasks, processes, hold, lease, weight, .. } = *asked;
-    // The first ones have one more each if it does not come out even.
+    // The first processes get one task more if the division leaves a remainder.
     let tasks = tasks / processes + u32::from(number < tasks % processes);
     Order { name: asked.name.clone(), limit, lease, tasks, weight, hold }
 }
@@ -83,12 +84,12 @@ fn order(asked: &Load, number: u32) -> Order {
 async fn say(input: &mut ChildStdin, what: &impl Serialize) -> Result<()> {
     let mut line = serde_json::to_vec(what)?;
     line.push(b'\n');
-    // If the worker has died, its exit status tells more than this does.
+    // If the worker has died, its exit status explains more than this error.
     let _ = input.write_all(&line).await;
     Ok(())
 }
 
-/// Ends, and with it the last of the senders, when the worker has ended.
+/// Returns after the worker has ended, and drops its sender.
 async fn pass_on_reports(
     worker: usize,
     mut child: Child,
@@ -103,13 +104,13 @@ async fn pass_on_reports(
         workers::pass_on(worker, output, read, &reports).await?;
         match child.wait().await? {
             status if status.success() => Ok(()),
-            status => Err(format!("it died, {status}").into()),
+            status => Err(format!("it ended unexpectedly ({status})").into()),
         }
     };
     let outcome: Result<()> = outcome.await;
     if let Err(error) = outcome {
-        let error = format!("process {} of the run: {error}", worker + 1);
-        // Nobody may listen any more.
+        let error = format!("worker process {}: {error}", worker + 1);
+        // The receiver may already be dropped.
         let _ = reports.send(Err(error.into())).await;
     }
 }

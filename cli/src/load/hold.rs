@@ -1,17 +1,17 @@
-//! What a holder does with its permit: nothing, for some time.
+//! Holds a permit for some time, without work.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Tokio's timers count whole milliseconds, and end up to two of them late.
+/// Tokio's timers count whole milliseconds, and end up to 2 ms late.
 const COARSE: Duration = Duration::from_millis(2);
 
-/// Takes a tenth of a millisecond longer than asked for, on a machine that is not busy. So what
-/// counts in the results is the time that it really took.
+/// Takes about 0.1 ms longer than requested on an idle machine. The results contain the actual
+/// time.
 ///
-/// A long time is left to tokio, but for its end. That is slept off by a thread, which the system
-/// wakes within some fifty microseconds. Looking at the clock in a loop would be more exact still,
-/// but take the processor from those who are to be measured, the server among them.
+/// Tokio waits for all but the last 2 ms. A thread sleeps for the rest, because the system wakes it
+/// within about 50 µs. Polling the clock would be more exact, but it would take CPU time from the
+/// measured processes, including the server.
 pub async fn hold(time: Duration) {
     let end = Instant::now() + time;
     if time > COARSE {

@@ -1,4 +1,4 @@
-//! What the processes say to each other through pipes: JSON, a line each.
+//! Messages between the processes: JSON in pipes, one line each.
 
 use std::time::Duration;
 
@@ -10,18 +10,17 @@ use crate::clock;
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Order {
     pub name: String,
-    /// To be declared.
+    /// The limit to declare.
     pub limit: Option<u32>,
     pub lease: Duration,
-    /// How many of the tasks this worker has.
     pub tasks: u32,
     pub weight: u32,
     pub hold: Duration,
 }
 
-/// The second line to a worker, when all are ready: it begins at once, and ends then, by the clock
-/// that all share. There is no third. The end of the input means that it is over now, whatever the
-/// time.
+/// The second line to a worker, when all workers are ready. The run begins immediately and ends at
+/// `end`, by the clock that all processes share. There is no third line. If the input ends, the run
+/// is over immediately.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Window {
     pub begin: u64,
@@ -35,36 +34,31 @@ impl Window {
     }
 }
 
-/// What a worker tells.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Report {
-    /// It is connected.
     Ready,
     /// Sent a few times a second.
     Progress(Progress),
-    /// What one of its tasks did: all of it, and only when everything is over. While time is
-    /// measured this would take some of it.
+    /// The cycles of a task. They are sent only after the run, because sending takes time that
+    /// would be measured.
     Log(Log),
-    /// It gives up.
     Failed(String),
 }
 
 #[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
 pub struct Progress {
     pub acquires: u64,
-    /// Tasks that wait for a permit.
     pub waiting: u64,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Log {
     pub turns: Vec<Turn>,
-    /// Permits that were lost.
     pub lost: u64,
 }
 
-/// A permit from asking for it to just before it was released. There may be a million of them: they
-/// are sent without names.
+/// A permit from its request to the moment before its release. Field names are omitted, because a
+/// run may have a million cycles.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(from = "[u64; 3]", into = "[u64; 3]")]
 pub struct Turn {

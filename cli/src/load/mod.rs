@@ -1,8 +1,9 @@
-//! `load`: what will a semaphore do under your load? This finds out, on a real server, which should
-//! be the one that it is going to be, at the same distance.
+//! `load`: measures a semaphore under your load, on a real server. Use the server of your
+//! production system, or one at the same network distance.
 //!
-//! Read `turns.rs` first: what a task does. `worker.rs` is a process with many of them, `run.rs`
-//! the process that starts, times and merges these, and `summary.rs` what comes of it.
+//! Read `turns.rs` first, which defines a task. `worker.rs` is a process with many tasks. `run.rs`
+//! is the process that starts the workers, sets the time and merges the reports. `summary.rs`
+//! computes the results.
 
 mod crew;
 mod hold;
@@ -29,10 +30,10 @@ use crate::paint::Paint;
 use crate::server::block_on_runtime;
 use crate::server::options::Server;
 
-/// Whatever fails here ends up as a message for a person.
+/// Every error here becomes a message for a person.
 type Result<T> = std::result::Result<T, AnyError>;
 
-/// This process is one of the workers, or starts them.
+/// Runs this process as a worker, or starts the workers.
 pub fn run(
     server: &Server,
     asked: &Load,

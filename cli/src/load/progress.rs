@@ -1,4 +1,4 @@
-//! How the run goes, on standard error: standard output is for the results.
+//! Shows the progress of the run on standard error, because standard output is for the results.
 
 use crate::clock::{self, SECOND};
 use crate::load::messages::Progress;
@@ -8,12 +8,12 @@ use crate::paint::can_draw;
 const CLEAR: &str = "\r\x1b[2K";
 
 pub struct Display {
-    /// A terminal, where the line is drawn again and again in the same place.
+    /// Whether this is a terminal, on which the line is redrawn in place.
     is_terminal: bool,
     begin: u64,
-    /// When it is to end, as long as nobody interrupts it.
+    /// When the run ends if it is not interrupted.
     end: u64,
-    /// What was shown last, and when.
+    /// The time and the values of the last line.
     last: (u64, Progress),
 }
 
@@ -37,7 +37,8 @@ impl Display {
         let seconds = |until: u64| (until - self.begin) as f64 / SECOND as f64;
         let (passed, all) = (seconds(now), seconds(self.end));
         let line = format!(
-            "{passed:5.1} of {all:.1} s  {acquires} acquires, {per_second:.0} per second, {waiting} waiting"
+            "{passed:5.1} of {all:.1} s  {acquires} acquires, {per_second:.0} per second, \
+             {waiting} waiting"
         );
         match self.is_terminal {
             true => whisper(&format!("{CLEAR}{line}")),
@@ -45,7 +46,7 @@ impl Display {
         }
     }
 
-    /// Leaves the place to the results.
+    /// Clears the line, to make room for the results.
     pub fn clear(&self) {
         if self.is_terminal {
             whisper(CLEAR);

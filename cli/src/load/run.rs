@@ -1,4 +1,4 @@
-//! A run: has the workers begin together, waits until time is over, and gathers what they did.
+//! A run: starts all workers together, waits until the time is over, and gathers their reports.
 
 use std::pin::{Pin, pin};
 use std::time::Duration;
@@ -22,9 +22,9 @@ use crate::output::tell;
 use crate::server::options::Server;
 use crate::server::{connect, single};
 
-/// How often to show how it goes.
+/// The interval between lines of progress.
 const TICK: Duration = Duration::from_secs(1);
-/// How long workers may take to give back what they hold, and to report, when time is over.
+/// How long workers may take to release their permits and to report, after the time is over.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn run<'a>(server: &Server, asked: &'a Load) -> Result<Summary<'a>> {
@@ -35,7 +35,7 @@ pub async fn run<'a>(server: &Server, asked: &'a Load) -> Result<Summary<'a>> {
     };
 
     tell(plan(asked));
-    // From now on there is something to tidy up.
+    // From now on, the workers must be ended.
     let interrupted = pin!(interruption()?);
     let mut crew = Crew::start(asked).await?;
     let outcome = measure(asked, limit, &mut crew, statistics.as_mut(), interrupted).await;
@@ -43,18 +43,19 @@ pub async fn run<'a>(server: &Server, asked: &'a Load) -> Result<Summary<'a>> {
     outcome
 }
 
-/// What is about to be done, how much of it, and for how long: as options, to do it again.
+/// Returns the options of the run, so that it can be repeated.
 fn plan(asked: &Load) -> String {
     let Load { tasks, processes, weight, name, .. } = asked;
     let limit = asked.limit.map(|limit| format!("--limit {limit} ")).unwrap_or_default();
     let [time, hold, lease] = [asked.duration, asked.hold, asked.lease].map(format_duration);
     format!(
-        "measures for {time}: {limit}--tasks {tasks} --processes {processes} \
+        "measuring for {time}: {limit}--tasks {tasks} --processes {processes} \
          --hold {hold} --lease {lease} --weight {weight} --name {name}"
     )
 }
 
-/// What is wrong with server or arguments is told once, and not by every worker. Answers the limit.
+/// Checks server and arguments once, so that not every worker reports the same error. Returns the
+/// limit.
 async fn check(server: &Server, asked: &Load) -> Result<u32> {
     let semaphores = connect(server, SemaphoreClient::builder()).await?;
     let semaphore = with_limit(semaphores.semaphore(&asked.name).lease(asked.lease), asked.limit)?;
@@ -69,7 +70,8 @@ async fn check(server: &Server, asked: &Load) -> Result<u32> {
 
 async fn effective_limit(semaphore: &Semaphore) -> Result<u32> {
     let now = semaphore.inspect_range(0..0, 0..0).await?;
-    let none = || format!("{} has no limit: --limit N declares one", semaphore.name());
+    let none =
+        || format!("semaphore {} has no limit: declare one with --limit N", semaphore.name());
     Ok(limit_of(&now).ok_or_else(|| Failure::usage(none()))?)
 }
 
@@ -83,7 +85,7 @@ async fn measure<'a>(
     tokio::select! {
         ready = crew.ready() => ready?,
         signal = &mut interrupted => {
-            return Err(Failure::new(128 + signal, "interrupted before it began").into());
+            return Err(Failure::new(128 + signal, "interrupted before the run began").into());
         }
     }
     let before = served(&mut statistics).await;
@@ -95,8 +97,8 @@ async fn measure<'a>(
     Ok(Summary::new(asked, limit, window, &logs, served))
 }
 
-/// Until all workers have ended. Answers with the time that was measured, which may be shorter than
-/// it was meant to be.
+/// Waits until all workers have ended. Returns the measured time, which may be shorter than
+/// planned, and the logs.
 async fn gather(
     asked: &Load,
     crew: &mut Crew,
@@ -115,7 +117,8 @@ async fn gather(
             report = crew.next_report() => match report? {
                 Some((worker, Report::Progress(its))) => progress[worker] = its,
                 Some((_, Report::Log(log))) => logs.push(log),
-                Some((_, other)) => return Err(format!("{other:?} was not expected").into()),
+                Some((_, other)) => return Err(format!("a worker sent an unexpected report: \
+                                                        {other:?}").into()),
                 None => break,
             },
             _ = ticks.tick() => display.show(sum(&progress)),
@@ -125,12 +128,12 @@ async fn gather(
                 crew.end_early();
                 too_long.as_mut().reset(Instant::now() + PATIENCE);
             }
-            () = &mut too_long => return Err("not all processes have ended in time".into()),
+            () = &mut too_long => return Err("some worker processes did not end in time".into()),
         }
     }
     display.clear();
     if is_interrupted {
-        tell("interrupted: these are the results until then");
+        tell("interrupted: the results cover the time until then");
     }
     Ok((window, logs))
 }
@@ -142,12 +145,14 @@ fn sum(progress: &[Progress]) -> Progress {
     })
 }
 
-/// What can be measured without that is worth a run all the same.
+/// Returns `None` if the server's statistics cannot be read. The other results are still useful.
 async fn served(statistics: &mut Option<&mut Statistics>) -> Option<Served> {
     let statistics = statistics.as_mut()?;
     statistics
         .served()
         .await
-        .inspect_err(|error| tell(format_args!("no numbers from the server: {error}")))
+        .inspect_err(|error| {
+            tell(format_args!("no statistics from the server, so its values are missing: {error}"))
+        })
         .ok()
 }

@@ -1,11 +1,11 @@
-//! What the server says of its own work.
+//! The server's statistics of its own work.
 
 use redis_semaphore::redis::aio::MultiplexedConnection;
 use redis_semaphore::redis::{Client, InfoDict, RedisResult, cmd};
 
 use crate::server::connection_beside;
 
-/// What the server did for scripts: all clients, all scripts, since its statistics began.
+/// The server's work for all scripts of all clients since its statistics were reset.
 #[derive(Debug, Clone, Copy)]
 pub struct Served {
     pub calls: u64,
@@ -13,14 +13,14 @@ pub struct Served {
 }
 
 impl Served {
-    /// `None` when somebody has set the statistics back in between.
+    /// Returns `None` if the statistics were reset since then.
     pub fn since(self, before: Self) -> Option<Self> {
         let calls = self.calls.checked_sub(before.calls)?;
         Some(Self { calls, us: self.us.checked_sub(before.us)? })
     }
 }
 
-/// A connection beside those that are measured.
+/// A connection that is not measured.
 pub struct Statistics {
     connection: MultiplexedConnection,
 }
@@ -30,8 +30,8 @@ impl Statistics {
         Ok(Self { connection: connection_beside(&client).await? })
     }
 
-    /// A script is counted as one call, however many commands it runs. Most go out as EVALSHA; a
-    /// server that has forgotten a script gets it with EVAL.
+    /// Returns the statistics. A script counts as one call, however many commands it runs. Most
+    /// calls are EVALSHA. A server that has lost a script gets it with EVAL.
     pub async fn served(&mut self) -> RedisResult<Served> {
         let stats: InfoDict =
             cmd("INFO").arg("commandstats").query_async(&mut self.connection).await?;
@@ -45,7 +45,7 @@ impl Statistics {
     }
 }
 
-/// Reads `name=number` off a line such as `calls=5,usec=120,usec_per_call=24.00`.
+/// Reads `name=number` from a line such as `calls=5,usec=120,usec_per_call=24.00`.
 fn number(line: &str, name: &str) -> u64 {
     let value = line.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
     value.and_then(|value| value.parse().ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! What the turns of all tasks come to.
+//! The results of all tasks together.
 
 use serde::Serialize;
 
@@ -8,19 +8,19 @@ use crate::load::options::Load;
 use crate::load::statistics::Served;
 use crate::load::sweep::most_at_once;
 
-/// `--help` tells what is what.
+/// `load --help` describes the fields.
 #[derive(Debug, Serialize)]
 pub struct Summary<'a> {
     #[serde(flatten)]
     pub options: &'a Load,
-    /// Declared, or in force.
+    /// The declared limit, or the effective limit if this run declared none.
     pub limit: u32,
     pub elapsed_seconds: f64,
     pub acquires: usize,
     pub per_second: f64,
     pub ideal_per_second: Option<f64>,
-    pub utilisation: f64,
-    /// `None` if there was no acquire.
+    pub utilization: f64,
+    /// `None` if no permit was granted.
     pub wait_us: Option<Waits>,
     pub turns: Turns,
     pub calls_per_acquire: Option<f64>,
@@ -50,7 +50,7 @@ impl<'a> Summary<'a> {
         logs: &[Log],
         served: Option<Served>,
     ) -> Self {
-        // A wait may have ended just before its task heard that time is over.
+        // A permit may have been granted just before its task found out that the time was over.
         let in_time = |turn: &&Turn| turn.held < window.end;
         let turns_of = |log: &Log| log.turns.iter().filter(in_time).count();
         let all_turns = || logs.iter().flat_map(|log| &log.turns);
@@ -68,7 +68,7 @@ impl<'a> Summary<'a> {
             acquires,
             per_second: acquires as f64 / elapsed_seconds,
             ideal_per_second: ideal_per_second(options, limit, window, &turns),
-            utilisation: seconds(held) * weight / (f64::from(limit) * elapsed_seconds),
+            utilization: seconds(held) * weight / (f64::from(limit) * elapsed_seconds),
             wait_us: Waits::new(&turns),
             turns: Turns {
                 min: logs.iter().map(turns_of).min().unwrap_or(0),
@@ -82,13 +82,13 @@ impl<'a> Summary<'a> {
         }
     }
 
-    /// The limit is.
+    /// Returns whether the limit was kept.
     pub fn is_kept(&self) -> bool {
         self.max_held <= u64::from(self.limit)
     }
 }
 
-/// Without the holds that were cut short by the end.
+/// Ignores holds that the end of the run cut short.
 fn ideal_per_second(options: &Load, limit: u32, window: Window, turns: &[Turn]) -> Option<f64> {
     let whole = turns.iter().filter(|turn| turn.freed < window.end);
     let (count, held) =
@@ -102,7 +102,7 @@ impl Waits {
         let mut waits: Vec<u64> =
             turns.iter().map(|turn| (turn.held - turn.asked) / 1000).collect();
         waits.sort_unstable();
-        // The smallest that so many percent do not exceed.
+        // The smallest wait that this percentage of the waits does not exceed.
         let percentile = |percent: usize| waits[(waits.len() * percent).div_ceil(100) - 1];
         let max = *waits.last()?;
         Some(Self { p50: percentile(50), p99: percentile(99), max })

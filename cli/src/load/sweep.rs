@@ -1,7 +1,7 @@
-//! How many held at once, from the intervals of all holders.
+//! Counts how many permits were held at one time, from the intervals of all holders.
 
-/// The most intervals that overlap at one moment. One that ends when another begins does not
-/// overlap with it.
+/// Returns the largest number of intervals that overlap at one moment. An interval that ends when
+/// another begins does not overlap with it.
 pub fn most_at_once(intervals: impl Iterator<Item = (u64, u64)>) -> usize {
     let (mut begins, mut ends): (Vec<u64>, Vec<u64>) = intervals.unzip();
     begins.sort_unstable();
@@ -9,8 +9,8 @@ pub fn most_at_once(intervals: impl Iterator<Item = (u64, u64)>) -> usize {
     let mut ended = 0;
     let after_each = begins.iter().enumerate().map(|(begun_before, begin)| {
         ended += ends[ended..].iter().take_while(|end| *end <= begin).count();
-        // Of several that begin and end in this moment, those are among the ended that have not
-        // begun here yet.
+        // An interval without length at this moment may be counted as ended before it is counted as
+        // begun.
         (begun_before + 1).saturating_sub(ended)
     });
     after_each.max().unwrap_or(0)
@@ -25,15 +25,16 @@ mod tests {
         let most = |intervals: &[(u64, u64)]| most_at_once(intervals.iter().copied());
         assert_eq!(most(&[]), 0);
         assert_eq!(most(&[(1, 5)]), 1);
-        // In any order; the third overlaps with both others, which don't with each other.
+        // The order does not matter. The third interval overlaps with both others, which do not
+        // overlap.
         assert_eq!(most(&[(6, 9), (1, 5), (2, 8)]), 2);
-        // All at once, for one tick.
+        // All intervals overlap for one tick.
         assert_eq!(most(&[(1, 5), (2, 6), (3, 7), (4, 8)]), 4);
         assert_eq!(most(&[(3, 7), (3, 7), (3, 7)]), 3);
-        // An end comes before a beginning at the same time: that is a hand-over.
+        // An end precedes a beginning at the same time, because the two are a handoff.
         assert_eq!(most(&[(1, 5), (5, 9), (9, 12)]), 1);
         assert_eq!(most(&[(1, 5), (4, 9), (5, 7)]), 2);
-        // No time is no hold, and hides no other.
+        // An interval without length is no hold, and hides no other hold.
         assert_eq!(most(&[(5, 5), (5, 5)]), 0);
         assert_eq!(most(&[(1, 9), (5, 5), (5, 7)]), 2);
     }

@@ -1,22 +1,22 @@
-//! The results for a person to read.
+//! The results as text.
 
 use crate::load::summary::Summary;
 use crate::paint::Paint;
 
-/// What should not be is red.
+/// Draws the results. Values that must not occur are red.
 pub fn draw(summary: &Summary<'_>, paint: Paint) -> String {
     let warn = |is_wrong, text: String| if is_wrong { paint.red(&text) } else { text };
     let ideal = optional(summary.ideal_per_second, 0);
     let waits = summary.wait_us.as_ref().map_or("-".to_owned(), |waits| {
         let [p50, p99, max] = [waits.p50, waits.p99, waits.max].map(milliseconds);
-        format!("{p50} ms median, {p99} ms for 99 % of them, {max} ms at most")
+        format!("{p50} ms median, {p99} ms 99th percentile, {max} ms maximum")
     });
     let rows = [
         ("acquires", format!("{} in {:.1} s", summary.acquires, summary.elapsed_seconds)),
         ("per second", format!("{:.0}; the limit allows {ideal}", summary.per_second)),
-        ("utilisation", format!("{:.1} % of the limit", summary.utilisation * 100.0)),
+        ("utilization", format!("{:.1}% of the limit", summary.utilization * 100.0)),
         ("wait", waits),
-        ("turns of a task", format!("{} to {}", summary.turns.min, summary.turns.max)),
+        ("permits per task", format!("{} to {}", summary.turns.min, summary.turns.max)),
         ("script calls", format!("{} per acquire", optional(summary.calls_per_acquire, 2))),
         ("server time", format!("{} us per acquire", optional(summary.server_us_per_acquire, 1))),
         (

@@ -1,4 +1,4 @@
-//! A task: one of many that take turns with the semaphore.
+//! A task: one of many that acquire, hold and release in a loop.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::clock;
 use crate::load::messages::{Log, Progress, Turn};
 use crate::load::{Result, hold};
 
-/// What all tasks of a process share.
+/// The state that all tasks of a process share.
 pub struct Work {
     pub semaphore: Semaphore,
     pub weight: u32,
     pub hold: Duration,
-    /// Time is over.
+    /// Canceled when the time is over.
     pub is_over: CancellationToken,
     pub acquires: AtomicU64,
     pub waiting: AtomicU64,
@@ -46,7 +46,8 @@ impl Work {
 
             self.hold(&permit).await;
 
-            // Before the release: the next holder may begin before its answer is here.
+            // The time is read before the release, because the next holder may begin before the
+            // reply arrives.
             let freed = clock::now();
             log.turns.push(Turn { asked, held, freed });
             match permit.release().await {
@@ -56,7 +57,7 @@ impl Work {
         }
     }
 
-    /// Ends early when the permit is lost, as work should, and when time is over.
+    /// Holds the permit. Ends early if the permit is lost, as work should, or if the time is over.
     async fn hold(&self, permit: &Permit) {
         if self.hold.is_zero() {
             return;

@@ -20,7 +20,7 @@ use crate::server::connect;
 use crate::server::options::Server;
 use crate::workers;
 
-/// How often to report progress.
+/// The interval between reports of progress.
 const TICK: Duration = Duration::from_millis(50);
 
 pub async fn run(server: &Server) -> Result<()> {
@@ -41,12 +41,12 @@ async fn work(server: &Server, input: &mut Input) -> Result<Vec<Log>> {
         Some(window) => take_turns(semaphore, &order, window, input).await,
         None => Ok(Vec::new()),
     };
-    // Waits that were dropped leave the queue in the background; this waits until they have.
+    // Dropped waits leave the queue in the background. `shutdown` waits until they have left.
     semaphores.shutdown().await;
     logs
 }
 
-/// Runs the tasks until time is over, or one of them fails. All of them have ended then.
+/// Runs the tasks until the time is over or a task fails. Returns when all tasks have ended.
 async fn take_turns(
     semaphore: Semaphore,
     order: &Order,
@@ -74,7 +74,7 @@ async fn take_turns(
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                // If nobody listens any more, the input ends, too.
+                // If the parent has ended, the input ends, too.
                 let _ = tell(&Report::Progress(work.progress()));
             }
             () = tokio::time::sleep_until(end), if !work.is_over.is_cancelled() => {
@@ -95,20 +95,20 @@ async fn take_turns(
     }
 }
 
-/// What the parent says, a line each.
+/// The messages of the parent, one line each.
 struct Input {
     lines: mpsc::UnboundedReceiver<String>,
 }
 
 impl Input {
-    /// `None` when there is nothing more to do.
+    /// Returns `None` if there is nothing left to do.
     async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         let line = self.lines.recv().await;
         Ok(line.map(|line| serde_json::from_str(&line)).transpose()?)
     }
 }
 
-/// Fails when the parent is gone.
+/// Fails if the parent has ended.
 fn tell(report: &Report) -> Result<()> {
     Ok(say(serde_json::to_string(report)?)?)
 }

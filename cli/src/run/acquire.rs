@@ -1,4 +1,4 @@
-//! From the options to a permit.
+//! Acquires the permit that the options describe.
 
 use std::io::{IsTerminal, stderr};
 use std::pin::pin;
@@ -14,10 +14,10 @@ use crate::failure::{Failure, NO_PERMIT, UNAVAILABLE};
 use crate::limits::{limit_of, with_limit};
 use crate::output::note;
 
-/// After so long somebody at a terminal wonders.
+/// The wait after which a note appears on a terminal.
 const SILENCE: Duration = Duration::from_secs(1);
 const UNTIL_NEXT_TRY: Duration = Duration::from_millis(200);
-/// With less time left there is no other try.
+/// If less time than this is left, the request is not repeated.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 pub async fn acquire(
@@ -34,10 +34,10 @@ pub async fn acquire(
         None if asked.weight > 1 && asked.waits() => tell_low_limit(&semaphore, asked.weight).await,
         None => Ok(()),
     };
-    // A wait outlasts what passes by itself.
+    // The wait that follows outlasts transient errors.
     noted.or_else(|error| if error.is_transient() { Ok(()) } else { Err(error) })?;
     let permit = wait(&semaphore, asked, began).await?;
-    // One that waited has used up some of its lease.
+    // After a wait, part of the lease may already have passed.
     if !times.is_fresh(&permit) {
         permit.refresh().await?;
     }
@@ -52,16 +52,17 @@ async fn wait(semaphore: &Semaphore, asked: &Run, began: Instant) -> Result<Perm
         if !is_full || left < SHORTEST_PAUSE {
             break permit;
         }
-        // One that came earlier waits through that in the queue.
+        // A full server accepts no new requests. Earlier requests stay in the queue.
         sleep(UNTIL_NEXT_TRY.min(left / 2)).await;
     };
     match permit {
-        Some(Err(error @ Error::NoLimit { .. })) => {
-            Err(Failure::usage(format!("{error}: --limit N declares one")))
-        }
-        // Whoever takes 75 for "others are at it" would not notice for days.
+        Some(Err(Error::NoLimit { .. })) => Err(Failure::usage(format!(
+            "semaphore {}: no limit exists: declare one with --limit N",
+            asked.name
+        ))),
+        // Exit status 75 would suggest that all permits are held, and hide an outage for days.
         Some(Err(error @ Error::Timeout { position, .. })) => {
-            let reason = outages::reason().map(|reason| format!("{error}: {reason}"));
+            let reason = outages::reason().map(|reason| format!("{error}. {reason}"));
             match reason.or_else(|| position.is_none().then(|| error.to_string())) {
                 Some(reason) => Err(Failure::new(UNAVAILABLE, reason)),
                 None => Err(error.into()),
@@ -70,7 +71,8 @@ async fn wait(semaphore: &Semaphore, asked: &Run, began: Instant) -> Result<Perm
         Some(permit) => Ok(permit?),
         None => {
             let reason = format!(
-                "semaphore {}: no permit is free, others wait, or the limit is 0",
+                "semaphore {0}: no permit is available, because all are held, other requests \
+                 wait, or the limit is 0: `redis-semaphore inspect {0}` shows which",
                 asked.name
             );
             Err(Failure::new(NO_PERMIT, reason))
@@ -84,7 +86,7 @@ async fn attempt(
     began: Instant,
 ) -> Option<Result<Permit, Error>> {
     let request = semaphore.request().weight(asked.weight).head_start(asked.head_start);
-    // Connecting may have taken all of it.
+    // Connecting may have used up the whole timeout.
     let left = asked.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
     match left {
         _ if !asked.waits() => request.try_acquire().await.transpose(),
@@ -94,7 +96,7 @@ async fn attempt(
     }
 }
 
-/// Whether the server's memory or disk is full.
+/// Returns whether the server's memory or disk is full.
 fn is_full(error: &Error) -> bool {
     let Error::Rejected { source, .. } = error else { return false };
     let text = source.to_string();
@@ -103,7 +105,8 @@ fn is_full(error: &Error) -> bool {
         .any(|code| source.code() == Some(code) || text.contains(&format!("-{code} ")))
 }
 
-/// A wait of which a person is told. A log would have a line for each run.
+/// Waits, and prints a note on a terminal if the wait is long. A log gets no note, because every
+/// run would add one.
 async fn told<T>(semaphore: &Semaphore, waiting: impl Future<Output = T>) -> T {
     let mut waiting = pin!(waiting);
     if stderr().is_terminal() {
@@ -112,15 +115,15 @@ async fn told<T>(semaphore: &Semaphore, waiting: impl Future<Output = T>) -> T {
         }
         let name = semaphore.name();
         note(format_args!(
-            "waiting for a permit of {name}: `redis-semaphore inspect {name}` shows \
-             who holds them"
+            "semaphore {name}: waiting for a permit; `redis-semaphore inspect {name}` shows the \
+             holders"
         ));
     }
     waiting.await
 }
 
-/// A limit that differs from the one in force is a mistake more often than not. It is told before
-/// anything is declared: the wait may be long.
+/// Prints a note if the limit differs from the effective limit, which is usually a mistake. The
+/// note is printed before the limit is declared, because the wait may be long.
 async fn tell_other_limit(semaphore: &Semaphore, declared: u32) -> Result<(), Error> {
     let now = semaphore.inspect_range(0..0, 0..0).await?;
     let Some(effective) = limit_of(&now).filter(|limit| *limit != declared) else {
@@ -129,27 +132,26 @@ async fn tell_other_limit(semaphore: &Semaphore, declared: u32) -> Result<(), Er
     let name = semaphore.name();
     match now.runtime_limit {
         Some(_) => note(format_args!(
-            "semaphore {name}: {effective}, set at run time, is in force: --limit \
-             {declared} counts when that is cleared"
+            "semaphore {name}: the runtime limit {effective} applies; --limit {declared} applies \
+             after `redis-semaphore limit {name} clear`"
         )),
         None => note(format_args!(
-            "semaphore {name}: {effective} is in force: --limit {declared} declares \
-             another limit, for everyone"
+            "semaphore {name}: --limit {declared} replaces the limit {effective} for all processes"
         )),
     }
     Ok(())
 }
 
 /// Prints a note if the weight exceeds the runtime limit, because the wait may then last forever.
-/// (If the weight exceeds the declared limit, the request fails instead of waiting.)
+/// If the weight exceeds the declared limit, the request fails instead.
 async fn tell_low_limit(semaphore: &Semaphore, weight: u32) -> Result<(), Error> {
     let now = semaphore.inspect_range(0..0, 0..0).await?;
     if let Some(limit) = now.runtime_limit.filter(|limit| *limit < weight)
         && now.declared_limit.is_none_or(|declared| declared >= weight)
     {
         note(format_args!(
-            "semaphore {}: --weight {weight} waits until the limit is raised: {limit}, \
-             set at run time, is in force",
+            "semaphore {}: --weight {weight} exceeds the runtime limit {limit}, so the command \
+             waits until that is raised",
             semaphore.name()
         ));
     }

@@ -1,5 +1,5 @@
-//! The command: a child of the guard, or of the tool where there is none, with a process group of
-//! its own.
+//! The command: a child of the guard, or of the CLI if there is no guard. It runs in its own
+//! process group.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
@@ -21,10 +21,10 @@ use super::options::Run;
 use crate::failure::Failure;
 use crate::role;
 
-/// How often to look whether the group of a command that ends is gone.
+/// The interval between checks whether the group of an ending command is gone.
 pub const SHORT_PAUSE: Duration = Duration::from_millis(10);
 
-/// What the command has in its environment.
+/// An environment variable of the command.
 pub const NAME: &str = "REDIS_SEMAPHORE_NAME";
 
 const NOT_EXECUTABLE: u8 = 126;
@@ -36,28 +36,26 @@ pub fn not_started(program: &OsStr, error: &io::Error) -> Failure {
         _ => NOT_EXECUTABLE,
     };
     match program.is_empty() {
-        true => Failure::new(status, "the command is an empty text"),
-        // A shell would run it; a system wants to know by what.
-        false if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => Failure::new(
-            status,
-            format!("{}: {error}: does a script begin with #!?", program.display()),
-        ),
+        true => Failure::new(status, "the command is empty: name a program after '--'"),
+        // A shell would run the file as a script, but the system needs to know its interpreter.
+        false if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => {
+            Failure::new(status, format!("{}: {error}: begin a script with #!", program.display()))
+        }
         false => Failure::new(status, format!("{}: {error}", program.display())),
     }
 }
 
-/// The command since it was started.
 #[derive(Clone, Copy)]
 pub struct Running {
-    /// Its process, and so its group.
+    /// The ID of its process and of its group.
     pub group: Pid,
 }
 
-/// What became of a process.
+/// A change in the state of a process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Change {
     Ended(Ended),
-    /// By this signal.
+    /// The process was stopped by this signal.
     Stopped(i32),
     Continued,
 }
@@ -73,7 +71,7 @@ impl Ended {
         matches!(self, Self::Killed(signal) if signal == Signal::SIGINT as i32)
     }
 
-    /// As shells have it.
+    /// Returns the status as shells report it.
     pub fn status(self) -> u8 {
         match self {
             Self::Exited(status) => status,
@@ -83,7 +81,7 @@ impl Ended {
 }
 
 impl Running {
-    /// Nobody guards it.
+    /// Starts a command without a guard.
     pub fn start(asked: &Run, permit: &Permit) -> Result<Self, Failure> {
         let (program, arguments) = asked.command.split_first().expect("clap wants a command");
         let mut command = Command::new(program);
@@ -93,15 +91,14 @@ impl Running {
         Ok(Self { group: Pid::from_raw(child.id() as i32) })
     }
 
-    /// To all of its group.
+    /// Sends a signal to all processes of its group.
     pub fn signal(&self, signal: Signal) {
-        // It may have ended, or be out of reach.
+        // This fails if the group has ended or belongs to another user.
         let _ = killpg(self.group, signal);
     }
 
-    /// Sends a stop signal to the processes that catch it, and to no other, because no shell could
-    /// continue a process that it stops. The system does the same. Without /proc, it sends nothing
-    /// and returns `false`.
+    /// Sends a stop signal only to the processes that catch it, as the system does, because no
+    /// shell could continue a stopped process. Without /proc, sends nothing and returns `false`.
     pub fn signal_those_that_catch(&self, signal: Signal) -> bool {
         family::of_group(self.group).is_some_and(|members| {
             members.iter().filter(|member| member.catches(signal)).for_each(|it| it.signal(signal));
@@ -109,26 +106,26 @@ impl Running {
         })
     }
 
-    /// Has it end, be it stopped or not.
+    /// Ends the command with SIGTERM, and continues it in case it is stopped.
     pub fn terminate(&self) {
         self.signal(Signal::SIGTERM);
         self.signal(Signal::SIGCONT);
     }
 
-    /// Whether all that is left of its group belongs to other users, as with sudo: it gets no
-    /// signal.
+    /// Returns whether all processes left in its group belong to other users, as with sudo. Such
+    /// processes get no signal.
     pub fn is_out_of_reach(&self) -> bool {
         killpg(self.group, None) == Err(Errno::EPERM)
     }
 
-    /// Whether it is not even an entry that its parent has to pick up.
+    /// Returns whether its group has no process left, not even one that its parent must wait for.
     pub fn is_gone(&self) -> bool {
         killpg(self.group, None) == Err(Errno::ESRCH)
     }
 }
 
 /// Starts a child of the guard, which becomes the command when it is continued: see `starter.rs`.
-/// The environment already has the name of the semaphore.
+/// The environment already contains the name of the semaphore.
 pub fn prepare(command: &[OsString], token: u64, id: &str) -> io::Result<Pid> {
     let mut starter = role::this_program()?;
     starter
@@ -138,7 +135,8 @@ pub fn prepare(command: &[OsString], token: u64, id: &str) -> io::Result<Pid> {
     let id = with_permit(&mut starter, token, id).spawn()?.id() as i32;
     let process = WaitId::Pid(Process::from_raw(id).expect("it has one"));
     let changed = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-    // Unless it has ended, which is heard of later, nobody is to hear that it is stopped.
+    // Consumes the report that the child has stopped. If the child has ended instead, its end is
+    // reported later.
     if let Ok(Some(status)) = waitid(process.clone(), changed)
         && status.stopped()
     {
@@ -151,13 +149,13 @@ fn with_permit<'a>(command: &'a mut Command, token: u64, id: &str) -> &'a mut Co
     command.env("REDIS_SEMAPHORE_ID", id).env("REDIS_SEMAPHORE_TOKEN", token.to_string())
 }
 
-/// What became of the children of this process since the last call. They are picked up, those that
-/// it has inherited, too.
+/// Returns the changes of the children of this process since the last call. Waits for all children
+/// that have ended, including inherited children.
 pub fn changes() -> impl Iterator<Item = (Pid, Change)> {
     iter::from_fn(|| next_change(WaitOptions::NOHANG))
 }
 
-/// The next change of a child of this process. None where it has no children.
+/// Waits for the next change of a child of this process. Returns `None` if there are no children.
 pub fn await_change() -> Option<(Pid, Change)> {
     next_change(WaitOptions::empty())
 }

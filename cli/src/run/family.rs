@@ -1,5 +1,5 @@
-//! All processes of the command, wherever they went: `timeout`, `setsid` and shells with job
-//! control give what they start a process group or a session of its own.
+//! All processes of the command, also outside its process group: `timeout`, `setsid` and shells
+//! with job control create new groups and sessions.
 
 use std::{fs, thread};
 
@@ -11,30 +11,30 @@ use rustix::process::{
 };
 use rustix::thread::gettid;
 
-/// No system has processes of a higher number.
+/// The largest process ID of any system.
 const LAST_NUMBER: i32 = 4_194_304;
 
 pub struct Family {
-    /// All that is below this process belongs to it: the guard, or the command itself.
+    /// The guard, or the command itself. All descendants of this process belong to the family.
     pub root: Pid,
-    /// The first of its group.
+    /// The command, which is the first process of its group.
     pub command: Pid,
-    /// Those that belonged to it before, wherever their parents are now, and when they started.
-    /// (Nothing gets away from the guard that is their parent.)
+    /// Processes that were members before, and when they started. Their parents may have changed. A
+    /// guard that started the command needs no such list, because no process escapes from it.
     known: Vec<(Pid, u64)>,
-    /// The tool, and when the command started, if an earlier guard was killed: what that guard was
-    /// the parent of went to the tool.
+    /// The CLI, and when the command started, if an earlier guard was killed. The CLI inherited the
+    /// children of that guard.
     heir: Option<(Pid, u64)>,
 }
 
-/// A process, as Linux tells it.
+/// A process, as /proc describes it.
 pub struct Entry {
     id: Pid,
     name: String,
     is_alive: bool,
     pub parent: Pid,
     group: Pid,
-    /// In which a number that is used again differs.
+    /// The start time, which distinguishes processes that reuse an ID.
     started: u64,
 }
 
@@ -43,40 +43,39 @@ impl Family {
         Self { root, command, known: Vec::new(), heir: None }
     }
 
-    /// For a guard that replaces another one.
+    /// Returns the family for a guard that replaces another guard.
     pub fn left_to_tool(command: Pid) -> Self {
         let heir = Entry::read(command).map(|(entry, _)| (getppid(), entry.started));
         Self { heir, ..Self::below(command, command) }
     }
 
-    /// Finds again what loses its parent from here on.
+    /// Remembers all members, to find them again if they lose their parents.
     pub fn learn(&mut self) {
         if let Some(entries) = self.entries() {
             self.known = entries.into_iter().map(|entry| (entry.id, entry.started)).collect();
         }
     }
 
-    /// To all of it.
     pub fn signal(&self, signal: Signal) {
-        // It may have ended, or be out of reach.
+        // This fails if the group has ended or belongs to another user.
         let _ = killpg(self.command, signal);
         self.signal_others(signal);
     }
 
-    /// Has it end, be it stopped or not.
+    /// Ends all members with SIGTERM, and continues them in case they are stopped.
     pub fn terminate(&self) {
         let _ = killpg(self.command, Signal::SIGTERM);
         let _ = killpg(self.command, Signal::SIGCONT);
         self.terminate_others();
     }
 
-    /// The same for those that have left the group of the command.
+    /// Ends the members outside the group of the command, as `terminate` does.
     pub fn terminate_others(&self) {
         self.signal_others(Signal::SIGTERM);
         self.signal_others(Signal::SIGCONT);
     }
 
-    /// To those that have left the group of the command.
+    /// Sends a signal to members outside the group of the command.
     pub fn signal_others(&self, signal: Signal) {
         match self.entries() {
             Some(entries) => {
@@ -98,12 +97,12 @@ impl Family {
             && self.entries().is_none_or(|entries| entries.is_empty())
     }
 
-    /// Whether its first process is. Not known where there is no /proc.
+    /// Returns whether the command is stopped. Without /proc, it returns `false`.
     pub fn is_stopped(&self) -> bool {
         Entry::read(self.command).is_some_and(|(_, state)| state == "T")
     }
 
-    /// Of those that are left, for a person.
+    /// Returns the remaining members as text.
     pub fn names(&self) -> Vec<String> {
         match self.entries() {
             Some(entries) => entries
@@ -114,10 +113,10 @@ impl Family {
         }
     }
 
-    /// Those that are alive, below `root`, and in the group of the command. None where there is no
-    /// /proc.
+    /// Returns the members that are alive: those below `root`, and the group of the command.
+    /// Returns `None` without /proc.
     fn entries(&self) -> Option<Vec<Entry>> {
-        // The tool may have children of other programs, which were there before the command.
+        // The CLI may have other children, which started before the command.
         let is_inherited = |entry: &Entry, (tool, started)| {
             entry.parent == tool && entry.started >= started && entry.id != getpid()
         };
@@ -142,7 +141,7 @@ impl Family {
     }
 }
 
-/// Of the group of a command. None where there is no /proc.
+/// Returns the processes of a group, or `None` without /proc.
 pub fn of_group(group: Pid) -> Option<Vec<Entry>> {
     Some(all()?.into_iter().filter(|entry| entry.group == group).collect())
 }
@@ -155,11 +154,11 @@ fn all() -> Option<Vec<Entry>> {
 }
 
 impl Entry {
-    /// With its state.
+    /// Reads an entry and its state.
     pub fn read(id: Pid) -> Option<(Self, String)> {
         let stat = fs::read(format!("/proc/{id}/stat")).ok()?;
         let stat = String::from_utf8_lossy(&stat);
-        // In the name there may be anything.
+        // The name may contain any characters.
         let (name, fields) = stat.split_once(" (")?.1.rsplit_once(") ")?;
         let fields: Vec<_> = fields.split(' ').collect();
         let number = |at: usize| fields.get(at)?.parse().ok().map(Pid::from_raw);
@@ -175,7 +174,7 @@ impl Entry {
         Some((entry, state))
     }
 
-    /// Whether it has a handler of that signal.
+    /// Returns whether the process has a handler for the signal.
     pub fn catches(&self, signal: Signal) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/status", self.id)).unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -183,13 +182,13 @@ impl Entry {
         mask.is_some_and(|mask| mask & 1 << (signal as u32 - 1) != 0)
     }
 
-    /// Only to this process: its number may be another one's meanwhile.
+    /// Sends a signal to this process, and never to another process that reuses its ID.
     pub fn signal(&self, signal: Signal) {
         let Some(process) = Process::from_raw(self.id.as_raw()) else { return };
         let Some(number) = rustix::process::Signal::from_named_raw(signal as i32) else { return };
         match pidfd_open(process, PidfdFlags::empty()) {
             Ok(file) if Self::read(self.id).is_some_and(|(now, _)| now.started == self.started) => {
-                // It may have ended, or be another user's.
+                // This fails if the process has ended or belongs to another user.
                 let _ = pidfd_send_signal(file, number);
             }
             Err(rustix::io::Errno::NOSYS) => {
@@ -200,9 +199,8 @@ impl Entry {
     }
 }
 
-/// Returns the children of this process. Without /proc, the only way to find them is to ask the
-/// system about each process ID. The system gives out IDs in order, so a child has a later ID than
-/// its parent.
+/// Returns the children of this process. Without /proc, they are found only by querying each
+/// process ID. The system gives out IDs in order, so a child has a later ID than its parent.
 fn children_without_proc() -> impl Iterator<Item = Pid> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let own = getpid().as_raw();

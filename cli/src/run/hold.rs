@@ -1,5 +1,5 @@
-//! The time from the start of the command to its end: what is passed on to it, and what becomes of
-//! it when it is stopped, or the permit is lost.
+//! The time from the start of the command to its end: forwards signals, and acts when the command
+//! stops or the permit is lost.
 
 use std::time::{Duration, Instant};
 
@@ -17,18 +17,18 @@ use super::terminal::Terminal;
 use super::times::Times;
 use crate::output::note;
 
-/// How long to ask at most whether the permit is still held. Meanwhile no signal is heard.
+/// The longest check whether the permit is still held. During the check, no signal is handled.
 const PATIENCE: Duration = Duration::from_secs(5);
 const UNTIL_NEXT_TRY: Duration = Duration::from_millis(100);
-/// From when on the guard kills to its last word, at most.
+/// The longest time from the guard's first SIGKILL to its last report.
 const UNTIL_OVER: Duration = Duration::from_secs(10);
 
-/// What asks for the end. (SIGHUP may as well have a service read its settings again.)
+/// Signals that ask the command to end. SIGHUP is excluded, because services may reload their
+/// settings on SIGHUP.
 const ENDS: [Signal; 3] = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
 
-/// What the command needs all the time.
+/// The permit, and everything that depends on it.
 pub struct Held<'a> {
-    /// Of the semaphore.
     pub name: &'a str,
     pub permit: &'a Permit,
     pub times: &'a Times,
@@ -36,25 +36,26 @@ pub struct Held<'a> {
 }
 
 pub struct Hold<'a> {
-    /// Nothing where the permit was left: then none can be lost.
+    /// `None` with --per, because such a permit cannot be lost.
     held: Option<Held<'a>>,
     command: Running,
     terminal: Option<Terminal>,
     is_stopped: bool,
-    /// This process was told to stop, and has told the command.
+    /// This process got a signal to stop, and has forwarded it to the command.
     is_to_stop: bool,
-    /// The same of the end.
+    /// This process got a signal to end, and has forwarded it to the command.
     is_to_end: bool,
-    /// It has gone on with this process, which is about to hear of the SIGCONT that did that.
+    /// The command was continued together with this process. The SIGCONT that continued this
+    /// process is not handled yet.
     has_gone_on: bool,
-    /// This process was sent a SIGINT itself.
+    /// This process got a SIGINT itself.
     is_interrupted: bool,
     ended: Option<Ended>,
-    /// The command was told to end, since the permit was lost, or about to be.
+    /// The command got SIGTERM, because the permit was lost or its lease is about to expire.
     is_lost: bool,
-    /// When to kill what is left of the command.
+    /// When to kill the remaining processes of the command.
     kill_at: Option<Instant>,
-    /// Nothing of it is left.
+    /// No process of the command is left.
     is_over: bool,
 }
 
@@ -65,12 +66,12 @@ enum Event {
     Time,
 }
 
-/// What became of the command.
 pub struct Outcome {
     pub ended: Ended,
-    /// It was told to end, since the permit was lost, or about to be.
+    /// The command got SIGTERM, because the permit was lost or its lease was about to expire.
     pub was_terminated: bool,
-    /// It had the terminal, and died of its ^C, of which our own group has not heard.
+    /// The command was in the foreground of the terminal and died of ^C, which did not reach our
+    /// group.
     pub is_interrupted: bool,
 }
 
@@ -99,7 +100,7 @@ impl<'a> Hold<'a> {
             // Its guard may have been killed just now.
             self.on(Signal::SIGCHLD).await;
             self.look();
-            // What was prepared becomes the command.
+            // The prepared process becomes the command.
             self.command.signal(Signal::SIGCONT);
         }
         let ended = loop {
@@ -135,9 +136,9 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// Whether the permit may go, once the command has ended. One that ends by itself may leave
-    /// something behind in the background. Where it was killed, told to end, or has no permit any
-    /// more, what it has started is ended, too.
+    /// Returns whether the permit may be released after the command has ended. A command that ends
+    /// by itself may leave processes in the background. If it was killed, got a signal to end, or
+    /// has lost its permit, its remaining processes are ended first.
     fn is_done(&mut self, ended: Ended) -> bool {
         if self.kill_at.is_none() && (self.is_to_end || matches!(ended, Ended::Killed(_))) {
             self.end_rest();
@@ -147,7 +148,11 @@ impl<'a> Hold<'a> {
         };
         let is_late = Instant::now() >= kill_at + UNTIL_OVER;
         if is_late {
-            note("the guard does not answer: something of the command may still be there");
+            let name = self.held.as_ref().map_or("", |held| held.name);
+            note(format_args!(
+                "semaphore {name}: the guard does not respond: check whether processes of the \
+                 command are left"
+            ));
         }
         is_late
     }
@@ -163,7 +168,8 @@ impl<'a> Hold<'a> {
         let is_stop = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU].contains(&signal);
         match signal {
             Signal::SIGCHLD => {
-                // The command is among them where its guard was killed, or where there is none.
+                // The command is a child of this process if it has no guard, or if its guard was
+                // killed.
                 for (process, change) in changes() {
                     match process == self.command.group {
                         true => self.note(change).await,
@@ -171,15 +177,15 @@ impl<'a> Hold<'a> {
                     }
                 }
             }
-            // To go on twice would undo a stop in between.
+            // To continue the command a second time would undo a stop after the first.
             Signal::SIGCONT if self.has_gone_on => self.has_gone_on = false,
             Signal::SIGCONT => self.go_on().await,
             _ if is_stop && !job::can_stop() && self.command.signal_those_that_catch(signal) => {}
-            // What is left to stop is this process: see `stopped`.
+            // Only this process is left to stop: see `stopped`.
             _ if is_stop && self.is_stopped => self.stop().await,
             signal if self.command.is_out_of_reach() => note(format_args!(
-                "{signal} is not passed on: the command runs as another user: write `sudo \
-                 redis-semaphore run NAME -- COMMAND`"
+                "{signal} cannot be forwarded, because the command runs as another user: write \
+                 `sudo redis-semaphore run NAME -- COMMAND` instead"
             )),
             signal => {
                 self.is_to_stop |= is_stop;
@@ -197,8 +203,8 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// The guard is replaced where it was killed, and goes on where it was stopped. Others the
-    /// first process of a container inherits.
+    /// Replaces the guard if it was killed, and continues it if it was stopped. Other processes are
+    /// inherited, as by the first process of a container.
     fn note_other(&mut self, process: Pid, change: Change) {
         let Some(guard) = self.held.as_mut().map(|held| &mut *held.guard) else { return };
         match change {
@@ -212,7 +218,8 @@ impl<'a> Hold<'a> {
                         guard.tell(Word::Ending(at.saturating_duration_since(Instant::now())));
                     }
                 }
-                // How it ended nobody knows: the guard was killed before it could tell.
+                // The status is unknown, because the guard was killed before it could report the
+                // status.
                 if self.ended.is_none() && self.command.is_gone() {
                     self.ended = Some(Ended::Killed(Signal::SIGKILL as i32));
                 }
@@ -220,11 +227,11 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// The tool stops, too, so that the shell of the terminal gets on. It goes on with `fg` or
-    /// `bg`.
+    /// Stops this process, too, so that the shell gets the terminal back. `fg` or `bg` continues
+    /// both.
     async fn stopped(&mut self, signal: i32) {
         let wants_terminal = [Signal::SIGTTIN, Signal::SIGTTOU].map(|wants| wants as i32);
-        // It may have asked for the terminal just before it got it.
+        // The command may have requested the terminal just before it was moved to the foreground.
         if self.kill_at.is_some() || wants_terminal.contains(&signal) && self.to_foreground() {
             self.command.signal(Signal::SIGCONT);
             return;
@@ -233,33 +240,34 @@ impl<'a> Hold<'a> {
         if let Some(terminal) = &self.terminal {
             terminal.take_from(self.command.group);
         } else if !self.is_to_stop {
-            // Nobody has it go on at a terminal. The permit is kept.
+            // Without a terminal, no shell could continue this process, which keeps the permit.
             return;
         }
         if self.is_to_stop || !job::can_stop() {
             self.stop().await;
         } else {
-            // Others of the job have commands to stop, too. This process is told among them.
+            // Other processes of the job must stop, too. The signal also reaches this process.
             job::stop_all();
         }
     }
 
-    /// Where no shell could have the tool go on it is not stopped. Nor may the command be.
+    /// Stops this process, and continues the command afterwards. If no shell could continue this
+    /// process, neither this process nor the command may stay stopped.
     async fn stop(&mut self) {
         self.has_gone_on = job::stop_this_process();
         if !self.has_gone_on {
-            // What wants the terminal, and does not get it, would stop again and again.
+            // A command that needs the terminal and does not get it would stop in a loop.
             sleep(UNTIL_NEXT_TRY).await;
         }
         self.go_on().await;
     }
 
-    /// The command goes on only if it still has the permit.
+    /// Continues the command if it still has the permit.
     async fn go_on(&mut self) {
         self.is_to_stop = false;
         if self.is_stopped && self.kill_at.is_none() {
             if let Some(held) = &self.held {
-                // The rest of the lease is for the end of the command, where there is no answer.
+                // If there is no reply, the rest of the lease is needed to end the command.
                 let patience = PATIENCE.min(held.permit.expires_in() / 2);
                 let answer = timeout(patience, held.permit.refresh()).await;
                 let is_lost = matches!(answer, Ok(Err(Error::Lost { .. })));
@@ -275,12 +283,12 @@ impl<'a> Hold<'a> {
         self.command.signal(Signal::SIGCONT);
     }
 
-    /// Answers whether it is for the command now.
+    /// Moves the command to the foreground of the terminal. Returns whether it is there now.
     fn to_foreground(&self) -> bool {
         self.terminal.as_ref().is_some_and(|terminal| terminal.give_to(self.command.group))
     }
 
-    /// Until the next look.
+    /// Returns the time until the next check.
     fn pause(&self) -> Duration {
         match (self.kill_at, &self.held) {
             (Some(at), _) => at.saturating_duration_since(Instant::now()).max(UNTIL_NEXT_TRY),
@@ -312,25 +320,27 @@ impl<'a> Hold<'a> {
         guard.tell(Word::Ending(grace));
         let reason = match permit.is_lost() {
             true => {
-                "the permit was lost (revoked, forgotten by the server, or not renewed while this \
-                 tool was stopped)"
+                "the permit was lost (revoked, lost by the server, or not refreshed while \
+                 redis-semaphore was stopped)"
             }
-            false => "the permit cannot be renewed, and its lease ends soon",
+            false => "the permit cannot be refreshed, and its lease expires soon",
         };
         let fate = match self.command.is_out_of_reach() {
             true => {
-                "the command runs as another user, cannot be ended, and goes on without a permit"
+                "the command runs as another user, so it cannot be ended and continues without a \
+                 permit"
             }
-            false => "the command is ended",
+            false => "the command is being ended",
         };
-        // It may have something to say.
+        // The command may write to the terminal before it ends.
         self.to_foreground();
         self.command.terminate();
-        // After that: where the terminal stops who writes in the background, it stops us here.
+        // The note is printed last, because a terminal may stop a background process that writes to
+        // it.
         note(format_args!("semaphore {name}: {reason}: {fate}"));
     }
 
-    /// What goes on without the command.
+    /// Ends the processes that the command has left behind.
     fn end_rest(&mut self) {
         let Some(Held { permit, times, guard, .. }) = &mut self.held else { return };
         let grace = times.grace_left(permit);

@@ -1,5 +1,5 @@
-//! The job of a shell that this process belongs to: all of it stops at ^Z, and goes on with `fg` or
-//! `bg`.
+//! The shell job to which this process belongs. ^Z stops the whole job, and `fg` or `bg` continues
+//! it.
 
 use std::os::unix::process::parent_id;
 
@@ -9,31 +9,32 @@ use nix::unistd::{Pid, getpgid, getpgrp, getsid};
 use super::family::Entry;
 use crate::interruption::not_ignored;
 
-/// As the terminal would do it. This process, which listens to SIGTSTP, hears of it as the others
-/// do.
+/// Stops the whole job with SIGTSTP, as the terminal would. This process catches SIGTSTP, and gets
+/// it as well.
 pub fn stop_all() {
-    // To its own group a process may always send a signal.
+    // A process may always send a signal to its own group.
     let _ = kill(Pid::from_raw(0), Signal::SIGTSTP);
 }
 
-/// A script that runs this tool would go on after ^C. It is heard of here, too.
+/// Interrupts the whole job. A script that runs this CLI would otherwise continue after ^C. This
+/// process gets the signal as well.
 pub fn interrupt_all() {
     let _ = kill(Pid::from_raw(0), Signal::SIGINT);
 }
 
-/// What SIGTSTP does to a process that does not listen to it. Returns when this one goes on, and
-/// whether it was stopped: then a SIGCONT has come.
+/// Stops this process, as SIGTSTP would stop a process without a handler. Returns whether it was
+/// stopped, which means that SIGCONT has continued it.
 pub fn stop_this_process() -> bool {
     can_stop() && raise(Signal::SIGSTOP).is_ok()
 }
 
-/// Whether SIGTSTP stops this process: not where no shell could have it go on, or it would not hear
-/// of that.
+/// Returns whether SIGTSTP stops this process. SIGTSTP does not stop it if no shell could continue
+/// it, or if it ignores SIGCONT.
 pub fn can_stop() -> bool {
     not_ignored([Signal::SIGTSTP, Signal::SIGCONT]).count() == 2 && has_shell()
 }
 
-/// Looks for the shell among the ancestors: it is the first of another group, in the same session.
+/// Looks for a shell among the ancestors: the first ancestor in another group of the same session.
 fn has_shell() -> bool {
     let group = getpgrp();
     let mut ancestor = Some(Pid::from_raw(parent_id() as i32));

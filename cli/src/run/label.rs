@@ -1,4 +1,4 @@
-//! What a job is called where others look: `LABEL.HOST.PROCESS`.
+//! The client name of a job: `LABEL.HOST.PROCESS`.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use rustix::system::uname;
 
 use super::options::Run;
 
-/// Of the 91 letters that the library has for it.
+/// The longest label. The library allows 91 letters for the whole client name.
 const LONGEST: usize = 32;
 const LONGEST_HOST: usize = 50;
 
@@ -28,10 +28,10 @@ fn fitted(text: &str, longest: usize) -> String {
     text.chars().filter(|letter| is_fit(*letter)).take(longest).collect()
 }
 
-/// For clap.
+/// Parses --label for clap.
 pub fn parse(text: &str) -> Result<String, String> {
     match text.len() {
         1..=LONGEST if text.chars().all(is_fit) => Ok(text.to_owned()),
-        _ => Err(format!("1 to {LONGEST} letters of A-Z, a-z, 0-9, '.', '_' and '-' are wanted")),
+        _ => Err(format!("must be 1 to {LONGEST} of A-Z, a-z, 0-9, '.', '_' and '-'")),
     }
 }

@@ -1,15 +1,15 @@
-//! `run`: a command that runs while this process holds a permit.
+//! `run`: runs a command while this process holds a permit.
 //!
 //! ```text
-//!   tool <-- socket: what goes on --> guard -- starts it, waits for it, ends all of it --> command
-//!     \                                                                                     ^
-//!      `---------------- signals, the terminal (a process group) ---------------------------'
+//!   CLI <-- socket: messages --> guard -- starts it, waits for it, ends it --> command
+//!     \                                                                          ^
+//!      `---------------- signals, the terminal (a process group) ----------------'
 //! ```
 //!
-//! The command must have ended before the lease has, and so must all that it has started. Where
-//! renewals fail, the tool sees to that (`times.rs`), and where the tool is killed or stopped, its
-//! guard does (`guard/`). With `--per` only the start counts: then there is neither a guard nor
-//! anything to lose.
+//! The command must end before the lease expires, and so must all processes that it has started. If
+//! refreshes fail, the CLI ends these processes (`times.rs`). If the CLI is killed or stopped, its
+//! guard ends them (`guard/`). With `--per`, only the start counts. Then there is no guard, and no
+//! permit to lose.
 
 mod acquire;
 mod command;
@@ -48,17 +48,17 @@ use options::{OUTAGE_TOLERANCE, Run};
 use signals::{Signals, die_of};
 use times::Times;
 
-/// How long to wait for an answer at the end, where it does not matter much.
+/// How long to wait at the end for a reply that matters little.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How the tool ends, where nothing failed that is not told yet.
+/// How the CLI ends, if no failure is left to report.
 enum End {
-    /// As the command did.
+    /// With the status of the command.
     With(Ended),
     Lost,
-    /// Of a signal that came while it waited.
+    /// By a signal that came during the wait.
     Of(Signal),
-    /// What failed is told already.
+    /// After a failure that is already reported.
     Told(ExitCode),
 }
 
@@ -70,7 +70,7 @@ fn ended(server: &Server, asked: &Run) -> Result<ExitCode, Failure> {
     let times = Times::of(asked)?;
     let start = || guard::Started::start(asked.clone(), times.grace);
     let guard = asked.per.is_none().then(start).transpose();
-    let guard = guard.map_err(Failure::system("the guard cannot be started"))?;
+    let guard = guard.map_err(Failure::system("cannot start the guard process"))?;
     Ok(match block_on(connected(server, asked, &times, guard))?? {
         End::With(ended) => ExitCode::from(ended.status()),
         End::Lost => ExitCode::from(asked.own_status(LOST)),
@@ -84,7 +84,7 @@ pub use starter::become_command;
 
 pub fn guard(grace: &str) -> Result<ExitCode, Failure> {
     let grace = humantime::parse_duration(grace).map_err(Failure::usage)?;
-    guard::watch(grace).map_err(Failure::system("the guard cannot do its work"))?;
+    guard::watch(grace).map_err(Failure::system("the guard process failed"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -95,7 +95,7 @@ async fn connected(
     guard: Option<guard::Started>,
 ) -> Result<End, Failure> {
     let mut signals =
-        Signals::listen().map_err(Failure::system("signals cannot be listened to"))?;
+        Signals::listen().map_err(Failure::system("cannot install signal handlers"))?;
     let mut guard = guard.map(started).transpose()?;
     let told = outages::Told::while_this_lives(&asked.name);
     let (began, patience) = (Instant::now(), asked.patience());
@@ -121,7 +121,7 @@ async fn connected(
     ended
 }
 
-/// While it connects and waits.
+/// The state while the CLI connects and waits.
 struct Waits {
     told: outages::Told,
     began: Instant,
@@ -131,7 +131,7 @@ fn started(guard: guard::Started) -> Result<Guard, Failure> {
     // If the guard is killed, its children become children of this process.
     Guard::of(guard)
         .and_then(|guard| Ok(set_child_subreaper(Some(getpid())).map(|()| guard)?))
-        .map_err(Failure::system("the guard cannot be started"))
+        .map_err(Failure::system("cannot start the guard process"))
 }
 
 async fn permitted(
@@ -144,7 +144,7 @@ async fn permitted(
 ) -> Result<End, Failure> {
     let mut pick_up_children = || {
         for (child, change) in command::changes() {
-            // Others the first process of a container inherits.
+            // Other children are inherited, as by the first process of a container.
             match (change, guard.as_mut().filter(|guard| guard.is(child))) {
                 (Change::Ended(_), Some(guard)) => drop(guard.replace()),
                 (Change::Stopped(_), Some(guard)) => guard.go_on(),
@@ -170,7 +170,8 @@ async fn permitted(
                     let outcome = Hold::new(Some(held), command).until_ended(signals).await;
                     let is_interrupted = outcome.is_interrupted;
                     let end = given_back(&client, asked, permit, Ok(outcome), signals).await;
-                    // Not before all is given back: this process hears of it, too, and would hurry.
+                    // The signal is sent after the release, because it also reaches this process,
+                    // and would shorten the release.
                     if is_interrupted {
                         job::interrupt_all();
                     }
@@ -179,7 +180,7 @@ async fn permitted(
                 (Ok(command), None) => {
                     let_expire(client, &asked.name, permit, command, signals).await
                 }
-                // Nothing was started, so nothing counts.
+                // No command was started, so no start counts.
                 (Err(failure), _) => {
                     given_back(&client, asked, permit, Err(failure), signals).await
                 }
@@ -197,25 +198,25 @@ async fn permitted(
     }
 }
 
-/// What waited leaves the queue, and what was granted meanwhile is given back. That goes out when
-/// the wait ends; an answer is not waited for long.
+/// Leaves the queue, and releases a permit that was granted at the last moment. The calls are sent
+/// when the wait ends. This function waits only briefly for the replies.
 async fn give_up(client: &SemaphoreClient, name: &str) {
     if timeout(PATIENCE, client.shutdown()).await.is_err() {
         note(format_args!(
-            "semaphore {name}: {}: the request leaves the queue when it has not been heard of for a \
-             while, and a permit that was granted stays taken until its lease ends",
+            "semaphore {name}: {}: the request leaves the queue after the heartbeat timeout, and a \
+             permit that was just granted stays taken until its lease expires",
             unconfirmed()
         ));
     }
 }
 
-/// Why something is not known to be done.
+/// Returns why the outcome of a call is unknown.
 fn unconfirmed() -> String {
     outages::reason().unwrap_or_else(|| format!("no reply from Redis within {PATIENCE:?}"))
 }
 
-/// Does what is still to be done with Redis when the command has ended. After a signal that would
-/// end the tool an answer is not waited for long. Where there is none, this answers the signal.
+/// Does the remaining work with Redis after the command has ended. After a fatal signal, it waits
+/// only briefly for a reply. If no reply arrives, returns the signal.
 async fn unless_signalled<T>(
     signals: &mut Signals,
     work: impl Future<Output = T>,
@@ -227,7 +228,8 @@ async fn unless_signalled<T>(
     }
 }
 
-/// The command goes on without its permit, which counts its start for a lease from now on.
+/// Lets the permit expire, so that the start counts for one lease from now on. The command
+/// continues without the permit.
 async fn let_expire(
     client: SemaphoreClient,
     name: &str,
@@ -238,14 +240,14 @@ async fn let_expire(
     let expiring = permit.let_expire();
     let expiring = tokio::spawn(async move {
         match expiring.await {
-            // However long the command takes, Redis is not needed any more.
+            // Redis is no longer needed, however long the command takes.
             Ok(()) => {
                 client.shutdown().await;
                 drop(client);
                 None
             }
             Err(error) => {
-                note(format_args!("{error}: more commands than the limit may start"));
+                note(format_args!("{error}; more commands than the limit may start"));
                 Some(client)
             }
         }
@@ -257,7 +259,7 @@ async fn let_expire(
         Ok(Err(error)) => panic::resume_unwind(error.into_panic()),
         Err(signal) => {
             note(format_args!(
-                "semaphore {name}: {}: more commands than the limit may start",
+                "semaphore {name}: {}; more commands than the limit may start",
                 unconfirmed()
             ));
             Some(signal)
@@ -277,7 +279,7 @@ async fn given_back(
     signals: &mut Signals,
 ) -> Result<End, Failure> {
     if let Ok(Outcome { was_terminated: true, .. }) = outcome {
-        // There may be nothing to give back, and no server.
+        // There may be no permit to release, and no server.
         drop(permit);
         let _ = timeout(PATIENCE, client.shutdown()).await;
         return Ok(End::Lost);
@@ -285,14 +287,14 @@ async fn given_back(
     let given_up = match unless_signalled(signals, release::release(client, name, permit)).await {
         Ok(Ok(())) => unless_signalled(signals, client.shutdown()).await.err(),
         Ok(Err(error @ Error::Lost { .. })) => return outcome.and(Err(error.into())),
-        // It was tried for long enough.
+        // The lease has expired, so there is nothing left to release.
         Ok(Err(error)) => {
-            note(format_args!("{error}: the lease of the permit has ended"));
+            note(format_args!("{error}; the release was retried until the lease expired"));
             None
         }
         Err(signal) => {
             note(format_args!(
-                "semaphore {name}: {}: the permit stays taken until its lease ends",
+                "semaphore {name}: {}: the permit stays taken until its lease expires",
                 unconfirmed()
             ));
             Some(signal)
@@ -301,9 +303,9 @@ async fn given_back(
     Ok(as_command(outcome?.ended, given_up))
 }
 
-/// `given_up`: the signal that ended what was to be done after that.
+/// `given_up` is the signal that cut the work after the command short.
 fn as_command(ended: Ended, given_up: Option<Signal>) -> End {
-    // A shell's loop ends at ^C only if what it ran has died of that.
+    // ^C ends a shell's loop only if the process in it died of SIGINT.
     match ended.is_interrupt() || given_up == Some(Signal::SIGINT) {
         true => End::Of(Signal::SIGINT),
         false => End::With(ended),

@@ -1,69 +1,58 @@
-//! What may be asked of `run`.
+//! The options of `run`.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Args;
 
+use crate::duration::duration;
 use crate::failure::{Failure, LOST, NO_PERMIT, SYSTEM, UNAVAILABLE, UNWRITABLE, USAGE};
 use crate::number::number;
 use crate::run::label;
 
-/// That of the library.
+/// The default of the library.
 pub const OUTAGE_TOLERANCE: Duration = Duration::from_secs(30);
 
 const RUN: &str = "\
-Of all jobs with this name one at a time, and at most ten starts in any minute:
+Examples: one job of this name at a time; at most ten starts in any minute:
   redis-semaphore run nightly --limit 1 -- ./back-up
   redis-semaphore run mails --limit 10 --per 60s -- ./send-mail
 
-Exit status: that of the command; 128 and the number of the signal that killed it; or
-  2    an option is wrong, or no limit is in force and there is no --limit
-  69   Redis cannot be reached or used, refused the call, or gave no answer; the command was not started
-  70   the permit was lost; the command was not started, was ended, or had just ended by itself
-  71   the system refused a file, a process or the like; the command was not started
-  75   no permit within --timeout, or none at once with --no-wait
+Exit status: that of the command; 128 plus the number of the signal that killed it; or
+  2    an option is wrong, or no limit exists and --limit is missing
+  69   Redis failed
+  70   the permit was lost
+  71   the system refused a resource
+  75   no permit within --timeout, or none immediately with --no-wait
   126  the command cannot be started
   127  the command was not found
-Where the command has such statuses of its own, --conflict-status, --lost-status and --error-status set others. \
-(Options that cannot be read are 2 all the same.)
+After 69 and 71, the command was not started.
 
-Who waits is served in the order of arrival. A line at a terminal tells of a wait, nothing a log; \
-`redis-semaphore inspect NAME` shows who holds and who waits. A signal that ends the wait ends this \
-tool, too.
+To use pipes or `&&`, write -- sh -c '...'.
 
-The command is run as it is: for pipes, `&&` and the like write -- sh -c '...'.
+Environment of the command:
+  REDIS_SEMAPHORE_NAME   name of the semaphore
+  REDIS_SEMAPHORE_ID     ID of the permit
+  REDIS_SEMAPHORE_TOKEN  fencing token, larger than that of any permit granted before
 
-The command has in its environment:
-  REDIS_SEMAPHORE_NAME   the name of the semaphore
-  REDIS_SEMAPHORE_ID     the permit, as Redis shows it
-  REDIS_SEMAPHORE_TOKEN  the fencing token: larger than that of all permits granted before
+Signals are forwarded to the process group of the command, with the exceptions in docs/cli.md. ^Z \
+stops both.
 
-It runs in a process group of its own, in the foreground of the terminal where there is one. Signals to \
-this tool are passed on to that group: all that can be caught, but for SIGCHLD, SIGPIPE and SIGXFSZ (of its own \
-children and output), SIGBUS, SIGFPE, SIGILL, SIGSEGV and SIGSYS (faults of its own), and real-time signals, whose \
-values cannot be passed on: send those to the command. Where no shell could have the command go on, SIGTSTP, \
-SIGTTIN and SIGTTOU do not stop it: it only hears of them.
+If the permit is lost, the command and all processes that it has started get SIGTERM, and SIGKILL \
+after --grace. If the permit cannot be refreshed, both signals come before the lease expires. The \
+same happens if redis-semaphore is killed, or stopped alone. A command that ends by itself may \
+leave background processes, which continue without a permit.
 
-When the permit is lost, the command gets SIGTERM, and SIGKILL after --grace, and so does all that it has \
-started, in whatever process group or session that is (timeout, setsid, set -m); where renewals fail, early enough \
-that both come before the lease ends. The same happens when this tool is killed, or stopped alone (kill \
--STOP): ^Z stops both. What cannot be ended, such as another user's process, is named on standard error. A \
-command that is killed, or ends after a SIGINT, SIGQUIT or SIGTERM to this tool, leaves nothing behind either: the \
-permit is given back when all has ended. One that ends by itself may leave something in the background, which \
-goes on without a permit.
-
-With --per, the permit is held until the command has started, and for that long from then on. The command \
-runs on without the permit, also if this tool is killed. A command that could not be started does not count.";
+With --per, the command continues without the permit, even if redis-semaphore is killed. A failed \
+start does not count.";
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = RUN)]
 pub struct Run {
-    /// The name of the semaphore. One that begins with a dash cannot be used here, as it would be
-    /// taken for an option
+    /// Name of the semaphore, which must not begin with a dash
     pub name: String,
-    /// How much may be held at once. This declares it for everybody: of several the newest is in
-    /// force [default: the limit in force]
+    /// Declare this limit for all processes; the newest declaration applies [default: the existing
+    /// limit]
     #[arg(
         long,
         value_name = "N",
@@ -71,7 +60,7 @@ pub struct Run {
         value_parser = number(1..=u32::MAX)
     )]
     pub limit: Option<u32>,
-    /// How much of the limit the command takes
+    /// Weight of the permit
     #[arg(
         long,
         value_name = "WEIGHT",
@@ -79,59 +68,56 @@ pub struct Run {
         value_parser = number(1..=u32::MAX)
     )]
     pub weight: u32,
-    /// How long to wait for a permit, and meanwhile for a server that serves; less than 1ms is
-    /// --no-wait [default: without end for a permit, 30s for a server]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    /// How long to wait for a permit, and for an unavailable server; less than 1ms means --no-wait
+    /// [default: no limit for a permit, 30s for a server]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
-    /// Take a permit at once or not at all
+    /// Fail if no permit is free immediately
     #[arg(long, conflicts_with_all = ["timeout", "head_start"])]
     pub no_wait: bool,
-    /// Wait ahead of those who came at most this much earlier: up to 1h
+    /// Queue as if the request had arrived this much earlier, up to 1h
     #[arg(
         long,
         value_name = "DURATION",
         default_value = "0s",
-        value_parser = humantime::parse_duration
+        value_parser = duration
     )]
     pub head_start: Duration,
-    /// How long a permit stays valid without being refreshed, and so stays taken if the machine or
-    /// this tool crashes: at least 500ms. The command goes on without Redis for at least two thirds
-    /// of it, less --grace and a second: 14s by default
+    /// How long a permit stays valid without being refreshed, and so stays taken after a crash; at
+    /// least 500ms
     #[arg(
         long,
         value_name = "DURATION",
         default_value = "30s",
-        value_parser = humantime::parse_duration
+        value_parser = duration
     )]
     pub lease: Duration,
-    /// What the command has between SIGTERM and SIGKILL when the permit is lost: at most a third of
-    /// --lease, since it comes off the time for which renewals may fail [default: 5s, or a third of
-    /// --lease where that is shorter]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    /// Time between SIGTERM and SIGKILL if the permit is lost; at most a third of --lease [default:
+    /// 5s, or a third of a shorter --lease]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub grace: Option<Duration>,
-    /// The name of this job for others: `inspect`, `top` and `revoke` show it before host and
-    /// process. Up to 32 letters, digits, '.', '_' and '-' [default: the file name of the command]
+    /// Job name, which `inspect`, `top` and `revoke` show [default: file name of the command]
     #[arg(long, value_name = "LABEL", value_parser = label::parse)]
     pub label: Option<String>,
-    /// The exit status instead of 75: no permit in time
+    /// Exit status instead of 75, if no permit is granted in time
     #[arg(long, value_name = "STATUS")]
     pub conflict_status: Option<u8>,
-    /// The exit status instead of 70: the permit was lost
+    /// Exit status instead of 70, if the permit is lost
     #[arg(long, value_name = "STATUS")]
     pub lost_status: Option<u8>,
-    /// The exit status instead of 2, 69, 71 and 74: this tool failed for another reason
+    /// Exit status instead of 2, 69, 71 and 74, for other failures
     #[arg(long, value_name = "STATUS")]
     pub error_status: Option<u8>,
-    /// Limit how often commands start instead of how many run: at most --limit of them in any such
-    /// time. The loss of a permit ends no command
+    /// Limit the start rate instead: at most --limit starts in any period of this length. The loss
+    /// of a permit then ends no command
     #[arg(
         long,
         value_name = "DURATION",
-        value_parser = humantime::parse_duration,
+        value_parser = duration,
         conflicts_with_all = ["grace", "lease"]
     )]
     pub per: Option<Duration>,
-    /// The command and its arguments, after --
+    /// Command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
@@ -142,18 +128,17 @@ impl Run {
         !self.no_wait && !self.timeout.is_some_and(is_short)
     }
 
-    /// The lease of the permit.
     pub fn permit_lease(&self) -> Duration {
         self.per.unwrap_or(self.lease)
     }
 
-    /// Names the option that set the lease.
+    /// Corrects the name of the option that sets the lease.
     pub fn names_per(&self, Failure { status, reason }: Failure) -> Failure {
         let option = if self.per.is_some() { "--per" } else { "--lease" };
         Failure { status, reason: reason.replace("--lease", option) }
     }
 
-    /// How long to wait for a server that serves.
+    /// Returns how long to wait for an unavailable server.
     pub fn patience(&self) -> Duration {
         match self.waits() {
             true => self.timeout.unwrap_or(OUTAGE_TOLERANCE),
@@ -161,7 +146,7 @@ impl Run {
         }
     }
 
-    /// How this tool ends where the status is its own, and not the command's.
+    /// Returns the exit status for a failure of the CLI, not of the command.
     pub fn own_status(&self, usual: u8) -> u8 {
         let asked = match usual {
             NO_PERMIT => self.conflict_status,
@@ -172,7 +157,7 @@ impl Run {
         asked.unwrap_or(usual)
     }
 
-    /// For `map_err`.
+    /// Sets the exit status, for `map_err`.
     pub fn own(&self, Failure { status, reason }: Failure) -> Failure {
         Failure { status: self.own_status(status), reason }
     }

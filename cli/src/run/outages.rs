@@ -1,6 +1,6 @@
-//! Outages of Redis are reported while `run` connects and waits: that one begins, and that it is
-//! over. The library logs both. Once the command runs a terminal is its own: then only a log gets
-//! the lines.
+//! Reports outages of Redis while `run` connects and waits: when an outage begins, and when it
+//! ends. The library logs both. After the command has started, these lines are printed only if
+//! standard error is not a terminal.
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
@@ -21,9 +21,9 @@ use crate::output::note;
 static STATE: Mutex<State> = Mutex::new(State { semaphore: None, outages: BTreeMap::new() });
 
 struct State {
-    /// The semaphore whose user gets the lines.
+    /// The semaphore for which outages are reported.
     semaphore: Option<String>,
-    /// By connection and server.
+    /// Outages by connection and server.
     outages: BTreeMap<(String, String), Outage>,
 }
 
@@ -36,7 +36,7 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Outages are reported until this is dropped.
+/// Outages are reported until this value is dropped.
 pub struct Told;
 
 impl Told {
@@ -52,7 +52,7 @@ impl Drop for Told {
     }
 }
 
-/// Since when Redis is unavailable, while it is, and what was found then.
+/// Returns since when Redis is unavailable, and why. Returns `None` if it is available.
 pub fn reason() -> Option<String> {
     let state = state();
     let ((_, server), outage) = state.outages.iter().min_by_key(|(_, outage)| outage.began)?;
@@ -66,7 +66,8 @@ pub fn reason() -> Option<String> {
 
 struct Connection;
 
-/// Receives what is logged of the connections to Redis: see docs/operations.md.
+/// Returns a layer that receives the log events of the library about its connections: see
+/// docs/troubleshooting.md.
 pub fn listener<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
     let of_connections =
         Targets::new().with_target("redis_semaphore::connection", LevelFilter::INFO);
@@ -74,7 +75,8 @@ pub fn listener<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
 }
 
 impl<S: Subscriber> Layer<S> for Connection {
-    /// Several connections may fail in one outage: the first gets a line, and the last that works.
+    /// Several connections may fail in one outage. The first failure and the last recovery are
+    /// reported.
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut fields = Fields::default();
         event.record(&mut fields);
@@ -83,11 +85,11 @@ impl<S: Subscriber> Layer<S> for Connection {
         let line = match *event.metadata().level() {
             Level::WARN => {
                 let reason = with_options(&error);
-                let line = format!("Redis at {server} is unavailable: {reason}: trying again");
+                let line = format!("Redis at {server} is unavailable: {reason}; retrying");
                 let is_first = state.outages.is_empty();
                 let outage = Outage { began: Instant::now(), reason };
                 let before = state.outages.insert((connection, server), outage);
-                // The same connection again: it fails for a reason that does not pass by itself.
+                // The library warns again if the cause does not pass by itself.
                 (is_first || before.is_some()).then_some(line)
             }
             _ => {
@@ -121,7 +123,7 @@ impl Visit for Fields {
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         let mut text = String::new();
-        // A string takes whatever is written.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{value:?}");
         self.record_str(field, &text);
     }

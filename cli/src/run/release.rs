@@ -1,4 +1,4 @@
-//! Gives a permit back, however long the server refuses that.
+//! Releases a permit, and retries as long as the server rejects the release.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use crate::output::note;
 
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Until the server confirms it, or the lease is over. A person learns at the first failure that it
-/// may take long.
+/// Retries until the server confirms the release or the lease expires. The first failure prints a
+/// note, because the retries may take long.
 pub async fn release(client: &SemaphoreClient, name: &str, permit: Permit) -> Result<(), Error> {
     let id = permit.id().to_owned();
     let ends = Instant::now() + permit.expires_in();
@@ -18,9 +18,9 @@ pub async fn release(client: &SemaphoreClient, name: &str, permit: Permit) -> Re
         Err(error) if !matches!(error, Error::Lost { .. } | Error::Shutdown) => error,
         done => return done,
     };
-    note(format_args!("{error}: the release is retried until the lease of the permit ends"));
+    note(format_args!("{error}; the release is retried until the lease expires"));
     let semaphore = client.semaphore(name).existing_limit().build()?;
-    // The library goes on, too, but does not report its success.
+    // The library retries the release, too, but does not report its success.
     while Instant::now() < ends {
         match semaphore.revoke(&id).await {
             Ok(_) => return Ok(()),

@@ -1,4 +1,4 @@
-//! Signals to this process: which it hears of, and how it dies of one.
+//! Catches signals to this process, and ends this process by a signal.
 
 use std::io;
 use std::process::ExitCode;
@@ -11,10 +11,10 @@ use tokio::sync::mpsc;
 use super::job::stop_this_process;
 use crate::interruption::{listen, not_ignored};
 
-/// What is meant for the command: all that can be caught, but for what is about this process
-/// itself, its children (SIGCHLD), its output (SIGPIPE, SIGXFSZ), or a fault of it (SIGBUS, SIGFPE,
-/// SIGILL, SIGSEGV, SIGSYS). Nobody could pass on a real-time signal as it came, with its value,
-/// and as often.
+/// Signals that are forwarded to the command: all that can be caught, with these exceptions.
+/// SIGCHLD is about the children of this process. SIGPIPE and SIGXFSZ are about its output. SIGBUS,
+/// SIGFPE, SIGILL, SIGSEGV and SIGSYS report its own faults. Real-time signals have a value and a
+/// number, which cannot be forwarded.
 const FOR_COMMAND: [Signal; 21] = [
     Signal::SIGABRT,
     Signal::SIGALRM,
@@ -44,10 +44,10 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From here on none of them ends or stops this process. What it was told to ignore the command
-    /// is to ignore, too.
+    /// Catches the signals. From now on, none of them ends or stops this process. A signal that
+    /// this process was started to ignore stays ignored, by the command as well.
     pub fn listen() -> io::Result<Self> {
-        // Whoever started this process may have kept it from hearing of its children.
+        // This process may have been started with SIGCHLD blocked.
         SigSet::from_iter([Signal::SIGCHLD]).thread_unblock()?;
         let heard = listen(not_ignored(FOR_COMMAND).chain([Signal::SIGCHLD]))?;
         Ok(Self { heard })
@@ -57,8 +57,8 @@ impl Signals {
         self.heard.recv().await.expect("its tasks end with the runtime")
     }
 
-    /// The next one that would end a process which does not listen. One that would stop it does so.
-    /// `on_child` is called when a child may have ended.
+    /// Returns the next signal that would end a process without handlers. A signal that would stop
+    /// such a process stops this process. Calls `on_child` when a child may have ended.
     pub async fn next_fatal(&mut self, mut on_child: impl FnMut()) -> Signal {
         loop {
             match self.next().await {
@@ -73,9 +73,9 @@ impl Signals {
     }
 }
 
-/// Ends this process by a signal, so that a shell sees that, and ends its loop.
+/// Ends this process by a signal. A shell that sees this ends its loop.
 pub fn die_of(signal: Signal) -> ExitCode {
-    // To the first process of a container signals do nothing of themselves.
+    // By default, signals do not end the first process of a container.
     if getpid().as_raw() != 1 {
         let _ = emulate_default_handler(signal as i32);
     }

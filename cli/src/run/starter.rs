@@ -1,5 +1,5 @@
-//! The process of a command before it becomes that. It stops until the guard knows it and the
-//! terminal is its own: a guard that is killed in between leaves no command behind.
+//! The process of a command before it becomes the command. The process stops until the guard knows
+//! it and it has the terminal. So a guard that is killed earlier leaves no command behind.
 
 use std::env;
 use std::os::unix::process::{CommandExt, parent_id};
@@ -12,9 +12,10 @@ use super::command::not_started;
 use crate::failure::{Failure, LOST};
 use crate::role;
 
-/// Becomes the command, which is in the arguments. `guard`: the process that started this one.
+/// Becomes the command, which is in the arguments. `guard` is the process that started this
+/// process.
 pub fn become_command(guard: &str) -> Result<ExitCode, Failure> {
-    let failed = Failure::system("the command cannot wait for its guard");
+    let failed = Failure::system("cannot start the command");
     let die_with_the_guard = Some(rustix::process::Signal::KILL);
     set_parent_process_death_signal(die_with_the_guard).map_err(|error| failed(error.into()))?;
     let has_ended = || parent_id().to_string() != guard;
@@ -24,7 +25,7 @@ pub fn become_command(guard: &str) -> Result<ExitCode, Failure> {
     if has_ended() {
         return Ok(ExitCode::from(LOST));
     }
-    // From here on that is up to the guard.
+    // From here on, only the guard may end this process.
     set_parent_process_death_signal(None).map_err(|error| failed(error.into()))?;
     let mut command = env::args_os().skip(1);
     let program = command.next().unwrap_or_default();

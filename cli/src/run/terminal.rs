@@ -1,4 +1,4 @@
-//! The terminal: which process group is in its foreground, and so gets its input and its ^C.
+//! The terminal: which process group is in its foreground, and so gets its input and ^C.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -10,14 +10,14 @@ use crate::interruption::not_ignored;
 
 pub struct Terminal {
     tty: File,
-    /// Our group.
+    /// The group of this process.
     ours: Pid,
 }
 
 impl Terminal {
-    /// That of this process, where it has one. A script that starts it with `&` goes on in the
-    /// foreground, in the same group: such a shell has what it starts ignore ^C, and gives it no
-    /// input.
+    /// Opens the terminal of this process, if it has a terminal. A script that starts this process
+    /// with `&` stays in the foreground, in the same group. Its shell makes this process ignore ^C
+    /// and gives it no input, so this process must not take the terminal.
     pub fn open() -> Option<Self> {
         let ignores_interrupts = not_ignored([Signal::SIGINT]).next().is_none();
         if ignores_interrupts && !io::stdin().is_terminal() {
@@ -27,12 +27,14 @@ impl Terminal {
         Some(Self { tty, ours: getpgrp() })
     }
 
-    /// Puts that group where ours is now. Answers whether that one is in the foreground then.
+    /// Moves the group to the foreground, if our group is in it. Returns whether the group is in
+    /// the foreground now.
     pub fn give_to(&self, group: Pid) -> bool {
         self.pass(self.ours, group)
     }
 
-    /// Puts our group where that one is now. Answers whether ours is in the foreground then.
+    /// Moves our group to the foreground, if the given group is in it. Returns whether our group is
+    /// in the foreground now.
     pub fn take_from(&self, group: Pid) -> bool {
         self.pass(group, self.ours)
     }
@@ -42,7 +44,7 @@ impl Terminal {
         if foreground != Ok(from) {
             return foreground == Ok(to);
         }
-        // A group in the background would be stopped for this.
+        // The system would stop a background group that does this.
         let stop: SigSet = [Signal::SIGTTOU].into_iter().collect();
         let Ok(mask) = stop.thread_swap_mask(SigmaskHow::SIG_BLOCK) else {
             return false;

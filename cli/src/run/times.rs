@@ -1,4 +1,4 @@
-//! When the command must be told to end, so that it has ended before its lease has.
+//! When the command must get SIGTERM, so that it ends before its lease expires.
 
 use std::time::Duration;
 
@@ -10,25 +10,26 @@ use crate::failure::Failure;
 
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 const LONGEST_MARGIN: Duration = Duration::from_secs(1);
-/// With less the guard and the tool could not tell a renewal that is late from one that fails.
+/// With a shorter lease, a late refresh could not be distinguished from a failed refresh.
 const SHORTEST_LEASE: Duration = Duration::from_millis(500);
 
 pub struct Times {
-    /// From SIGTERM to SIGKILL, at most.
+    /// The longest time from SIGTERM to SIGKILL.
     pub grace: Duration,
-    /// From SIGKILL to the end of the lease: signals take a moment, too.
+    /// The time from SIGKILL to the expiry of the lease, because a signal takes time to act.
     margin: Duration,
     lease: Duration,
 }
 
 impl Times {
-    /// A lease is renewed every third of it, so it never has less than two thirds left while all is
-    /// well. The grace must fit in there, and some time for which renewals may fail.
+    /// Computes the times. A lease is refreshed after every third of its length, so normally at
+    /// least two thirds of it remain. These two thirds must contain the grace, and some time in
+    /// which refreshes may fail.
     pub fn of(asked: &Run) -> Result<Self, Failure> {
         let (lease, longest) = (asked.permit_lease(), asked.permit_lease() / 3);
         if lease < SHORTEST_LEASE && asked.per.is_none() {
             return Err(Failure::usage(format!(
-                "--lease: {} is too short to end a command in time: ask for at least {}",
+                "--lease: {} is too short to end a command in time: use at least {}",
                 format_duration(lease),
                 format_duration(SHORTEST_LEASE)
             )));
@@ -36,8 +37,8 @@ impl Times {
         let grace = asked.grace.unwrap_or(DEFAULT_GRACE.min(longest));
         if grace > longest {
             return Err(Failure::usage(format!(
-                "--grace: {} is more than a third of --lease, {}: the command could not be ended \
-                 before its lease has",
+                "--grace: {} is more than a third of --lease ({}), so the command could not be \
+                 ended before its lease expires: use a shorter --grace or a longer --lease",
                 format_duration(grace),
                 format_duration(lease)
             )));
@@ -45,18 +46,18 @@ impl Times {
         Ok(Self { grace, margin: (lease / 15).min(LONGEST_MARGIN), lease })
     }
 
-    /// How long the command may go on as it is, if the permit is not renewed.
+    /// Returns how long the command may continue if the permit is not refreshed.
     pub fn left(&self, permit: &Permit) -> Duration {
         permit.expires_in().saturating_sub(self.grace + self.margin)
     }
 
-    /// The same for the guard, who comes second.
+    /// Returns how long the command may continue until the guard acts, which is later than the CLI.
     pub fn left_for_guard(&self, permit: &Permit) -> Duration {
         permit.expires_in().saturating_sub(self.grace + self.margin / 2)
     }
 
-    /// From SIGTERM to SIGKILL, where that begins now: the command is killed before its lease ends.
-    /// Once the permit is lost there is nothing to be kept, and all of the grace is the command's.
+    /// Returns the time from SIGTERM to SIGKILL if SIGTERM is sent now. The command is killed
+    /// before its lease expires. If the permit is already lost, the command gets the whole grace.
     pub fn grace_left(&self, permit: &Permit) -> Duration {
         match permit.is_lost() {
             true => self.grace,
@@ -64,13 +65,14 @@ impl Times {
         }
     }
 
-    /// How long not to look at the permit: so short that each renewal is seen before the time is up
-    /// that was left without it.
+    /// Returns how long the permit need not be checked. Each refresh must be noticed before the
+    /// time without that refresh is over.
     pub fn pause(&self) -> Duration {
         self.lease / 6
     }
 
-    /// Whether a permit is so young that its first renewal comes before its command would be ended.
+    /// Returns whether the permit is so fresh that its first refresh is due before its command
+    /// would be ended.
     pub fn is_fresh(&self, permit: &Permit) -> bool {
         permit.expires_in() >= self.lease - self.lease / 6
     }

@@ -1,5 +1,5 @@
-//! Files that options name. They are read anew each time, since they may change. What cannot be
-//! read twice (a FIFO, standard input, `<(command)`) is read once, and kept.
+//! Files that options name. They are read before each use, because they may change. Input that
+//! cannot be read twice (a FIFO, standard input, `<(command)`) is read once and kept.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,11 +11,12 @@ use std::sync::{LazyLock, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use super::passwords;
 use crate::failure::Failure;
 
-/// Is in the environment of the processes that this one starts of itself: what was kept.
+/// The environment variable that passes the kept input to other processes of this program.
 const VARIABLE: &str = "REDIS_SEMAPHORE_FILES";
-/// Whoever writes to a FIFO may have to ask somebody first.
+/// How long to wait for input. The writer of a FIFO may have to prompt a user first.
 const PATIENCE: Duration = Duration::from_secs(10);
 const MOST_BYTES: u64 = 1 << 20;
 
@@ -28,14 +29,16 @@ static KEPT: LazyLock<Mutex<BTreeMap<PathBuf, Vec<u8>>>> = LazyLock::new(|| {
 });
 
 pub fn read(option: &str, file: &Path) -> Result<Vec<u8>, Failure> {
-    let wrong = |reason: String| Failure::usage(format!("{option}: {}: {reason}", file.display()));
+    let name = file.to_string_lossy();
+    let name = passwords::shown(&name);
+    let wrong = |reason: String| Failure::usage(format!("{option}: {name}: {reason}"));
     let mut kept = KEPT.lock().expect("nothing panics while it is locked");
     if let Some(content) = kept.get(file) {
         return Ok(content.clone());
     }
     let (sender, receiver) = mpsc::channel();
     let path = file.to_owned();
-    // Nothing else ends the wait for somebody who opens the other end.
+    // A thread reads, because opening a FIFO blocks until another process opens the other end.
     thread::spawn(move || sender.send(read_all(&path)));
     let content = match receiver.recv_timeout(PATIENCE) {
         Ok(read) => read.map_err(|error| wrong(error.to_string()))?,
@@ -50,7 +53,7 @@ pub fn read(option: &str, file: &Path) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// For the environment of a process that gets the same arguments.
+/// Returns the variable for the environment of a process that gets the same arguments.
 pub fn kept() -> Option<(&'static str, OsString)> {
     let kept = KEPT.lock().expect("nothing panics while it is locked");
     let texts = kept
@@ -72,9 +75,7 @@ fn read_all(path: &Path) -> io::Result<Content> {
     let mut content = Vec::new();
     file.take(MOST_BYTES + 1).read_to_end(&mut content)?;
     if content.len() as u64 > MOST_BYTES {
-        return Err(io::Error::other(
-            "it is larger than 1 MiB, which is not what the option is for",
-        ));
+        return Err(io::Error::other("it is larger than 1 MiB, so it is probably the wrong file"));
     }
     Ok(if is_lasting { Content::Lasting(content) } else { Content::Passing(content) })
 }
@@ -83,11 +84,11 @@ fn too_slow(file: &Path) -> String {
     let waited = PATIENCE.as_secs();
     match fs::metadata(file).map(|its| its.file_type()) {
         Ok(its) if its.is_fifo() => format!(
-            "it is a FIFO, and nobody has written to it and closed it within {waited} s: see to \
-             whoever should"
+            "it is a FIFO, and no process has written to it and closed it within {waited} s: check \
+             its writer"
         ),
         Ok(its) if its.is_char_device() => {
-            format!("its input did not end within {waited} s (Ctrl-D ends that of a terminal)")
+            format!("its input did not end within {waited} s (on a terminal, Ctrl-D ends it)")
         }
         _ => format!("it could not be read within {waited} s"),
     }

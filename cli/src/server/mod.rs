@@ -1,4 +1,4 @@
-//! From the options to a connection.
+//! Connects according to the server options.
 
 mod files;
 pub mod options;
@@ -19,10 +19,10 @@ use crate::failure::Failure;
 pub use files::kept as kept_files;
 use options::Server;
 
-/// For how long the server may be busy with others.
+/// The timeout for commands that are not part of semaphores.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Runs something with a connection of its own, which is shut down afterwards.
+/// Runs work with a client, which is shut down afterwards.
 pub fn with<T, E: Into<Failure>>(
     server: &Server,
     run: impl AsyncFnOnce(&SemaphoreClient) -> Result<T, E>,
@@ -30,7 +30,7 @@ pub fn with<T, E: Into<Failure>>(
     run_with(server, SemaphoreClient::builder(), run)
 }
 
-/// The same for what only looks: the user need not be allowed more.
+/// Runs work like `with`, for a read-only user.
 pub fn looking<T, E: Into<Failure>>(
     server: &Server,
     run: impl AsyncFnOnce(&SemaphoreClient) -> Result<T, E>,
@@ -38,7 +38,8 @@ pub fn looking<T, E: Into<Failure>>(
     run_with(server, SemaphoreClient::builder().read_only(), run)
 }
 
-fn run_with<T, E: Into<Failure>>(
+/// Runs work like `with`, for a client of that builder.
+pub fn run_with<T, E: Into<Failure>>(
     server: &Server,
     builder: SemaphoreClientBuilder,
     run: impl AsyncFnOnce(&SemaphoreClient) -> Result<T, E>,
@@ -51,7 +52,7 @@ fn run_with<T, E: Into<Failure>>(
     })?
 }
 
-/// For other things than semaphores.
+/// Opens a connection for commands that are not part of semaphores.
 pub async fn connection_beside(client: &Client) -> RedisResult<MultiplexedConnection> {
     let settings = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(PATIENCE))
@@ -59,7 +60,7 @@ pub async fn connection_beside(client: &Client) -> RedisResult<MultiplexedConnec
     client.get_multiplexed_async_connection_with_config(&settings).await
 }
 
-/// On this thread.
+/// Runs work on this thread.
 pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
     block_on_runtime(&mut runtime::Builder::new_current_thread(), work)
 }
@@ -69,10 +70,10 @@ pub fn block_on_runtime<T>(
     work: impl Future<Output = T>,
 ) -> Result<T, Failure> {
     let built = builder.enable_all().build();
-    let runtime = built.map_err(Failure::system("the runtime cannot be started"))?;
+    let runtime = built.map_err(Failure::system("cannot start the async runtime"))?;
     let done = runtime.block_on(work);
-    // This process ends soon, and has waited for Redis as long as it should: neither the name of a
-    // host that is still being looked up may hold it up, nor what the library would still deliver.
+    // This process ends soon. Dropping the runtime would block on a host name lookup that is still
+    // running, and on calls that the library still makes.
     std::mem::forget(runtime);
     Ok(done)
 }
@@ -83,7 +84,8 @@ pub async fn connect(
 ) -> Result<SemaphoreClient, Failure> {
     let connected = connected(server, builder).await;
     connected.map_err(|Failure { status, reason }| match &server.user {
-        // The library does not show a user without a password, which may be a password by mistake.
+        // The library does not show a user without a password, because the name may be a password
+        // by mistake.
         Some(user) => {
             let named = format!("the user {user:?} without a password");
             let reason = reason.replace("the user of the URL without a password", &named);
@@ -118,14 +120,15 @@ async fn connected(
     })
 }
 
-/// For commands beside those of semaphores: where there is one server, and no more.
+/// Returns a client for commands that are not part of semaphores, if the options name a single
+/// server.
 pub fn single(server: &Server) -> Result<Option<Client>, Failure> {
     let [url] = &server.url[..] else { return Ok(None) };
     if server.cluster || server.sentinel.is_some() {
         return Ok(None);
     }
     let info = with_login(server, url.into_server()?)?;
-    // Users need not have the right to tell what they connect with.
+    // The user may lack the right to run CLIENT SETINFO.
     let mut settings = info.redis_settings().clone().set_skip_set_lib_name();
     if let Some(password) = passwords::read(server)? {
         settings = settings.set_password(password);
@@ -137,8 +140,8 @@ fn servers(server: &Server) -> Result<Vec<ConnectionInfo>, Failure> {
     Ok(server.url.iter().map(IntoServer::into_server).collect::<Result<_, _>>()?)
 }
 
-/// Joins what the URL says of user and password with what is said elsewhere. What is said twice
-/// must be the same.
+/// Combines user and password of the URL with those from other sources. If both exist, they must be
+/// equal.
 fn with_login(server: &Server, info: ConnectionInfo) -> Result<ConnectionInfo, Failure> {
     let mut settings = info.redis_settings().clone();
     let of_url = settings.password().filter(|password| !password.is_empty()).map(str::to_owned);
@@ -146,12 +149,12 @@ fn with_login(server: &Server, info: ConnectionInfo) -> Result<ConnectionInfo, F
     match (&server.user, settings.username()) {
         (Some(user), Some(other)) if user != other => {
             return Err(Failure::usage(
-                "--user (REDIS_USER) and the URL name different users: leave out one of the two",
+                "--user (REDIS_USER) and the URL name different users: remove one of them",
             ));
         }
         (Some(user), _) => {
             settings = settings.set_username(user);
-            // As with a URL that has a user only: redis-rs does not log in without a password.
+            // redis-rs does not authenticate without a password, so a user needs an empty one.
             if of_url.is_none() {
                 settings = settings.set_password("");
             }
@@ -161,21 +164,21 @@ fn with_login(server: &Server, info: ConnectionInfo) -> Result<ConnectionInfo, F
     match (&elsewhere, &of_url) {
         (Some(password), Some(other)) if password != other => {
             return Err(Failure::usage(
-                "the URL has another password than --password-file or REDIS_PASSWORD: leave out one \
-                 of the two",
+                "the password in the URL differs from --password-file or REDIS_PASSWORD: remove \
+                 one of them",
             ));
         }
-        // The builder has it told before each connection.
+        // The credentials provider returns the password before each connection.
         (Some(_), Some(_)) => settings = settings.set_password(""),
         _ => {}
     }
     Ok(info.set_redis_settings(settings))
 }
 
-/// How to reach the primary: it speaks TLS where its sentinels do. User and password of the URLs
-/// are for the sentinels.
+/// Returns how to reach the primary: over TLS if its sentinels use TLS. User and password of the
+/// URLs are for the sentinels.
 fn primary(sentinels: &[ConnectionInfo]) -> Result<ConnectionInfo, Failure> {
-    let first = sentinels.first().ok_or_else(|| Failure::usage("--sentinel: no URL"))?;
+    let first = sentinels.first().ok_or_else(|| Failure::usage("--sentinel needs a URL"))?;
     let settings = RedisConnectionInfo::default().set_db(first.redis_settings().db());
     Ok(first.clone().set_redis_settings(settings))
 }
@@ -184,7 +187,8 @@ fn is_tls(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), ConnectionAddr::TcpTls { .. })
 }
 
-/// What the first sentinel's URL says of user, password, database and TLS is for all.
+/// Fails if the URLs differ in user, password, database or TLS, because the first URL decides for
+/// all sentinels.
 fn check_alike(sentinels: &[ConnectionInfo]) -> Result<(), Failure> {
     let told = |info: &ConnectionInfo| {
         let its = info.redis_settings();
@@ -194,13 +198,13 @@ fn check_alike(sentinels: &[ConnectionInfo]) -> Result<(), Failure> {
     match sentinels.windows(2).all(|pair| told(&pair[0]) == told(&pair[1])) {
         true => Ok(()),
         false => Err(Failure::usage(
-            "--url (REDIS_URL): the URLs of sentinels must be alike in user, password, database, and \
-             whether they want TLS",
+            "--url (REDIS_URL): the URLs of all sentinels must have the same user, password and \
+             database, and either all or none of them must use TLS",
         )),
     }
 }
 
-/// User and password that are not in the URL.
+/// Returns user and password that are not in the URL.
 fn login_elsewhere(server: &Server) -> Result<Option<(Option<String>, String)>, Failure> {
     match passwords::read(server)? {
         Some(password) => Ok(Some((server.user.clone(), password))),
@@ -211,7 +215,7 @@ fn login_elsewhere(server: &Server) -> Result<Option<(Option<String>, String)>, 
     }
 }
 
-/// Before each connection, since a password in a file may change.
+/// Supplies the credentials before each connection, because a password in a file may change.
 fn with_credentials(
     server: &Server,
     builder: SemaphoreClientBuilder,
@@ -223,13 +227,13 @@ fn with_credentials(
     Ok(builder.credentials_provider(move || {
         let server = server.clone();
         async move {
-            // The file may be far away.
+            // Reading the file may block, for example on a network file system.
             match tokio::task::spawn_blocking(move || login_elsewhere(&server)).await {
                 Ok(Ok(Some((Some(user), password)))) => {
                     Ok(Credentials::new(password).username(user))
                 }
                 Ok(Ok(Some((None, password)))) => Ok(Credentials::new(password)),
-                Ok(Ok(None)) => Err("the password has gone".into()),
+                Ok(Ok(None)) => Err("the password was removed".into()),
                 Ok(Err(failure)) => Err(failure.reason),
                 Err(ended) => Err(ended.to_string()),
             }

@@ -1,4 +1,4 @@
-//! The options of all commands.
+//! The server options, which all commands share except `completions` and `man`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,66 +6,107 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::BoolishValueParser;
 
-/// Where the server is, and how to get in. The same for all commands.
+use crate::duration::duration;
+
+/// How to reach the server, and how to authenticate.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Server")]
 pub struct Server {
-    /// Where the server is: redis://HOST:PORT/DB, rediss:// for TLS, redis+unix:///PATH. Several,
-    /// separated by commas, are a primary and its replicas, or what --cluster or --sentinel says.
-    /// Only in the environment may it have a password in it
+    /// Redis URL: redis://HOST:PORT/DB, rediss:// for TLS, or redis+unix:///PATH. A comma-separated
+    /// list names a primary and its replicas, cluster nodes (--cluster) or sentinels (--sentinel).
+    /// Only the environment variable may contain a password
     #[arg(
         long,
         global = true,
         env = "REDIS_URL",
         hide_env_values = true,
+        hide_short_help = true,
         value_delimiter = ',',
         default_value = "redis://127.0.0.1/"
     )]
     pub url: Vec<String>,
-    /// The user of the server, where the URL has none
+    /// User name, if the URL has none
     #[arg(
         long,
         global = true,
         env = "REDIS_USER",
+        hide_short_help = true,
         value_parser = clap::builder::NonEmptyStringValueParser::new()
     )]
     pub user: Option<String>,
-    /// A file with the password, of the user of the URL or of --user; another way is
-    /// REDIS_PASSWORD in the environment. It is read before each connection, so it may change; a
-    /// FIFO, such as <(command), is read once
-    #[arg(long, global = true, env = "REDIS_PASSWORD_FILE", value_name = "FILE")]
+    /// Read the password from this file before each connection, so that it can be rotated.
+    /// Alternatively, set REDIS_PASSWORD
+    #[arg(
+        long,
+        global = true,
+        env = "REDIS_PASSWORD_FILE",
+        hide_short_help = true,
+        value_name = "FILE"
+    )]
     pub password_file: Option<PathBuf>,
-    /// The URLs are nodes of a cluster
-    #[arg(long, global = true, env = "REDIS_CLUSTER", value_parser = BoolishValueParser::new())]
+    /// The URLs are cluster nodes
+    #[arg(
+        long,
+        global = true,
+        env = "REDIS_CLUSTER",
+        hide_short_help = true,
+        value_parser = BoolishValueParser::new()
+    )]
     pub cluster: bool,
-    /// The URLs are sentinels, which know where the primary of this service is
-    #[arg(long, global = true, env = "REDIS_SENTINEL", value_name = "SERVICE")]
+    /// The URLs are sentinels that know the primary of this service
+    #[arg(
+        long,
+        global = true,
+        env = "REDIS_SENTINEL",
+        hide_short_help = true,
+        value_name = "SERVICE"
+    )]
     pub sentinel: Option<String>,
-    /// The authorities that may have signed the server's certificate, in PEM [default: those that
-    /// the system trusts]
+    /// CA certificates that may have signed the server's certificate, in PEM [default: those of the
+    /// system]
     #[cfg(feature = "tls")]
-    #[arg(long, global = true, env = "REDIS_TLS_CA", value_name = "FILE")]
+    #[arg(long, global = true, env = "REDIS_TLS_CA", hide_short_help = true, value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
-    /// A certificate for this client, in PEM
+    /// Certificate of this client, in PEM
     #[cfg(feature = "tls")]
-    #[arg(long, global = true, env = "REDIS_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    #[arg(
+        long,
+        global = true,
+        env = "REDIS_TLS_CERT",
+        hide_short_help = true,
+        value_name = "FILE",
+        requires = "tls_key"
+    )]
     pub tls_cert: Option<PathBuf>,
-    /// The key of that certificate, in PEM
+    /// Key of that certificate, in PEM
     #[cfg(feature = "tls")]
-    #[arg(long, global = true, env = "REDIS_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    #[arg(
+        long,
+        global = true,
+        env = "REDIS_TLS_KEY",
+        hide_short_help = true,
+        value_name = "FILE",
+        requires = "tls_cert"
+    )]
     pub tls_key: Option<PathBuf>,
-    /// What the keys of all semaphores begin with
-    #[arg(long, global = true, env = "REDIS_SEMAPHORE_PREFIX", default_value = "sem")]
+    /// Prefix of all keys
+    #[arg(
+        long,
+        global = true,
+        env = "REDIS_SEMAPHORE_PREFIX",
+        hide_short_help = true,
+        default_value = "sem"
+    )]
     pub prefix: String,
-    /// How long an answer of the server may take. Write this and all other durations like 30s, 5m
-    /// or '1h 30m'
+    /// Timeout for each reply of the server
     #[arg(
         long,
         global = true,
         env = "REDIS_SEMAPHORE_RESPONSE_TIMEOUT",
+        hide_short_help = true,
         default_value = "2s",
         value_name = "DURATION",
-        value_parser = humantime::parse_duration
+        value_parser = duration
     )]
     pub response_timeout: Duration,
 }

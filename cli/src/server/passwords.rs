@@ -1,7 +1,7 @@
-//! Where passwords come from, and where they must not stand: among the arguments, which everybody
-//! on the machine can read.
+//! The sources of passwords. Arguments are not accepted, because every user of the machine can read
+//! them.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 
 use super::files;
@@ -11,20 +11,48 @@ use crate::failure::Failure;
 const SCHEMES: [&str; 7] =
     ["redis", "rediss", "valkey", "valkeys", "redis+unix", "valkey+unix", "unix"];
 
-/// Before anything repeats an argument that is wrong.
+/// Rejects arguments with a password, before an error message repeats the password.
 pub fn refuse(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
-    // What comes after that is the command that `run` runs.
+    // After `--` comes the command of `run`.
     let mut ours = arguments.take_while(|argument| argument != "--");
     match ours.any(|argument| has_password(&argument.to_string_lossy())) {
         false => Ok(()),
         true => Err(Failure::usage(
-            "an argument has a password in it, which everybody on this machine could read: put the \
-             URL into REDIS_URL in the environment, or the password into --password-file",
+            "an argument contains a password, which every user of this machine could read: put the \
+             URL into the environment variable REDIS_URL, or the password into --password-file",
         )),
     }
 }
 
-/// By its looks: a password that is not escaped makes a URL that cannot be read.
+/// Rejects the variables whose value contains a user or a password, before an error message repeats
+/// the value. Only REDIS_URL may contain a login.
+pub fn refuse_in_variables<'a>(names: impl Iterator<Item = &'a OsStr>) -> Result<(), Failure> {
+    let contains_login = |name: &&OsStr| {
+        std::env::var_os(name).is_some_and(|value| has_login(&value.to_string_lossy()))
+    };
+    match { names }.find(contains_login) {
+        None => Ok(()),
+        Some(name) => Err(Failure::usage(format!(
+            "{}: it contains a URL with a user or a password: put the URL into the environment \
+             variable REDIS_URL",
+            name.display()
+        ))),
+    }
+}
+
+/// Returns whether a value contains a URL with a user or a password. A user may be a password by
+/// mistake.
+pub fn has_login(value: &str) -> bool {
+    let has_user = value.split_once("://").is_some_and(|(_, rest)| rest.contains('@'));
+    has_user || has_password(value)
+}
+
+/// Returns the value of an option for an error message.
+pub fn shown(value: &str) -> &str {
+    if has_login(value) { "[a URL with a user or a password]" } else { value }
+}
+
+/// Guesses from the text, because a URL with an unescaped password cannot be parsed.
 fn has_password(argument: &str) -> bool {
     let mut urls: Vec<String> = Vec::new();
     for part in argument.split(',') {
@@ -40,7 +68,8 @@ fn has_password(argument: &str) -> bool {
     })
 }
 
-/// Also behind the name of an option: `--url=redis://...`.
+/// Returns the text after the scheme of a URL. The URL may follow the name of an option, as in
+/// `--url=redis://...`.
 fn behind_scheme(text: &str) -> Option<&str> {
     let (before, rest) = text.split_once(':')?;
     let scheme = before.rsplit('=').next().unwrap_or_default().to_ascii_lowercase();
@@ -52,7 +81,7 @@ fn behind_scheme(text: &str) -> Option<&str> {
     }
 }
 
-/// Its name may be escaped, too.
+/// Returns whether a parameter of a URL may be a password. Its name may be escaped.
 fn is_password(parameter: &str) -> bool {
     let (name, value) = parameter.split_once('=').unwrap_or_default();
     let name = name.to_ascii_lowercase();
@@ -60,20 +89,20 @@ fn is_password(parameter: &str) -> bool {
     may_be_one && !value.is_empty()
 }
 
-/// The one that does not stand in a URL.
+/// Returns the password that is not in a URL.
 pub fn read(server: &Server) -> Result<Option<String>, Failure> {
     match &server.password_file {
         Some(file) => {
             let option = "--password-file";
             let content = files::read(option, file)?;
-            let place = format!("{option}: {}", file.display());
+            let place = format!("{option}: {}", shown(&file.to_string_lossy()));
             only_line(content, &place).map(Some)
         }
         None => of_environment(),
     }
 }
 
-/// That, where there are two of them that are not the same.
+/// Fails if there are two passwords and they differ.
 pub fn check_places(server: &Server) -> Result<(), Failure> {
     let Some(other) = of_environment()?.filter(|_| server.password_file.is_some()) else {
         return Ok(());
@@ -81,7 +110,7 @@ pub fn check_places(server: &Server) -> Result<(), Failure> {
     match read(server)?.is_some_and(|password| password == other) {
         true => Ok(()),
         false => Err(Failure::usage(
-            "--password-file and REDIS_PASSWORD have different passwords: leave out one of the two",
+            "--password-file and REDIS_PASSWORD have different passwords: remove one of them",
         )),
     }
 }
@@ -91,28 +120,27 @@ fn of_environment() -> Result<Option<String>, Failure> {
     told.map(|told| only_line(told.into_vec(), "REDIS_PASSWORD")).transpose()
 }
 
-/// What is odd about it is told: the server would say no more than that it is wrong.
+/// Rejects content that is probably a mistake, because the server would report only a wrong
+/// password.
 fn only_line(content: Vec<u8>, place: &str) -> Result<String, Failure> {
     let wrong = |reason| Failure::usage(format!("{place}: {reason}"));
     if content.starts_with(b"\xef\xbb\xbf") {
-        return Err(wrong(
-            "it begins with a byte-order mark, as some editors write: save it without",
-        ));
+        return Err(wrong("it begins with a byte-order mark: save it without one"));
     }
     if content.starts_with(b"\xff\xfe") || content.starts_with(b"\xfe\xff") {
         return Err(wrong("it is UTF-16: save it as UTF-8"));
     }
-    let text = String::from_utf8(content)
-        .map_err(|_| wrong("it is not UTF-8, so it cannot be the password as it stands there"))?;
+    let text =
+        String::from_utf8(content).map_err(|_| wrong("it is not UTF-8: save it as UTF-8"))?;
     let text = text.trim_end_matches(['\n', '\r']);
     if text.is_empty() {
-        return Err(wrong("no password is in it: it is empty"));
+        return Err(wrong("it is empty: write the password into it"));
     }
     if text.contains(['\n', '\r']) {
-        return Err(wrong("it has more than one line: the password is to be its only one"));
+        return Err(wrong("it has more than one line: the password must be its only line"));
     }
     if text.contains(char::is_control) {
-        return Err(wrong("there is a control character in it, such as a tabulator"));
+        return Err(wrong("it contains a control character, such as a tab: remove it"));
     }
     Ok(text.to_owned())
 }

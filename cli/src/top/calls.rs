@@ -1,4 +1,4 @@
-//! Asks Redis, and sends what it answers as events.
+//! Calls Redis, and sends the replies as events.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl Calls {
         let is_change = matches!(call, Call::Change { .. });
         let made = async move {
             let answer = answer(&semaphores, call).await;
-            // Nobody listens any more when this program ends.
+            // The receiver is dropped when this program ends.
             let _ = events.send(Event::Answer(answer));
         };
         if is_change {
@@ -41,7 +41,7 @@ impl Calls {
         }
     }
 
-    /// Whoever has asked for a change and left is told what came of it, on a terminal of its own.
+    /// Waits for changes that were requested before the user left, and prints their outcome.
     pub async fn end(mut self, mut coming: UnboundedReceiver<Event>) {
         loop {
             let event = tokio::select! {
@@ -79,7 +79,7 @@ async fn answer(semaphores: &SemaphoreClient, call: Call) -> Answer {
     }
 }
 
-/// Holders are told only where they are seen.
+/// Reads one semaphore. Holders are read only if they are shown.
 async fn look_at(semaphores: &SemaphoreClient, name: &str, whole: bool) -> Result<Look, Error> {
     let semaphore = with_existing_limit(semaphores, name)?;
     let (holders, waiters) = if whole { (u64::MAX, u64::MAX) } else { (0, PAGE) };
@@ -87,7 +87,7 @@ async fn look_at(semaphores: &SemaphoreClient, name: &str, whole: bool) -> Resul
     Ok(Look::new(Summary::of(&semaphore, &now).await?, now))
 }
 
-/// Answers what came of it, for a person.
+/// Makes the change, and returns its outcome as text.
 async fn change_it(
     semaphores: &SemaphoreClient,
     name: &str,
@@ -97,20 +97,24 @@ async fn change_it(
     Ok(match change {
         Change::SetLimit(limit) => {
             semaphore.set_limit(limit).await?;
-            format!("{name}: the limit is {limit} now, for all processes, until it is cleared.")
+            format!("{name}: the limit is now {limit} for all processes, until it is cleared.")
         }
         Change::ClearLimit => {
             semaphore.clear_limit().await?;
-            format!("{name}: no limit is set at run time any more.")
+            format!("{name}: the runtime limit was cleared.")
         }
         Change::Revoke(id) => match semaphore.revoke(&id).await? {
             Revoked::Permit { lease, .. } => revoked(lease),
-            Revoked::Request => "It was taken out of the queue. If its process lives, it asks \
-                                 again and gets its old place."
-                .to_owned(),
-            _ => "Nothing was revoked: it was given back, its lease had ended, or an earlier \
-                  attempt took it."
-                .to_owned(),
+            Revoked::Request => {
+                "The request was removed from the queue. If its process is alive, it \
+                                 returns to its old position."
+                    .to_owned()
+            }
+            _ => {
+                "Nothing was revoked: the permit or request was released or revoked before, or its \
+                  lease expired."
+                    .to_owned()
+            }
         },
     })
 }
@@ -118,7 +122,8 @@ async fn change_it(
 fn revoked(lease: Duration) -> String {
     let (usual, longest) = overlap(lease);
     format!(
-        "Revoked. Its holder hears of it within {}, or within {} where it cannot reach Redis.",
+        "The permit was revoked. Its holder finds out within {}, or within {} if it cannot reach \
+         Redis.",
         at_most(usual),
         at_most(longest)
     )

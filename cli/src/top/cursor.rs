@@ -1,9 +1,9 @@
-//! The marked line of a list whose lines come, go and change places.
+//! The marked line of a list whose lines appear, disappear and move.
 
 use std::ops::Range;
 
-/// Stays with its line once it was moved. At the top it stays at the top, whatever line is there:
-/// who sorts by the longest wait wants to see the longest.
+/// After a move, the mark stays on its line. A mark at the top stays at the top, even if the top
+/// line changes, because a user who sorts by the longest wait wants to see the longest wait.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cursor {
     key: Option<String>,
@@ -15,7 +15,8 @@ impl Cursor {
         self.index
     }
 
-    /// The lines have changed. Where its own has gone, the one in that place is marked.
+    /// Updates the mark after the lines have changed. If its line has gone, the line at its index
+    /// is marked.
     pub fn settle(&mut self, keys: &[&str]) {
         let Some(key) = &self.key else { return self.index = 0 };
         match keys.iter().position(|other| other == key) {
@@ -32,13 +33,13 @@ impl Cursor {
     pub fn step(&mut self, by: isize, keys: &[&str]) {
         let index = self.index.saturating_add_signed(by);
         self.go_to(index, keys);
-        // It was moved, even if it is at the top again.
+        // The mark was moved, even if it is at the top again.
         self.key = keys.get(self.index).map(|key| key.to_string());
     }
 }
 
-/// The lines that are seen of so many, with that one among them: whole pages, so that the others
-/// stay where they are when the mark moves.
+/// Returns the visible lines, with the marked line among them. Pages do not overlap, so that lines
+/// do not move with the mark.
 pub fn page(index: usize, lines: usize, height: usize) -> Range<usize> {
     if height == 0 {
         return 0..0;

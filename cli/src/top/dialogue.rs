@@ -1,4 +1,4 @@
-//! What is asked before something is changed.
+//! Dialogues before a change.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub enum Dialogue {
     Revoke { name: String, victim: Victim },
 }
 
-/// What is to be revoked.
+/// The permit or request to revoke.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Victim {
     pub id: String,

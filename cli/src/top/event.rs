@@ -1,4 +1,4 @@
-//! What happens, and what that leads to.
+//! Events, and their effects.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub enum Event {
     Key(KeyEvent),
     Resized(Size),
     Answer(Answer),
-    /// Somebody wants this program to end.
+    /// The user or a signal ends this program.
     Leave,
 }
 
@@ -22,7 +22,7 @@ pub enum Answer {
         whole: bool,
         found: Result<Look, Trouble>,
     },
-    /// What came of a change, for a person.
+    /// The outcome of a change, as text.
     Changed {
         name: String,
         outcome: String,
@@ -31,11 +31,11 @@ pub enum Answer {
 
 pub struct Trouble {
     pub reason: String,
-    /// There was no answer, which may pass. Else it was refused, and other questions may not be.
+    /// Whether no reply arrived, which may pass. Otherwise, the call was rejected, but other calls
+    /// may work.
     pub is_away: bool,
 }
 
-/// Something to ask Redis for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Call {
     Names,
@@ -47,11 +47,11 @@ pub enum Call {
 pub enum Change {
     SetLimit(u32),
     ClearLimit,
-    /// By the id of a permit or a request.
+    /// The ID of a permit or a request.
     Revoke(String),
 }
 
-/// What an event leads to, besides another state.
+/// The effect of an event besides a new state.
 #[derive(Debug, PartialEq)]
 pub enum Wish {
     Call(Call),

@@ -1,4 +1,4 @@
-//! What the last minutes of a semaphore were like, as far as it was looked at.
+//! The last minutes of a semaphore, as far as it was read.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,31 +6,31 @@ use std::time::Duration;
 use crate::survey::Summary;
 use crate::top::state::share;
 
-/// The parts of the time that is shown. What shows fewer joins two or three of them to one.
+/// The number of parts of the shown time. A narrow history joins two or three of them.
 pub const PARTS: usize = 30;
 const SHORTEST_PART: Duration = Duration::from_secs(10);
-/// One that is joined may have begun earlier.
+/// How many parts are kept. A joined part may have begun earlier.
 const KEPT: usize = PARTS + 2;
 
-/// In each even one that is not on the screen is looked at.
+/// Returns the length of a part. Semaphores that are not on the screen are read in each part, too.
 pub fn part(pace_of_others: Duration) -> Duration {
     pace_of_others.max(SHORTEST_PART)
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    /// What was seen in each, the newest first; `None` where nothing was.
+    /// The values of each part, the newest first; `None` if there are none.
     parts: VecDeque<Option<Seen>>,
-    /// Of the first.
+    /// The number of the newest part.
     number: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Seen {
-    /// The shares of the limit that were held, all together.
+    /// The sum of the shares of the limit that were held.
     shares: f32,
     looks: u32,
-    /// The most.
+    /// The longest queue.
     pub queued: u64,
 }
 
@@ -39,7 +39,7 @@ impl Seen {
         Self { shares: share, looks: 1, queued }
     }
 
-    /// The share of the limit, on average.
+    /// Returns the mean share of the limit.
     pub fn held(self) -> f32 {
         self.shares / self.looks as f32
     }
@@ -58,7 +58,7 @@ impl History {
         }
     }
 
-    /// Up to the part of now, the newest last.
+    /// Returns the parts up to the current part, the newest last.
     pub fn until(&self, now: u64, columns: usize) -> Vec<Option<Seen>> {
         let parts = (PARTS / columns).max(1) as u64;
         let last = now / parts;
@@ -114,7 +114,7 @@ mod tests {
         let shown = queued(&history, 5, PARTS);
         assert_eq!(shown[PARTS - 6..], [Some(3), Some(7), None, None, Some(5), None]);
         assert_eq!(shown[..PARTS - 6], [None; PARTS - 6]);
-        // 0 to 2, and 3 to 5.
+        // Parts 0 to 2, and 3 to 5.
         assert_eq!(queued(&history, 5, 10)[8..], [Some(7), Some(5)]);
         assert_eq!(queued(&history, 6, 10)[7..], [Some(7), Some(5), None]);
         add(&mut history, 1000, 9);

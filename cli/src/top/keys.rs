@@ -1,4 +1,4 @@
-//! What keys do.
+//! The effects of keys.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -8,7 +8,7 @@ use crate::top::event::{Call, Change, Wish};
 use crate::top::look::lease_of;
 use crate::top::state::{Column, Open, Sort, State};
 
-/// More than any limit has, so that one that is too large is seen to be.
+/// More digits than any limit has, so that a limit that is too large is visible.
 const MOST_TYPED: usize = 12;
 
 pub fn pressed(state: &mut State, key: KeyEvent) -> Option<Wish> {
@@ -18,7 +18,7 @@ pub fn pressed(state: &mut State, key: KeyEvent) -> Option<Wish> {
     }
     state.message = None;
     state.settle();
-    // What Esc and a letter look like when they come at once.
+    // A terminal also sends Esc and a letter as Alt if they are typed together.
     if key.modifiers.contains(KeyModifiers::ALT) {
         state.dialogue = None;
         return None;
@@ -29,14 +29,14 @@ pub fn pressed(state: &mut State, key: KeyEvent) -> Option<Wish> {
             state.dialogue = typed.map(|typed| Dialogue::Limit { name, now, typed });
             wish
         }
-        // Whatever is not yes means no.
+        // Only `y` means yes.
         Some(Dialogue::Revoke { name, victim }) => (key.code == KeyCode::Char('y'))
             .then_some(Wish::Call(Call::Change { name, change: Change::Revoke(victim.id) })),
         None => in_view(state, key.code),
     }
 }
 
-/// What is typed now, or `None` when the dialogue has ended.
+/// Returns the text typed so far, or `None` when the dialogue has ended.
 fn in_limit(name: &str, mut typed: String, key: KeyCode) -> (Option<String>, Option<Wish>) {
     match key {
         KeyCode::Esc => return (None, None),
@@ -53,7 +53,7 @@ fn in_limit(name: &str, mut typed: String, key: KeyCode) -> (Option<String>, Opt
     (Some(typed), None)
 }
 
-/// What is typed into the dialogue of a limit: a number, or `c`, which clears it.
+/// Parses the text in the dialogue of a limit: a number, or `c`, which clears the limit.
 pub fn change_of(typed: &str) -> Option<Change> {
     if typed == "c" {
         return Some(Change::ClearLimit);
@@ -121,7 +121,7 @@ fn go(state: &mut State, key: KeyCode) {
     }
 }
 
-/// Where it cannot be read, the limit can be set no more.
+/// Opens the dialogue. If the semaphore cannot be read, its limit cannot be set either.
 fn ask_for_limit(state: &mut State) {
     let Some(name) = state.marked().map(str::to_owned) else { return };
     let Some(now) = state.rows.get(&name).and_then(|row| row.known()).cloned() else { return };

@@ -1,4 +1,4 @@
-//! What one look at a semaphore tells.
+//! The result of one look at a semaphore.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub struct Waiter {
     pub weight: u32,
     pub position: u64,
     pub waited: Duration,
-    /// Whether its process was heard of in time.
+    /// Whether its client has sent a heartbeat within the heartbeat timeout.
     pub is_there: bool,
 }
 
@@ -41,7 +41,7 @@ impl Look {
             id: holder.id,
         });
         let mut holders: Vec<_> = holders.collect();
-        // In the order of their leases they would change places with each renewal.
+        // Sorted by their leases, holders would move with each refresh.
         holders.sort_by(|a, b| a.id.cmp(&b.id));
         let waiters = now.waiters.into_iter().map(|waiter| Waiter {
             client_name: waiter.client_name().to_owned(),
@@ -55,7 +55,7 @@ impl Look {
     }
 }
 
-/// The lease that an id names: see "IDs" in docs/protocol.md.
+/// Returns the lease that an ID contains: see "IDs" in docs/protocol.md.
 pub fn lease_of(id: &str) -> Option<Duration> {
     id.split(':').nth(3)?.parse().ok().map(Duration::from_millis)
 }

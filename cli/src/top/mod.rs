@@ -1,7 +1,8 @@
-//! `top`: all semaphores in the terminal, live, and what an operator does to one of them.
+//! `top`: shows all semaphores live in the terminal, and lets an operator change them.
 //!
-//! Read `state.rs` first: what is known and shown. An event changes it (`update.rs`), `draw/` makes
-//! a picture of it, `schedule.rs` says what to ask next, and `calls.rs` asks.
+//! Read `state.rs` first, which defines the data of `top`. `update.rs` changes the state after an
+//! event. `draw/` draws the state. `schedule.rs` decides what to read next, and `calls.rs` calls
+//! Redis.
 
 mod calls;
 mod cursor;
@@ -28,7 +29,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::failure::{Failure, UNAVAILABLE};
 use crate::output::tell;
-use crate::paint::{can_draw, has_colours};
+use crate::paint::{can_draw, has_colors};
 use crate::server::options::Server;
 use crate::server::{block_on, connect};
 use crate::top::calls::Calls;
@@ -41,28 +42,29 @@ use crate::top::update::update;
 pub fn run(server: &Server, asked: &Top) -> Result<ExitCode, Failure> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(Failure::usage(
-            "top: there is no terminal to draw in and to read keys from: `redis-semaphore ls` \
-             prints the same once",
+            "top needs a terminal for its output and its keys: `redis-semaphore ls` prints the \
+             same values once",
         ));
     }
     if !can_draw(&io::stdout()) {
         return Err(Failure::usage(
-            "top: TERM says that nothing can be drawn in this terminal: `redis-semaphore ls` prints the \
-             same once",
+            "top cannot draw in this terminal (TERM): `redis-semaphore ls` prints the same values \
+             once",
         ));
     }
     block_on(watch(server, asked))?.map(|()| ExitCode::SUCCESS)
 }
 
 async fn watch(server: &Server, asked: &Top) -> Result<(), Failure> {
-    // Before the screen is taken: what is wrong from the start is told below the prompt.
+    // `top` connects before it takes the screen, so that errors at the start appear below the
+    // prompt.
     let semaphores = connect(server, SemaphoreClient::builder().read_only()).await?;
     let (events, mut coming) = mpsc::unbounded_channel();
     screen::send_signals(events.clone())?;
     let mut screen = Screen::open()?;
     screen::send_keys(events.clone());
     let mut state = State::new(&server.prefix, asked, screen.size()?);
-    state.has_colours = has_colours(&io::stdout());
+    state.has_colors = has_colors(&io::stdout());
     let mut calls = Calls::new(semaphores, events);
     let mut unseen = Vec::new();
     let outcome = show(state, &mut screen, &mut calls, &mut coming, &mut unseen).await;
@@ -72,9 +74,9 @@ async fn watch(server: &Server, asked: &Top) -> Result<(), Failure> {
     outcome
 }
 
-/// Until somebody leaves: what came of a change, and was not drawn by then, is `unseen`. There is a
-/// new picture at each tick, after each key, before the next one is heard, and not after each
-/// answer: with thousands of semaphores these come faster than anybody can see.
+/// Runs until the user quits. `unseen` gets the outcomes of changes that were not drawn by then. A
+/// new picture is drawn at each tick, and after each key before the next key is handled. A reply
+/// draws no picture, because with thousands of semaphores replies arrive too fast to be seen.
 async fn show(
     mut state: State,
     screen: &mut Screen,
@@ -110,7 +112,7 @@ async fn show(
                 Some(Wish::Fail(reason)) => return Err(Failure::new(UNAVAILABLE, reason)),
                 None => {}
             }
-            // A key is for what can be seen.
+            // A key applies to the visible picture.
             event = if is_old { None } else { coming.try_recv().ok() };
         }
     }

@@ -1,19 +1,19 @@
-//! What to ask Redis next. All is asked in turns, and little at once, so that a server that is
-//! busy is not made busier.
+//! Decides what to read next. All semaphores get their turn, and few calls run at the same time, so
+//! that a busy server does not become busier.
 
 use std::time::{Duration, Instant};
 
 use crate::top::event::Call;
 use crate::top::state::{Row, State};
 
-/// Looks whose answers are awaited.
+/// The most looks in progress.
 const AT_ONCE: usize = 4;
-/// What is not on the screen is looked at so many times less often.
+/// The factor by which semaphores that are not on the screen are read less often.
 pub const OTHERS: u32 = 10;
-/// And no more often than that, however many there are.
+/// The shortest interval between reads of these semaphores.
 const PAUSE_OF_OTHERS: Duration = Duration::from_millis(10);
 
-/// What is due now. It is taken to be asked.
+/// Returns the calls that are due now, and marks them as made.
 pub fn due(state: &mut State, now: Instant) -> Vec<Call> {
     let mut calls = Vec::new();
     if state.names_due.take_if(|due| *due <= now).is_some() {
@@ -24,12 +24,12 @@ pub fn due(state: &mut State, now: Instant) -> Vec<Call> {
     let is_due = |name: &str, pace| state.rows.get(name).is_some_and(|row| is_due(row, pace, now));
     let mut seen = state.on_screen();
     seen.retain(|name| is_due(name, state.every));
-    // Where answers are slow, the first ones are due again before the last ones were asked for.
+    // If replies are slow, the first names are due again before the last names were read.
     seen.sort_by_key(|name| state.rows.get(name).and_then(|row| row.looked_at));
     let unseen = state.rows.keys().filter(|name| is_due(name, others)).cloned();
     let names: Vec<String> = seen.into_iter().chain(unseen).take(free).collect();
     for name in names {
-        // One that is on the screen is on both lists.
+        // A name on the screen is in both lists.
         let Some(row) = state.rows.get_mut(&name).filter(|row| !row.is_asked) else { continue };
         (row.is_asked, row.looked_at) = (true, Some(now));
         state.looks_under_way += 1;
@@ -57,8 +57,8 @@ mod tests {
 
     const EVERY: Duration = Duration::from_secs(1);
 
-    /// As if each call was answered at once, for so long: how often the names were asked for, and
-    /// each semaphore was looked at.
+    /// Simulates this time, as if each call was completed immediately. Returns how many lists were
+    /// made, and how often each semaphore was read.
     fn calls_within(time: Duration, semaphores: usize) -> (usize, Vec<usize>) {
         let asked = Top { pattern: None, every: EVERY };
         let mut state = State::new("sem", &asked, Size::new(80, 24));
@@ -79,7 +79,7 @@ mod tests {
                         looks[name.parse::<usize>().unwrap()] += 1;
                         Answer::Look { name, whole, found: Ok(Look::default()) }
                     }
-                    Call::Change { .. } => unreachable!("nobody asked for it"),
+                    Call::Change { .. } => unreachable!("no change was requested"),
                 };
                 assert_eq!(update(&mut state, Event::Answer(answer), now), None);
             }

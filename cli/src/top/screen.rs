@@ -1,4 +1,4 @@
-//! The terminal: taking it, giving it back as it was, and what comes from it.
+//! The terminal: taking it, restoring it, and its input.
 
 use std::thread;
 
@@ -15,8 +15,8 @@ use crate::top::event::Event;
 
 const UNUSABLE: &str = "the terminal cannot be used";
 
-/// The terminal is given back when this is dropped. After a panic, wherever it was, ratatui's hook
-/// has given it back before the message is printed.
+/// Restores the terminal when it is dropped. After a panic in any thread, ratatui's hook has
+/// restored it before the message is printed.
 pub struct Screen {
     terminal: DefaultTerminal,
 }
@@ -32,9 +32,12 @@ impl Screen {
     }
 
     pub fn draw(&mut self, draw: impl FnOnce(&mut Frame)) -> Result<(), Failure> {
-        // A task has panicked, so the terminal is the shell's again.
+        // A task has panicked, so the terminal is already restored.
         if !is_raw_mode_enabled().map_err(Failure::system(UNUSABLE))? {
-            return Err(Failure::new(SOFTWARE, "a panic has ended this: its message is above"));
+            return Err(Failure::new(
+                SOFTWARE,
+                "top ended because of a bug: please report the message above",
+            ));
         }
         self.terminal.draw(draw).map_err(unwritable)?;
         Ok(())
@@ -50,7 +53,7 @@ impl Drop for Screen {
     }
 }
 
-/// On a thread of its own, since reading blocks. It ends with the process.
+/// Reads keys in a thread of its own, because reading blocks. The thread ends with the process.
 pub fn send_keys(events: UnboundedSender<Event>) {
     thread::spawn(move || {
         loop {
@@ -58,7 +61,7 @@ pub fn send_keys(events: UnboundedSender<Event>) {
                 Ok(event::Event::Key(key)) if key.kind != KeyEventKind::Release => Event::Key(key),
                 Ok(event::Event::Resize(width, height)) => Event::Resized(Size::new(width, height)),
                 Ok(_) => continue,
-                // No more keys, and so no other way to leave.
+                // No more keys will arrive, so the user could not leave.
                 Err(_) => Event::Leave,
             };
             let is_last = matches!(event, Event::Leave);
@@ -91,14 +94,14 @@ mod tests {
     use super::pane::Pane;
     use super::*;
 
-    /// In the environment of this test when it starts itself in a terminal: where the panic is.
+    /// An environment variable of this test when it starts itself in a terminal: where to panic.
     const PANICS: &str = "REDIS_SEMAPHORE_PANICS";
 
     fn panic_on(spawn: impl FnOnce(fn())) {
         let mut screen = Screen::open().unwrap();
         screen.draw(|frame| frame.render_widget("HELD/LIMIT", frame.area())).unwrap();
         spawn(|| panic!("as was planned"));
-        // As the next picture would.
+        // This draws the next picture.
         assert_eq!(screen.draw(|_| ()).unwrap_err().status, SOFTWARE);
     }
 

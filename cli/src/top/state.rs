@@ -1,4 +1,4 @@
-//! What `top` knows and shows: plain data. `update.rs` changes it, `draw/` draws it.
+//! The state of `top`: plain data. `update.rs` changes it, and `draw/` draws it.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -16,8 +16,8 @@ use crate::top::look::Look;
 use crate::top::options::Top;
 use crate::top::schedule;
 
-/// Lines of the screen that are no rows of the list: title, head of the table, two of notices,
-/// keys.
+/// Lines of the screen that are not rows of the list: the title, the head of the table, two notices
+/// and the keys.
 const OTHER_LINES: u16 = 5;
 
 #[derive(Debug, Clone, Copy)]
@@ -30,45 +30,43 @@ pub struct State {
     pub prefix: String,
     pub pattern: Option<Pattern>,
     pub every: Duration,
-    /// Of the histories.
+    /// When the histories began.
     pub began: Instant,
     pub size: Size,
-    pub has_colours: bool,
+    pub has_colors: bool,
     pub rows: BTreeMap<String, Row>,
     pub sort: Sort,
     pub cursor: Cursor,
     pub open: Option<Open>,
     pub dialogue: Option<Dialogue>,
-    /// What came of the last change.
+    /// The outcome of the last change.
     pub message: Option<String>,
     pub contact: Contact,
-    /// `None` while an answer is awaited.
+    /// `None` while a list is in progress.
     pub names_due: Option<Instant>,
-    /// `None` until there was one.
+    /// `None` until the first list.
     pub list: Option<List>,
     pub looks_under_way: usize,
 }
 
-/// When all names were told last, and why they are not now.
+/// When the last list of names was complete, and why the latest list failed.
 #[derive(Debug)]
 pub struct List {
     pub last: SystemTime,
     pub trouble: Option<String>,
 }
 
-/// A semaphore in the list.
 #[derive(Debug, Default)]
 pub struct Row {
-    /// Or why it cannot be read.
+    /// The last summary, or why the semaphore cannot be read.
     pub summary: Option<Result<Summary, String>>,
-    /// Why the last look had no answer: what is known is of an earlier one.
+    /// Why the last look got no reply. The summary is then from an earlier look.
     pub trouble: Option<String>,
     pub looked_at: Option<Instant>,
     pub is_asked: bool,
     pub history: History,
 }
 
-/// The semaphore that was opened.
 #[derive(Debug)]
 pub struct Open {
     pub name: String,
@@ -76,7 +74,7 @@ pub struct Open {
     pub cursor: Cursor,
 }
 
-/// When Redis last answered anything, and why a call since then had no answer.
+/// The last reply of Redis, and why a call after it got no reply.
 #[derive(Debug)]
 pub struct Contact {
     pub last: Moment,
@@ -112,7 +110,7 @@ impl State {
             every: asked.every,
             began: now.instant,
             size,
-            has_colours: false,
+            has_colors: false,
             rows: BTreeMap::new(),
             sort: Sort { column: Column::Name, is_reversed: false },
             cursor: Cursor::default(),
@@ -126,31 +124,31 @@ impl State {
         }
     }
 
-    /// A color, where there are some.
-    pub fn coloured(&self, color: Color) -> Style {
-        if self.has_colours { Style::new().fg(color) } else { Style::new() }
+    /// Returns a style with the color, if the terminal has colors.
+    pub fn colored(&self, color: Color) -> Style {
+        if self.has_colors { Style::new().fg(color) } else { Style::new() }
     }
 
-    /// The length of a part of the histories.
+    /// Returns the length of a part of the histories.
     pub fn part(&self) -> Duration {
         history::part(self.every * schedule::OTHERS)
     }
 
-    /// The number of the part of the histories that it is in.
+    /// Returns the number of the part of the histories that contains this time.
     pub fn part_of(&self, now: Instant) -> u64 {
         let passed = now.saturating_duration_since(self.began);
         (passed.as_nanos() / self.part().as_nanos()) as u64
     }
 
-    /// At once, and not only when its turn comes.
+    /// Makes the semaphore due now, before its turn.
     pub fn look_again(&mut self, name: &str) {
         if let Some(row) = self.rows.get_mut(name) {
             row.looked_at = None;
         }
     }
 
-    /// The list may have changed under its cursor. It is sorted for that, so this is not for each
-    /// answer, but before a picture, and before a key.
+    /// Updates the cursor after the list may have changed. This sorts the list, so it is called
+    /// before a picture and before a key, and not for each reply.
     pub fn settle(&mut self) {
         let mut cursor = self.cursor.clone();
         cursor.settle(&self.sorted());
@@ -161,19 +159,19 @@ impl State {
         usize::from(self.size.height.saturating_sub(OTHER_LINES))
     }
 
-    /// All names, as the list is sorted.
+    /// Returns all names in the order of the list.
     pub fn sorted(&self) -> Vec<&str> {
         let mut rows: Vec<_> = self.rows.iter().collect();
         match self.sort {
             Sort { column: Column::Name, is_reversed: false } => {}
             Sort { column: Column::Name, is_reversed: true } => rows.reverse(),
-            // Equals stay in the order of their names.
+            // Equal rows keep the order of their names.
             sort => rows.sort_by(|(_, a), (_, b)| sort.compare(a, b)),
         }
         rows.into_iter().map(|(name, _)| &**name).collect()
     }
 
-    /// What is on the screen, and so is looked at most often.
+    /// Returns the semaphores on the screen, which are read most often.
     pub fn on_screen(&self) -> Vec<String> {
         if let Some(open) = &self.open {
             return vec![open.name.clone()];
@@ -183,7 +181,7 @@ impl State {
         names[seen].iter().map(|name| name.to_string()).collect()
     }
 
-    /// The semaphore that keys are for.
+    /// Returns the semaphore to which keys apply.
     pub fn marked(&self) -> Option<&str> {
         match &self.open {
             Some(open) => Some(&open.name),
@@ -207,7 +205,7 @@ impl Open {
         self.look.as_ref()?.as_ref().ok()
     }
 
-    /// The ids of all lines: holders, then waiters.
+    /// Returns the IDs of all lines: holders, then waiters.
     pub fn ids(&self) -> Vec<&str> {
         let Some(look) = self.known() else { return Vec::new() };
         let holders = look.holders.iter().map(|holder| &*holder.id);
@@ -216,7 +214,7 @@ impl Open {
 }
 
 impl Sort {
-    /// The largest first, since that is what one looks for. What is not known is last.
+    /// Compares rows. The largest row is first, because users look for it. Unknown rows are last.
     fn compare(self, a: &Row, b: &Row) -> Ordering {
         let (a, b) = match (a.known(), b.known()) {
             (Some(a), Some(b)) if self.is_reversed => (b, a),
@@ -232,7 +230,7 @@ impl Sort {
     }
 }
 
-/// How full it is. One that is paused lets nobody in, as a full one does.
+/// Returns how full a semaphore is. A paused semaphore grants no permits, so it counts as full.
 pub fn share(summary: &Summary) -> f64 {
     match (summary.held, summary.limit) {
         (0, Some(0)) => 1.0,

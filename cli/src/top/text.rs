@@ -1,5 +1,5 @@
-//! Text that fits: names, client names and reasons may be of any length, and in any script. All
-//! that is drawn comes through here, and so is escaped.
+//! Text that fits. Names, client names and reasons may have any length and any script. This module
+//! escapes all text that is drawn.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,7 @@ use crate::table::rounded;
 
 const CUT: &str = "…";
 
-/// The beginning, if it does not fit wholly.
+/// Returns the text, or its beginning if it does not fit.
 pub fn fitted(text: &str, width: usize) -> String {
     let text = escape::line(text);
     if width_of(&text) <= width {
@@ -20,7 +20,7 @@ pub fn fitted(text: &str, width: usize) -> String {
     taken(signs(&text).iter(), width.saturating_sub(1)).concat() + cut(width)
 }
 
-/// The end, if it does not fit wholly: for ids, which differ there.
+/// Returns the text, or its end if it does not fit, because IDs differ at the end.
 pub fn fitted_end(text: &str, width: usize) -> String {
     let text = escape::line(text);
     if width_of(&text) <= width {
@@ -32,7 +32,7 @@ pub fn fitted_end(text: &str, width: usize) -> String {
     cut(width).to_owned() + &end.concat()
 }
 
-/// Lines that fit, broken between words where that is possible.
+/// Returns lines that fit, broken between words if possible.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut lines = vec![String::new()];
@@ -57,7 +57,7 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// In whole seconds, or ms below one; two units at most.
+/// Rounds down to seconds, or to milliseconds below 1 s, and shows at most two units.
 pub fn short(time: Duration) -> String {
     rounded(time).split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
@@ -75,7 +75,7 @@ fn cut(width: usize) -> &'static str {
     if width == 0 { "" } else { CUT }
 }
 
-/// What is seen as one sign, which may be several characters.
+/// Returns the visible signs, each of which may consist of several characters.
 fn signs(text: &str) -> Vec<String> {
     let span = Span::raw(text);
     span.styled_graphemes(Style::default()).map(|sign| sign.symbol.to_owned()).collect()

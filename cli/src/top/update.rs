@@ -1,4 +1,4 @@
-//! From an event to the next state.
+//! Updates the state after an event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::top::keys;
 use crate::top::look::Look;
 use crate::top::state::{List, Moment, Row, State};
 
-/// The server looks through all its keys for the names. So it is left alone for much longer.
+/// The server scans all its keys for the names, so the names are read much less often.
 const NAMES_PACE: u32 = 5;
 const NAMES_SHARE: u32 = 10;
 
@@ -43,8 +43,8 @@ fn names(
             state.list = Some(List { last: now.time, trouble: None });
         }
         Err(Trouble { reason, is_away }) => {
-            // Who has refused it may answer other questions; and without a list there is nothing to
-            // show.
+            // A server that rejects this call may accept others. Without any list, there is nothing
+            // to show.
             state.contact.trouble = is_away.then(|| reason.clone());
             match &mut state.list {
                 Some(list) => list.trouble = Some(reason),
@@ -57,7 +57,7 @@ fn names(
     None
 }
 
-/// What is open stays, though it may have gone.
+/// Replaces the names. An open semaphore stays, even if it no longer exists.
 fn keep(state: &mut State, names: Vec<String>) {
     let pattern = state.pattern.as_ref();
     let is_wanted = |name: &String| pattern.is_none_or(|pattern| pattern.fits(name));
@@ -83,7 +83,7 @@ fn looked(state: &mut State, name: &str, whole: bool, found: Result<Look, Troubl
         row.is_asked = false;
         row.trouble = trouble.clone();
     }
-    // Without an answer the last picture stays.
+    // Without a reply, the last picture stays.
     let Some(look) = look else { return state.contact.trouble = trouble };
     heard(state, now);
     let part = state.part_of(now.instant);

@@ -1,4 +1,4 @@
-//! `demo`: it takes the same options as other commands, or refuses them.
+//! `demo` accepts or rejects the options of other commands.
 
 use crate::support::server::Server;
 use crate::support::tool::{Outcome, tool};
@@ -13,7 +13,7 @@ fn it_runs_as_a_user_who_has_only_the_keys_under_the_prefix() {
     let shown = Outcome::of(command);
     assert_eq!((shown.status, &*shown.stderr), (Some(0), ""), "{shown:?}");
     assert_eq!(shown.stdout.matches('✓').count(), 4, "{shown:?}");
-    // Signs of patterns in the prefix or not.
+    // The prefix may contain characters that have a meaning in patterns.
     let admin = redis::Client::open(server.url_of("teacher", "geheim")).unwrap();
     let left: Vec<String> =
         redis::cmd("KEYS").arg("*").query(&mut admin.get_connection().unwrap()).unwrap();
@@ -28,7 +28,7 @@ fn what_it_cannot_do_it_refuses() {
         &["--url", url, "--sentinel", "jobs"],
         &["--url", url, "--url", url],
     ] {
-        Outcome::of(tool(&[options, &["demo"]].concat())).fails(2, "demo: it wants one server");
+        Outcome::of(tool(&[options, &["demo"]].concat())).fails(2, "demo needs a single server");
     }
     Outcome::of(tool(&["--url", "nowhere", "demo"])).fails(2, "--url (REDIS_URL): ");
     Outcome::of(tool(&["--url", url, "demo"])).fails(69, "nothing listens there");

@@ -1,11 +1,11 @@
-//! `doctor`: what it prints, for people and for programs, and its exit status.
+//! `doctor`: its text, its JSON and its exit status.
 
 use serde_json::json;
 
 use crate::support::server::Server;
 use crate::support::tool::{Outcome, tool};
 
-/// On the server of `scripts/with-redis`, as the guide tells.
+/// Uses the server of `scripts/with-redis`, like the guide.
 #[test]
 fn it_prints_what_the_guide_shows() {
     let mut command = tool(&["doctor"]);
@@ -23,15 +23,15 @@ fn it_prints_what_the_guide_shows() {
 }
 
 #[test]
-fn the_exit_status_tells_whether_there_is_a_danger() {
+fn the_exit_status_tells_whether_a_finding_is_critical() {
     let server = Server::start_with(&["--appendonly", "yes"]);
     let Outcome { status, stdout, stderr } = server.tool(&["doctor"]);
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
-    // No colours where there is no terminal.
+    // Without a terminal, there are no colors.
     assert!(stdout.lines().skip(1).all(|line| line.starts_with("ok ")), "{stdout}");
     server.run("CONFIG SET appendfsync no");
     let Outcome { status, stdout, .. } = server.tool(&["doctor"]);
-    assert!(status == Some(0) && stdout.contains("\nhint "), "{stdout}");
+    assert!(status == Some(0) && stdout.contains("\nnotice "), "{stdout}");
     let url = server.url.clone();
     drop(server);
     let gone = Outcome::of(tool(&["--url", &url, "doctor"]));
@@ -40,7 +40,7 @@ fn the_exit_status_tells_whether_there_is_a_danger() {
 }
 
 #[test]
-fn programs_get_each_check_with_what_mends_it() {
+fn programs_get_each_check_with_its_fix() {
     let server = Server::start();
     let outcome = server.tool(&["doctor", "--json"]);
     assert_eq!(outcome.status, Some(1), "{outcome:?}");
@@ -53,8 +53,7 @@ fn programs_get_each_check_with_what_mends_it() {
     assert_eq!(checks[0]["name"], "persistence");
     assert_eq!(checks[0]["verdict"], "critical");
     assert_eq!(checks[0]["fix"], "CONFIG SET appendonly yes");
-    let fine = checks.iter().find(|check| check["name"] == "role").unwrap();
-    let role =
-        json!({ "name": "role", "verdict": "ok", "finding": "it is a primary", "fix": null });
-    assert_eq!(*fine, role);
+    let healthy = checks.iter().find(|check| check["name"] == "role").unwrap();
+    let role = json!({ "name": "role", "verdict": "ok", "finding": "the server is a primary", "fix": null });
+    assert_eq!(*healthy, role);
 }

@@ -1,4 +1,4 @@
-//! `redis-semaphore load`, as its users start it: arguments in, results and exit status out.
+//! `load` as its users start it: its arguments, results and exit status.
 
 use std::process::{Output, Stdio};
 
@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 use crate::support::tool::TOOL;
 
 fn start(url: &str, arguments: &str) -> Child {
-    // Whoever started the tests may have them ignore SIGINT, as nohup in the background does.
+    // The tests may have been started with SIGINT ignored, as nohup does.
     Command::new("env")
         .arg("--default-signal=INT")
         .arg(TOOL)
@@ -46,7 +46,7 @@ fn number(results: &Value, path: &str) -> f64 {
     value.unwrap_or_else(|| panic!("no number at {path} in {results}"))
 }
 
-/// Nothing was measured, and standard error says why.
+/// Checks that nothing was measured, and that standard error contains the reason.
 fn fails(output: &Output, status: i32, reason: &str) {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(status), "{output:?}");
@@ -58,7 +58,7 @@ fn signal(process: u32, signal: Signal) {
     kill(Pid::from_raw(process as i32), signal).unwrap();
 }
 
-/// The process that holds a permit: part of the client name.
+/// Returns the process that holds a permit, from the client name.
 fn a_holder(now: &Inspection) -> u32 {
     now.holders[0].client_name().rsplit_once('.').unwrap().1.parse().unwrap()
 }
@@ -67,7 +67,7 @@ fn a_holder(now: &Inspection) -> u32 {
 async fn two_processes_with_weights_are_measured() {
     let name = unique_name();
     let arguments = "--json --duration 1s --processes 2 --tasks 7 --limit 4 --weight 2 --hold 2ms";
-    // Only who may ask for INFO gets numbers from the server.
+    // Statistics of the server require the right to run INFO.
     let output = run(&shared_admin_url(), &format!("{arguments} --name {name}")).await;
     let results = results(&output, 0);
     let number = |path| number(&results, path);
@@ -75,9 +75,9 @@ async fn two_processes_with_weights_are_measured() {
     let acquires = number("/acquires");
     assert_eq!(number("/elapsed_seconds"), 1.0);
     assert_eq!(number("/per_second"), acquires);
-    // Two at once, for two milliseconds or longer.
+    // At most two permits of weight 2 are held at the same time, each for at least 2 ms.
     assert!((1.0..=1000.0).contains(&number("/ideal_per_second")), "{results}");
-    assert!(number("/utilisation") > 0.0 && number("/utilisation") <= 1.0, "{results}");
+    assert!(number("/utilization") > 0.0 && number("/utilization") <= 1.0, "{results}");
     assert!(number("/wait_us/p50") <= number("/wait_us/p99"), "{results}");
     assert!(number("/wait_us/p99") <= number("/wait_us/max"), "{results}");
     assert!(number("/turns/min") * 7.0 <= acquires, "{results}");
@@ -93,19 +93,19 @@ async fn two_processes_with_weights_are_measured() {
     Observer::new(&shared_url(), &name, 4).await.sees(0, 0).await;
 }
 
-/// `--name` alone changes nothing for those who use that semaphore.
+/// `--name` without `--limit` does not change the limit for other processes.
 #[tokio::test]
 async fn a_semaphore_in_use_keeps_its_limit() {
     let (url, name) = (shared_url(), unique_name());
     let arguments = format!("--json --duration 100ms --tasks 4 --name {name}");
-    fails(&run(&url, &arguments).await, 2, "--limit N declares one");
+    fails(&run(&url, &arguments).await, 2, "declare one with --limit N");
     let client = SemaphoreClient::connect(&url).await.unwrap();
     let semaphore = client.semaphore(&name).limit(3).build().unwrap();
     drop(semaphore.acquire().await.unwrap());
     let results = results(&run(&url, &arguments).await, 0);
     assert_eq!(number(&results, "/limit"), 3.0);
     assert_eq!(semaphore.inspect().await.unwrap().declared_limit, Some(3));
-    fails(&run(&url, &format!("{arguments} --weight 4")).await, 2, "can never fit a limit of 3");
+    fails(&run(&url, &format!("{arguments} --weight 4")).await, 2, "exceeds the limit of 3");
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn more_held_than_the_limit_says_is_exit_status_1() {
     let name = unique_name();
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = client.semaphore(&name).limit(2).build().unwrap();
-    // While this is in force the limit that the load declares does not count.
+    // While the runtime limit applies, the limit that the load declares does not.
     semaphore.set_limit(6).await.unwrap();
     let arguments = "--json --duration 1s --processes 2 --tasks 8 --limit 2 --hold 20ms";
     let output = run(&shared_url(), &format!("{arguments} --name {name}")).await;
@@ -131,13 +131,13 @@ async fn the_results_are_a_table_and_the_progress_is_told_beside_it() {
     assert_eq!(table.lines().count(), 9, "{table}");
     let progress = String::from_utf8(output.stderr).unwrap();
     let (plan, progress) = progress.split_once('\n').unwrap();
-    let told = "measures for 2s: --limit 10 --tasks 4 --processes 1 --hold 5ms ";
+    let told = "measuring for 2s: --limit 10 --tasks 4 --processes 1 --hold 5ms ";
     assert!(plan.starts_with(told), "{plan}");
     assert!(progress.lines().all(|line| line.ends_with(" waiting")), "{progress}");
     assert!(!progress.is_empty());
 }
 
-/// What it prints to a terminal, with ever more held than its limit says.
+/// Returns the terminal output of a run in which more than the limit is held.
 async fn too_many_in_a_terminal(environment: (&str, &str)) -> String {
     let name = unique_name();
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
@@ -176,10 +176,10 @@ async fn wrong_arguments_are_exit_status_2() {
     let url = shared_url();
     for (arguments, reason) in [
         ("--limit 0", "must be a number from 1 to 4294967295"),
-        ("--limit 2 --weight 3", "--weight 3 can never fit a limit of 2"),
+        ("--limit 2 --weight 3", "--weight 3 exceeds the limit of 2"),
         ("--tasks 1000001", "must be a number from 1 to 1000000"),
         ("--weight 0", "must be a number from 1 to 4294967295"),
-        ("--processes 3 --tasks 2", "--tasks 2 leaves some of --processes 3 without any"),
+        ("--processes 3 --tasks 2", "--tasks 2 is less than --processes 3"),
         ("--processes 0", "must be a number from 1 to 1000"),
         ("--lease 9ms", "lease: "),
         ("--duration 99ms", "must be 100ms or more"),
@@ -209,18 +209,18 @@ async fn what_the_server_refuses_to_tell_is_null() {
     assert!(results["calls_per_acquire"].is_null(), "{results}");
     assert!(results["server_us_per_acquire"].is_null(), "{results}");
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(errors.contains("no numbers from the server: "), "{errors}");
+    assert!(errors.contains("no statistics from the server"), "{errors}");
 }
 
-/// A load of two processes that goes on until something ends it, and whoever looks at it.
+/// Starts a load of two processes that runs until something ends it, and an observer.
 async fn endless_load() -> (Child, Observer) {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 2).await;
-    // With leases so long that none ends within the test.
+    // The leases are so long that none expires during the test.
     let arguments = "--json --duration 600s --processes 2 --tasks 6 --limit 2 --lease 600s";
     let load = start(&shared_url(), &format!("{arguments} --hold 100ms --name {name}"));
     let first = observer.sees(2, 4).await;
-    // Once others hold, the first ones have been noted.
+    // As soon as other processes hold permits, the turns of the first holders have been recorded.
     let is_first = |id: &String| first.holders.iter().any(|holder| holder.id == *id);
     let are_others = |now: &Inspection| {
         (now.held, now.queued) == (2, 4) && !now.holders.iter().any(|holder| is_first(&holder.id))
@@ -250,7 +250,7 @@ async fn a_killed_load_leaves_nothing_behind() {
 async fn a_process_that_dies_fails_the_load() {
     let (load, observer) = endless_load().await;
     signal(a_holder(&observer.look().await), Signal::SIGKILL);
-    fails(&end_of(load).await, 69, "it died, signal: 9");
+    fails(&end_of(load).await, 69, "it ended unexpectedly (signal: 9");
 }
 
 #[tokio::test]
@@ -260,7 +260,7 @@ async fn a_lost_permit_is_counted_and_held_no_longer() {
     let arguments = "--json --duration 600s --limit 1 --tasks 1 --hold 600s --lease 3s";
     let load = start(&shared_url(), &format!("{arguments} --name {name}"));
     let first = observer.sees(1, 0).await.holders[0].id.clone();
-    // The next renewal finds nothing.
+    // The next refresh will not find the permit.
     redis::cmd("DEL").arg(&keys_of(&name)[0]).exec(&mut connect(&shared_admin_url())).unwrap();
     let is_another = |now: &Inspection| now.holders.first().is_some_and(|next| next.id != first);
     eventually("another permit", || observer.look(), is_another).await;

@@ -1,4 +1,4 @@
-//! The tool as its users start it, on real servers: `scripts/with-redis cargo test`.
+//! The CLI as its users start it, on real servers: `scripts/with-redis cargo test`.
 
 mod demo;
 mod doctor;

@@ -1,4 +1,4 @@
-//! `inspect`, `limit` and `revoke`: what is done with one semaphore.
+//! `inspect`, `limit` and `revoke`, which work with one semaphore.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -43,13 +43,11 @@ async fn inspect_shows_holders_and_waiters_in_their_order() {
     assert!((1..=30_000).contains(&holder["expires_in_ms"].as_u64().unwrap()), "{now}");
     let [first, second] = &now["waiters"].as_array().unwrap()[..] else { panic!("{now}") };
     assert_eq!((&first["position"], &second["position"]), (&json!(1), &json!(2)));
-    // A head start is no waiting.
+    // A head start does not increase the reported wait.
     let waited = |waiter: &Value| waiter["waited_ms"].as_u64().unwrap();
     assert!(waited(first) <= waited(second) && waited(second) < 600_000, "{now}");
     let text = server.tool(&["inspect", "jobs"]).stdout;
-    assert!(
-        text.starts_with("jobs: limit 2 (declared: 2, set at run time: none), held 2, queued 2\n")
-    );
+    assert!(text.starts_with("jobs: limit 2 (declared: 2, runtime: none), held 2, queued 2\n"));
     let place = |id: &Value| text.find(id.as_str().unwrap()).unwrap();
     assert!(
         place(&holder["id"]) < place(&first["id"]) && place(&first["id"]) < place(&second["id"])
@@ -78,9 +76,9 @@ async fn inspect_shows_all_pages() {
 #[tokio::test]
 async fn a_limit_is_shown_changed_and_cleared() {
     let server = Server::start();
-    server.tool(&["inspect", "jobs"]).fails(1, "jobs: there is no such semaphore");
-    server.tool(&["limit", "jobs"]).fails(1, "jobs: there is no such semaphore");
-    server.tool(&["limit", "jobs", "clear"]).fails(1, "jobs: there is no such semaphore");
+    server.tool(&["inspect", "jobs"]).fails(1, "semaphore jobs does not exist");
+    server.tool(&["limit", "jobs"]).fails(1, "semaphore jobs does not exist");
+    server.tool(&["limit", "jobs", "clear"]).fails(1, "semaphore jobs does not exist");
     assert_eq!(redis::cmd("DBSIZE").query::<u64>(&mut server.connect()).unwrap(), 0);
     let jobs = server.semaphores().await.semaphore("jobs").limit(3).build().unwrap();
     let _held = jobs.acquire().await.unwrap();
@@ -90,28 +88,29 @@ async fn a_limit_is_shown_changed_and_cleared() {
         outcome.stdout
     };
     assert_eq!(limit(&[]), "jobs: limit 3 (declared)\n");
-    assert_eq!(limit(&["5"]), "jobs: limit 3 before, 5 now (set at run time; declared: 3)\n");
-    assert_eq!(limit(&["+2"]), "jobs: limit 5 before, 7 now (set at run time; declared: 3)\n");
-    assert_eq!(limit(&[]), "jobs: limit 7 (set at run time; declared: 3)\n");
-    assert_eq!(limit(&["clear"]), "jobs: limit 7 before, 3 now (declared)\n");
-    assert_eq!(limit(&["0"]), "jobs: limit 3 before, 0 now (set at run time; declared: 3)\n");
+    assert_eq!(limit(&["5"]), "jobs: limit changed from 3 to 5 (runtime limit; declared: 3)\n");
+    assert_eq!(limit(&["+2"]), "jobs: limit changed from 5 to 7 (runtime limit; declared: 3)\n");
+    assert_eq!(limit(&[]), "jobs: limit 7 (runtime limit; declared: 3)\n");
+    assert_eq!(limit(&["clear"]), "jobs: limit changed from 7 to 3 (declared)\n");
+    assert_eq!(limit(&["0"]), "jobs: limit changed from 3 to 0 (runtime limit; declared: 3)\n");
     let changed: Value = serde_json::from_str(&limit(&["--json", "9"])).unwrap();
     let expected = json!({
         "name": "jobs", "limit": 9, "declared_limit": 3, "runtime_limit": 9,
         "before": { "limit": 0, "runtime_limit": 0 },
     });
     assert_eq!(changed, expected);
-    // It declares nothing.
+    // The CLI declares no limit.
     assert_eq!(jobs.inspect().await.unwrap().declared_limit, Some(3));
     server.tool(&["limit", "jobs", "4294967295"]);
     server
         .tool(&["limit", "jobs", "+1"])
-        .fails(2, "+1 is too much: the limit in force is 4294967295");
+        .fails(2, "+1 is too large: the effective limit is 4294967295");
     let set = server.tool(&["limit", "undeclared", "2"]);
     assert_eq!(set.status, Some(0));
-    assert_eq!(set.stderr, "redis-semaphore: undeclared: there was no such semaphore before\n");
+    let note = "redis-semaphore: semaphore undeclared did not exist before: check the name\n";
+    assert_eq!(set.stderr, note);
     let cleared = server.tool(&["limit", "undeclared", "clear"]).stdout;
-    assert_eq!(cleared, "undeclared: limit 2 before, none now\n");
+    assert_eq!(cleared, "undeclared: limit changed from 2 to none\n");
     server.tool(&["limit", "jobs", "many"]).fails(2, "+NUMBER, or clear");
 }
 
@@ -125,8 +124,8 @@ async fn what_was_revoked_is_told_and_for_how_long_both_may_work() {
     assert!(outcome.stdout.contains("jobs: the permit was revoked"), "{outcome:?}");
     assert!(outcome.stdout.contains("for up to 10s"), "{outcome:?}");
     assert_eq!(jobs.inspect().await.unwrap().held, 0);
-    server.tool(&["revoke", "jobs", held.id()]).fails(1, "nobody holds or waits by that id");
-    server.tool(&["revoke", "jobs", "web-1"]).fails(2, "id: \"web-1\" is none");
+    server.tool(&["revoke", "jobs", held.id()]).fails(1, "no permit or request has this ID");
+    server.tool(&["revoke", "jobs", "web-1"]).fails(2, "id: \"web-1\" is not an ID");
 
     let again = jobs.acquire().await.unwrap();
     let revoked = server.tool(&["revoke", "--json", "jobs", again.id()]).json();
@@ -139,7 +138,7 @@ async fn what_was_revoked_is_told_and_for_how_long_both_may_work() {
     let ten = Duration::from_secs(10);
     let short = server.semaphores().await.semaphore("short").limit(1).lease(ten).build().unwrap();
     let held = short.acquire().await.unwrap();
-    // A third of it, which is no whole number: no less than that.
+    // A third of 10 s is rounded up to whole seconds.
     let told = server.tool(&["revoke", "short", held.id()]).stdout;
-    assert!(told.contains("for up to 4s it and") && told.contains("for up to 10s where"), "{told}");
+    assert!(told.contains("for up to 4s, it and") && told.contains("for up to 10s if"), "{told}");
 }

@@ -1,4 +1,4 @@
-//! Options that are wrong: what is told of them.
+//! Wrong options, and the messages about them.
 
 use crate::support::server::Server;
 use crate::support::tool::{Outcome, tool};
@@ -19,7 +19,30 @@ fn what_is_wrong_is_told_with_what_is_right() {
     assert!(other.status == Some(2) && !other.stderr.contains("COMMAND"), "{other:?}");
 }
 
-/// Also where the library finds out.
+/// The crate humantime interprets 5M as five months.
+#[test]
+fn months_are_not_mistaken_for_minutes() {
+    for arguments in [
+        &["run", "jobs", "--timeout", "5M", "--", "true"][..],
+        &["run", "jobs", "--lease", "1month", "--", "true"],
+        &["run", "jobs", "--grace", "1y", "--", "true"],
+        &["run", "jobs", "--per", "1M", "--", "true"],
+        &["run", "jobs", "--head-start", "1M", "--", "true"],
+        &["load", "--duration", "1M"],
+        &["load", "--hold", "1M"],
+        &["load", "--lease", "1M"],
+        &["top", "--every", "1M"],
+        &["exporter", "--timeout", "1M"],
+        &["ls", "--response-timeout", "1M"],
+    ] {
+        Outcome::of(tool(arguments)).fails(2, "minutes are m, as in 5m");
+    }
+    let mut command = tool(&["ls"]);
+    command.env("REDIS_SEMAPHORE_RESPONSE_TIMEOUT", "1M");
+    Outcome::of(command).fails(2, "minutes are m, as in 5m");
+}
+
+/// The library checks some of the options.
 #[test]
 fn options_are_told_by_their_names() {
     let server = Server::start();
@@ -37,7 +60,7 @@ fn options_are_told_by_their_names() {
     }
 }
 
-/// A password there would be refused.
+/// The CLI would reject a password in an argument.
 #[test]
 fn no_url_with_a_password_is_recommended() {
     for url in ["nowhere", "http://jobs", "redis://"] {

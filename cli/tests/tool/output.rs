@@ -1,4 +1,4 @@
-//! What becomes of answers that nobody takes, and the pages of text that the tool has in it.
+//! Output that nothing reads, and the texts that are part of the CLI.
 
 use std::fs::File;
 use std::process::Command;
@@ -17,7 +17,10 @@ fn a_log_that_cannot_be_had_is_told() {
     command.env("REDIS_URL", &server.url).env("RUST_LOG", "redis_semaphore=warning");
     let outcome = Outcome::of(command);
     assert_eq!(outcome.status, Some(0), "{outcome:?}");
-    assert!(outcome.stderr.contains("RUST_LOG=redis_semaphore=warn. Nothing"), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("so nothing is logged: write it like RUST_LOG="),
+        "{outcome:?}"
+    );
 }
 
 #[tokio::test]
@@ -44,11 +47,11 @@ async fn output_that_cannot_be_written_is_status_74() {
     ] {
         let mut command = tool(arguments);
         command.env("REDIS_URL", &server.url).stdout(full());
-        Outcome::of(command).fails(74, "writing the output failed: ");
+        Outcome::of(command).fails(74, "the output could not be written: ");
     }
 }
 
-/// As `head` does.
+/// `head` closes its input like this test.
 #[test]
 fn who_has_read_enough_closes_the_pipe() {
     let server = Server::start();
@@ -69,16 +72,16 @@ fn nobody_need_read_what_is_told_beside_the_answer() {
     command.env("REDIS_URL", &server.url).stderr(full());
     let listed = command.output().unwrap();
     assert!(listed.status.success() && listed.stdout.starts_with(b"NAME"), "{listed:?}");
-    // Where errors cannot be told either, the status still tells.
+    // If error messages cannot be printed either, the exit status still reports the error.
     assert_eq!(command.stdout(full()).status().unwrap().code(), Some(74));
 }
 
 #[test]
 fn a_system_without_files_is_status_71() {
     let mut command = Command::new("sh");
-    // Whoever runs the tests may have left the one number open that there is.
+    // The tests may run with file descriptor 3 open. The limit allows no other descriptor.
     command.args(["-c", &format!("exec 3>&-; ulimit -n 4; exec {TOOL} ls")]);
-    Outcome::of(command).fails(71, "the runtime cannot be started: ");
+    Outcome::of(command).fails(71, "cannot start the async runtime: ");
 }
 
 #[test]
@@ -88,13 +91,13 @@ fn the_manual_has_all_commands_and_their_options() {
         assert!(manual.contains(text), "{text}");
     }
     assert!(manual.contains("<fINAMEfR> -- <fICOMMANDfR>..."), "as it is called: {manual}");
-    assert_eq!(manual.matches("--password-file").count(), 2, "once, and in the text of an option");
+    assert_eq!(manual.matches("--password-file").count(), 2, "in the synopsis and in the list");
 }
 
 #[test]
 fn bash_completes_the_options_of_a_command() {
     let script = Outcome::of(tool(&["completions", "bash"])).stdout;
-    // As bash does it: with the function that the script has named, the word and the one before it.
+    // Completes like bash: calls the registered function with the word and the previous word.
     let complete = "\
         registered=($(complete -p redis-semaphore))
         COMP_WORDS=(redis-semaphore run --li) COMP_CWORD=2
@@ -106,7 +109,7 @@ fn bash_completes_the_options_of_a_command() {
     assert_eq!(completed.stdout, "--limit\n", "{completed:?}");
 }
 
-/// They are started by the tool alone.
+/// Only the CLI may start such processes.
 #[test]
 fn processes_that_are_parts_of_the_tool_are_no_commands() {
     Outcome::of(tool(&["guard"])).fails(2, "unrecognized subcommand 'guard'");

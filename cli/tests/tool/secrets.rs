@@ -1,4 +1,4 @@
-//! A secret is in no output and in no log, wherever it was written and whatever is asked.
+//! For all commands, no output and no log contains secrets from any option or variable.
 
 use test_support::folder::Folder;
 
@@ -7,7 +7,7 @@ use crate::support::tool::{Outcome, tool};
 use crate::support::unique_name;
 
 const SECRET: &str = "Xq7Zw9";
-/// The same in a URL.
+/// The secret, as it is escaped in a URL.
 const ENCODED: &str = "%58q7Zw9";
 
 /// The server at `@PORT` accepts the secret as the password of `importer`. No server listens at
@@ -42,13 +42,13 @@ fn server() -> Server {
     server
 }
 
-/// Returns the output of each command, with all that it logs.
+/// Returns the output of each command, with its whole log.
 fn outcomes(arguments: &[&str], variables: &[(&str, &str)]) -> Vec<Outcome> {
     let name = unique_name();
     let outcome = |command: &&[&str]| {
         let words = command.iter().map(|word| if *word == "NAME" { &*name } else { word });
         let mut tool = tool(&words.collect::<Vec<_>>());
-        // Options that name a server stand before what belongs to a command of `run`.
+        // The options for the server precede the command of `run`.
         if command[0] == "run" {
             tool = self::tool(&[&["run"], arguments, &[&*name], &command[2..]].concat());
         } else {
@@ -82,7 +82,7 @@ fn a_secret_of_a_url_is_in_no_output() {
         are_silent(&by_variable, &url);
         are_silent(&outcomes(&["--url", &url], &[]), &url);
     }
-    // `ls`, `limit` and `run`, with both forms of the right password.
+    // `ls`, `limit` and `run`, with both forms of the correct password.
     assert_eq!(served, 6);
 }
 

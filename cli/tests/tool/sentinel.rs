@@ -1,4 +1,4 @@
-//! The tool behind sentinels.
+//! The CLI behind sentinels.
 
 use redis_semaphore::SemaphoreClient;
 use test_support::acl;
@@ -37,7 +37,7 @@ async fn the_tool_has_a_password_for_the_sentinels_and_another_for_the_primary()
     }
 }
 
-/// Which server was tried, and what the sentinels think of it.
+/// The message contains the server that was tried, and what the sentinels report about that server.
 #[tokio::test]
 async fn a_primary_that_is_gone_is_named() {
     let mut pair = Pair::start();
@@ -50,11 +50,11 @@ async fn a_primary_that_is_gone_is_named() {
     };
     let text = list("lorries");
     assert!(
-        text.contains(&format!("no primary of the name \"lorries\", but [{SERVICE:?}]")),
+        text.contains(&format!("no primary with the name \"lorries\", but [{SERVICE:?}]")),
         "{text}"
     );
     let primary = format!("127.0.0.1:{}", pair.servers[0].port);
-    // Nobody is left to be promoted.
+    // No server remains that could be promoted.
     pair.servers.iter_mut().for_each(|server| server.kill());
     let text = list(SERVICE);
     assert!(

@@ -1,4 +1,4 @@
-//! Where the server is, and passwords, which are never shown.
+//! The options that name the server, and passwords, which are never printed.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -21,7 +21,7 @@ fn server() -> Server {
     server
 }
 
-/// The tool with a user, and no password yet.
+/// Returns the command with a user, and without a password.
 fn doctor(server: &Server) -> Command {
     let mut command = tool(&["doctor", "--user", "importer"]);
     command.env("REDIS_URL", &server.url);
@@ -39,11 +39,11 @@ fn a_password_among_the_arguments_is_refused_and_not_repeated() {
         format!("redis://importer:{PASSWORD}@127.0.0.1:1/"),
         format!("redis://127.0.0.1:1/,redis://:{PASSWORD}@127.0.0.1:2/"),
         format!("redis+unix:///socket?pass={PASSWORD}"),
-        // What cannot be read as a URL.
+        // Text that cannot be parsed as a URL.
         format!("redis://:{PASSWORD}#,/@://@127.0.0.1:1/"),
         format!("redis://h:1/,redis://:a,{PASSWORD}@127.0.0.1:1/"),
         format!("other://:{PASSWORD}@127.0.0.1:1/"),
-        // In forms that are refused as well.
+        // Forms that would be rejected anyway.
         format!("redis://127.0.0.1:1/?password={PASSWORD}"),
         format!("redis://127.0.0.1:1/?p%61ss={PASSWORD}"),
         format!("unix:/socket?db=1&pass={PASSWORD}"),
@@ -54,17 +54,50 @@ fn a_password_among_the_arguments_is_refused_and_not_repeated() {
         for arguments in [
             &["--url", &url, "ls"][..],
             &[&option, "ls"],
-            // Where no URL belongs.
+            // The URL is in the position of another argument.
             &[&url, "ls"],
             &["ls", "jobs", &url],
             &["run", "jobs", &url, "true"],
             &["run", "jobs", &url, "--", "true"],
         ] {
             let outcome = Outcome::of(tool(arguments));
-            outcome.fails(2, "an argument has a password in it");
-            outcome.fails(2, "put the URL into REDIS_URL in the environment");
+            outcome.fails(2, "an argument contains a password");
+            outcome.fails(2, "put the URL into the environment variable REDIS_URL");
             is_silent(&outcome, PASSWORD);
         }
+    }
+}
+
+/// The user in a URL may be a password without its colon.
+#[test]
+fn a_url_in_a_wrong_place_is_not_repeated() {
+    let help = Outcome::of(tool(&["--help"])).stdout;
+    let variables = help.split("[env: ").skip(1).filter_map(|rest| rest.split(['=', ']']).next());
+    let variables: Vec<_> = variables.filter(|variable| *variable != "REDIS_URL").collect();
+    assert!(variables.contains(&"REDIS_CLUSTER"), "{help}");
+    let bare = format!("redis://{PASSWORD}@127.0.0.1:1/");
+    for url in [&bare, &format!("redis://importer:{PASSWORD}@127.0.0.1:1/")] {
+        for (variable, command) in variables.iter().flat_map(|it| [(it, "ls"), (it, "--help")]) {
+            let mut command = tool(&[command]);
+            command.env(variable, url);
+            let outcome = Outcome::of(command);
+            outcome.fails(2, &format!("{variable}: it contains a URL with a user or a password"));
+            is_silent(&outcome, PASSWORD);
+        }
+    }
+    for arguments in [
+        &["ls", "--response-timeout", &bare][..],
+        &["ls", &format!("--cluster={bare}")],
+        &["ls", &format!("--{bare}")],
+        &["ls", "--tls-ca", &bare],
+        &["ls", "--password-file", &bare],
+        &["ls", "jobs", &bare],
+        &["run", "jobs", "--limit", &bare, "--", "true"],
+        &[&bare],
+    ] {
+        let outcome = Outcome::of(tool(arguments));
+        outcome.fails(2, "[a URL with a user or a password]");
+        is_silent(&outcome, PASSWORD);
     }
 }
 
@@ -72,7 +105,7 @@ fn a_password_among_the_arguments_is_refused_and_not_repeated() {
 fn what_only_looks_like_a_password_is_none() {
     let server = Server::start();
     let nodes = format!("redis://importer@127.0.0.1:{0}/,{1}", server.port, server.url);
-    // It would be refused before the user is.
+    // If `importer` were considered a password, the CLI would reject the URL with another error.
     let outcome = Outcome::of(tool(&["--url", &nodes, "--user", "importer", "ls"]));
     outcome.fails(69, "importer");
     let url = format!("redis://:{PASSWORD}@127.0.0.1:1/");
@@ -102,7 +135,7 @@ fn a_password_comes_from_a_file_or_the_environment() {
     Outcome::of(lacking).fails(2, "--password-file: ");
 }
 
-/// That goes for the semaphores, and for what else the load asks.
+/// `load` connects both for its semaphores and for the server's statistics.
 #[test]
 fn user_and_password_may_come_from_two_places() {
     let server = server();
@@ -118,7 +151,7 @@ fn user_and_password_may_come_from_two_places() {
     let mut of_url = tool(&["ls", "--user", "importer"]);
     of_url.env("REDIS_URL", format!("redis://:{PASSWORD}@127.0.0.1:{}/", server.port));
     assert_eq!(Outcome::of(of_url).status, Some(0));
-    // Said twice, and the same.
+    // Two equal values are allowed.
     let mut twice = tool(&["ls", "--user", "importer"]);
     twice.env("REDIS_URL", server.url_of("importer", PASSWORD)).env("REDIS_PASSWORD", PASSWORD);
     assert_eq!(Outcome::of(twice).status, Some(0));
@@ -139,17 +172,18 @@ fn what_is_said_twice_must_be_the_same() {
     let refused = ls(&both, &["--user", "another"], None);
     refused.fails(2, "--user (REDIS_USER) and the URL name different users");
     let refused = ls(&both, &[], Some("another-0815"));
-    refused.fails(2, "the URL has another password than --password-file or REDIS_PASSWORD");
+    refused.fails(2, "the password in the URL differs from --password-file or REDIS_PASSWORD");
     is_silent(&refused, PASSWORD);
     is_silent(&refused, "another-0815");
     let refused = ls(&server.url, &["--password-file", by_file], Some("another-0815"));
     refused.fails(2, "--password-file and REDIS_PASSWORD have different passwords");
     is_silent(&refused, PASSWORD);
     let two = format!("{both},{}", server.url);
-    ls(&two, &["--sentinel", "jobs"], None).fails(2, "the URLs of sentinels must be alike");
+    ls(&two, &["--sentinel", "jobs"], None)
+        .fails(2, "the URLs of all sentinels must have the same user");
 }
 
-/// As `--password-file <(vault read ...)` has it, and a pipe: they can be read once.
+/// `--password-file <(vault read ...)` and pipes can be read only once.
 #[test]
 fn a_password_comes_from_what_can_be_read_once() {
     let server = server();
@@ -161,7 +195,7 @@ fn a_password_comes_from_what_can_be_read_once() {
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{output:?}");
     }
-    // The workers, too, which are processes of their own.
+    // The worker processes get the password, too.
     let folder = Folder::create();
     let fifo = folder.join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
@@ -191,14 +225,14 @@ fn what_is_odd_about_a_file_is_said() {
         Outcome::of(command)
     };
     for (content, words) in [
-        (&b""[..], "no password is in it: it is empty"),
-        (b"\n", "no password is in it: it is empty"),
+        (&b""[..], "it is empty: write the password into it"),
+        (b"\n", "it is empty: write the password into it"),
         (b"\xef\xbb\xbfgeheim", "it begins with a byte-order mark"),
         (b"\xff\xfeg\0e\0", "it is UTF-16: save it as UTF-8"),
         (b"gehe\xffim", "it is not UTF-8"),
         (b"geheim\nand more\n", "it has more than one line"),
         (b"geheim\r\nand more", "it has more than one line"),
-        (b"gehe\0im", "there is a control character in it"),
+        (b"gehe\0im", "it contains a control character"),
         (&[b'x'; (1 << 20) + 1], "it is larger than 1 MiB"),
     ] {
         std::fs::write(&file, content).unwrap();
@@ -209,23 +243,23 @@ fn what_is_odd_about_a_file_is_said() {
     }
     ls("--password-file", &folder.0).fails(2, "Is a directory");
     ls("--password-file", Path::new("/dev/zero")).fails(2, "it is larger than 1 MiB");
-    // Nobody writes to it.
-    ls("--password-file", &fifo)
-        .fails(2, "it is a FIFO, and nobody has written to it and closed it");
-    ls("--tls-ca", &fifo).fails(2, "it is a FIFO, and nobody has written to it and closed it");
+    // No process writes to this FIFO.
+    let unwritten = "it is a FIFO, and no process has written to it and closed it";
+    ls("--password-file", &fifo).fails(2, unwritten);
+    ls("--tls-ca", &fifo).fails(2, unwritten);
     let mut command = tool(&["ls", "--url", "redis://importer@127.0.0.1:1/"]);
     command.env("REDIS_PASSWORD", OsStr::from_bytes(b"gehe\xffim"));
     Outcome::of(command).fails(2, "REDIS_PASSWORD: it is not UTF-8");
 }
 
-/// Redis would take the database 0, which has other semaphores.
+/// If the parameter were ignored, the CLI would use database 0, which has other semaphores.
 #[test]
 fn a_database_behind_a_question_mark_is_refused_wherever_it_stands() {
     let server = Server::start();
     let url = format!("redis://127.0.0.1:{}/?protocol=resp3&db=3", server.port);
     let several = format!("{},{url}", server.url);
     for given in [&url, &several] {
-        Outcome::of(tool(&["--url", given, "ls"])).fails(2, "\"db\" behind \"?\" is not taken");
+        Outcome::of(tool(&["--url", given, "ls"])).fails(2, "\"db\" after \"?\" is not supported");
     }
 }
 
@@ -236,15 +270,15 @@ fn a_wrong_password_is_not_shown() {
     command.env("REDIS_PASSWORD", "wrong-0815");
     let outcome = Outcome::of(command);
     outcome.fails(69, "WRONGPASS");
-    outcome.fails(69, "does not know the user \"importer\" with this password");
+    outcome.fails(69, "rejects the user \"importer\" with this password");
     is_silent(&outcome, "wrong-0815");
     let outcome = server.tool_as("importer", "wrong-0815", &["ls"]);
     outcome.fails(69, "WRONGPASS");
     is_silent(&outcome, "wrong-0815");
     server.tool(&["ls"]).fails(69, "NOAUTH");
-    let needed = "does not know the user \"importer\" without a password";
+    let needed = "rejects the user \"importer\" without a password";
     Outcome::of(doctor(&server)).fails(69, needed);
-    // Not each user has one.
+    // A user may have no password.
     let mut command = tool(&["ls", "--user", "guest"]);
     command.env("REDIS_URL", &server.url);
     assert_eq!(Outcome::of(command).status, Some(0));
@@ -257,18 +291,18 @@ async fn a_cluster_is_reached_where_it_is_said_to_be_one() {
     if version.contains("redis_version:6.") {
         return;
     }
-    server.tool(&["ls"]).fails(69, "it is a node of a cluster");
+    server.tool(&["ls"]).fails(69, "the server is a cluster node");
     let change = server.tool(&["--cluster", "limit", "jobs", "3"]);
     assert_eq!(
         &*change.stdout,
-        "jobs: limit none before, 3 now (set at run time; declared: none)\n"
+        "jobs: limit changed from none to 3 (runtime limit; declared: none)\n"
     );
     let list = server.tool(&["ls", "--cluster"]);
     assert_eq!(list.status, Some(0), "{list:?}");
     assert!(list.stdout.contains("\njobs  0/3"), "{list:?}");
 }
 
-/// As a script has it that sets what it does not use to nothing.
+/// Scripts set variables that they do not use to an empty text.
 #[test]
 fn a_variable_that_is_empty_is_not_set() {
     let server = Server::start();
@@ -297,7 +331,7 @@ fn a_cluster_may_be_told_in_many_words() {
     };
     for no in ["0", "no", "false", "off"] {
         assert_eq!(ls(no, &[]).status, Some(0), "{no}");
-        // It asks a sentinel, and the server is none.
+        // These arguments connect to a sentinel, and the server is no sentinel.
         ls(no, &["--sentinel", "jobs"]).fails(69, "");
     }
     for yes in ["1", "yes", "true"] {

@@ -1,4 +1,4 @@
-//! A Redis that says nothing.
+//! A Redis that does not reply.
 
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
@@ -10,7 +10,7 @@ use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::tool::tool;
 
-/// It would be patient.
+/// A response timeout that the test cannot wait for.
 const PATIENT: [&str; 2] = ["--response-timeout", "10min"];
 
 #[test]

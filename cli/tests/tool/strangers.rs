@@ -1,4 +1,4 @@
-//! What servers and other clients wrote, on a person's screen.
+//! Text from servers and other clients, on a user's screen.
 
 use redis::Commands;
 use serde_json::json;
@@ -7,11 +7,9 @@ use test_support::acl;
 use crate::support::server::Server;
 use crate::support::tool::{Outcome, tool};
 
-/// Would steer a terminal, hide something, or pass for something else.
-pub const STEERING: &str = "\u{9b}2J\u{1b}[2J\u{1b}]0;mine\u{7}\u{85}\r\u{7f}\u{ad}\u{200b}\u{202e}\u{2028}\
-                            \u{2066}\u{feff}\u{a0}\u{3000}\u{e0041}\u{fff9}\u{378}\u{e000}\u{3164}\u{200d}\u{301}";
+/// Characters that control a terminal, are invisible, or imitate other text.
+pub const STEERING: &str = "\u{9b}2J\u{1b}[2J\u{1b}]0;mine\u{7}\u{85}\r\u{7f}\u{ad}\u{200b}\u{202e}\u{2028}\u{2066}\u{feff}\u{a0}\u{3000}\u{e0041}\u{fff9}\u{378}\u{e000}\u{3164}\u{200d}\u{301}";
 
-/// Those that a semaphore may have.
 pub const NAMES: [&str; 9] = [
     "a",
     "b\u{9b}2J\u{85}\u{ad}",
@@ -108,11 +106,11 @@ async fn what_the_server_says_is_escaped_in_errors_and_in_the_log() {
     }
     as_user(&["ls"]).fails(69, "+scan");
     as_user(&["doctor"]);
-    // Its primary has a strange name.
+    // The address of its primary contains this text.
     let replica = format!("{STEERING}\nfine       role         all is well");
     redis::cmd("REPLICAOF").arg(replica).arg(1).exec(&mut connection).unwrap();
     let told = checked(server.tool(&["doctor"]));
-    assert!(told.stdout.contains("it is a replica of \\u{9b}2J"), "{told:?}");
+    assert!(told.stdout.contains("the server is a replica of \\u{9b}2J"), "{told:?}");
     assert!(!told.stdout.contains("all is well"), "{told:?}");
     checked(server.tool(&["limit", "a", "7"]));
 }
@@ -121,22 +119,24 @@ async fn what_the_server_says_is_escaped_in_errors_and_in_the_log() {
 async fn a_pattern_or_name_that_fits_nothing_is_explained() {
     let server = Server::start();
     let empty = server.tool(&["ls"]);
-    assert!(empty.stderr.contains("no semaphore under the prefix \"sem\""), "{empty:?}");
+    assert!(empty.stderr.contains("no semaphore exists under the prefix \"sem\""), "{empty:?}");
     let client = server.semaphores().await;
     client.semaphore("mailer").limit(1).build().unwrap().set_limit(1).await.unwrap();
     for (pattern, advice) in [
-        ("{*", "no name is like \"{*\": a name has no braces: write \"*\"\n"),
-        ("{mailer}", "a name has no braces: write \"mailer\"\n"),
+        ("{*", "no name matches \"{*\": names contain no braces: write \"*\"\n"),
+        ("{mailer}", "names contain no braces: write \"mailer\"\n"),
         ("Mail*", "there is \"mailer\": upper and lower case differ\n"),
-        ("jobs", "no name is like \"jobs\"\n"),
-        ("\u{9b}*", "no name is like \"\\u{9b}*\"\n"),
+        ("jobs", "no name matches \"jobs\"\n"),
+        ("\u{9b}*", "no name matches \"\\u{9b}*\"\n"),
     ] {
         let listed = server.tool(&["ls", pattern]);
         assert_eq!(listed.status, Some(0), "{listed:?}");
         assert!(listed.stderr.ends_with(advice), "{listed:?}");
     }
     assert_eq!(server.tool(&["ls", "mail*"]).stderr.lines().count(), 1);
-    server.tool(&["inspect", "a\\u{9b}2"]).fails(2, "escaped: in Bash write $'a\\U0000009b2'\n");
+    server
+        .tool(&["inspect", "a\\u{9b}2"])
+        .fails(2, "escaped character: in Bash, write $'a\\U0000009b2'\n");
     for name in ["{mailer}", "sem:{mailer}:state"] {
         server.tool(&["inspect", name]).fails(2, ": write \"mailer\"\n");
     }

@@ -1,4 +1,4 @@
-//! The tool over TLS, with certificates made for the test.
+//! The CLI over TLS, with certificates made for the test.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -9,7 +9,7 @@ use test_support::tls::{Authority, TlsServer};
 
 use crate::support::tool::{Outcome, TOOL, tool};
 
-/// `ls` of the tool at the server, with these options, each with what its file has in it.
+/// Runs `ls` with these options, each of which names a file with the given content.
 fn list(server: &TlsServer, options: &[(&str, &[u8])]) -> Output {
     let mut tool = Command::new(TOOL);
     tool.args(["ls", "--url", &format!("rediss://127.0.0.1:{}/", server.port)]);
@@ -38,12 +38,13 @@ async fn the_tool_takes_an_authority_and_a_certificate_from_files() {
     for (options, words) in [
         (
             &pair[..],
-            "signed the server's certificate: name the authority with --tls-ca, or in SSL_CERT",
+            "authority that this machine trusts: pass the authority with --tls-ca, or name it in \
+             SSL_CERT",
         ),
-        (&[ca], "wants a certificate of its clients: give one with --tls-cert and --tls-key"),
+        (&[ca], "requires a client certificate: pass one with --tls-cert and --tls-key"),
         (
             &[ca, others[0], others[1]],
-            "this client: give one with --tls-cert and --tls-key that an",
+            "does not trust this client's certificate: use a certificate signed by",
         ),
     ] {
         let refused = list(&server, options);
@@ -66,7 +67,7 @@ fn a_url_is_enough_where_the_system_trusts_the_authority() {
     assert_eq!(outcome.status, Some(0), "{outcome:?}");
 }
 
-/// They are not left out, nor are other options with them.
+/// Neither the certificates nor other options are ignored.
 #[test]
 fn certificates_that_cannot_be_used_are_refused() {
     let folder = Folder::create();
@@ -82,7 +83,10 @@ fn certificates_that_cannot_be_used_are_refused() {
 #[test]
 fn insecure_is_refused_with_what_to_do_instead() {
     let outcome = Outcome::of(tool(&["--url", "rediss://127.0.0.1:1/#insecure", "ls"]));
-    outcome
-        .fails(2, "#insecure, which takes any certificate, is not supported: name the authority");
+    outcome.fails(
+        2,
+        "#insecure, which accepts any certificate, is not supported: pass the signing \
+                   authority",
+    );
     outcome.fails(2, "with --tls-ca");
 }

@@ -1,8 +1,8 @@
 "use strict";
 
 /**
- * Reads a URL, as options of node-redis. Its own parsers differ: before version 5 they do not know IPv6 addresses,
- * before 6.3 not `unix:`. None of these errors repeats any part of the URL, as a password may be anywhere in it.
+ * Parses a URL into options of node-redis. The parsers of node-redis differ: IPv6 addresses need version 5, and `unix:`
+ * needs 6.3. No error contains any part of the URL, because any part may be a password.
  */
 function parse(url) {
   if (typeof url !== "string") throw refusal(`it must be a string, not ${url === null ? "null" : typeof url}`);
@@ -21,7 +21,7 @@ function parts(url) {
   try {
     parsed = new URL(url);
   } catch {
-    // That error has the whole URL among its properties.
+    // The original error has the whole URL as a property.
     throw refusal("it is not like redis://user:password@host:6379/0");
   }
   if (/[?#]/.test(url)) throw refusal("it has a ? or a #. Settings belong in the options of connect");
@@ -39,7 +39,7 @@ function parseUnix(url) {
   };
 }
 
-/** A user without a password is one, too; and a password may come from the options. */
+/** Returns the credentials. A user without a password counts, because the password may come from the options. */
 const credentials = (username, password) => ({
   ...(username && { username: decode(username) }),
   ...(password && { password: decode(password) }),
@@ -62,7 +62,7 @@ function refuse(why) {
   throw refusal(why);
 }
 
-/** Options for node-redis without a URL: what the URL says goes before the other options. */
+/** Returns options of node-redis without a URL. Parts of the URL override the other options. */
 function resolve({ url, ...options }) {
   if (url === undefined) return { ...options, socket: withoutBrackets(options.socket) };
   const parsed = parse(url);

@@ -1,15 +1,17 @@
 "use strict";
 
+const { inspect } = require("node:util");
+
 const { resolve } = require("./address");
 
 const MOST = 2 ** 32 - 1;
 const LONGEST = 7 * 24 * 60 * 60 * 1000;
 
-/** Wrong arguments are found before they are sent: one would have the calls of others refused. */
+/** Checks an argument before the call, because the server would also reject the other requests of the call. */
 function integer(what, value, least, most) {
   if (!Number.isInteger(value) || value < least || value > most) {
-    const advice = value > MOST && most === MOST ? ": count in a larger unit" : "";
-    throw new RangeError(`${what} must be an integer from ${least} to ${most}, got ${value}${advice}`);
+    const advice = typeof value === "number" && value > MOST && most === MOST ? ": count in a larger unit" : "";
+    throw new RangeError(`${what} must be an integer from ${least} to ${most}, got ${shown(value)}${advice}`);
   }
   return value;
 }
@@ -18,55 +20,85 @@ const limit = (value) => integer("limit", value, 0, MOST);
 const weight = (value) => integer("weight", value, 1, MOST);
 const milliseconds = (what, value) => integer(`${what} (ms)`, value, 1, LONGEST);
 
-/** What is left until a deadline: fractions of it, too, and less than nothing. */
+/** Checks the time until a deadline, which may have fractions or be negative. */
 function timeout(value) {
   if (typeof value === "number" && value <= LONGEST) return value;
-  throw new RangeError(`timeout (ms) must be a number up to ${LONGEST}, got ${value}`);
+  throw new RangeError(`timeout (ms) must be a number up to ${LONGEST}, got ${shown(value)}`);
 }
 
-/** Of keys and messages: braces and lines have a meaning there. */
+/** Formats any value, including a symbol and an object without a prototype. */
+const shown = (value) => inspect(value, { depth: 0, maxStringLength: 600 });
+
+/** Returns whether the string has at most this many bytes. A lone surrogate has no bytes. */
+function hasBytes(value, most) {
+  if (typeof value !== "string") return false;
+  const bytes = Buffer.from(value);
+  return bytes.length <= most && bytes.toString() === value;
+}
+
+/** Returns whether this can be a name. Braces and line feeds have a meaning in keys and messages. */
 function isName(value) {
-  const bytes = Buffer.from(String(value));
   // eslint-disable-next-line no-control-regex
-  return /^[^{}\x00-\x1f\x7f]+$/.test(value) && bytes.length <= 512 && bytes.toString() === value;
+  return hasBytes(value, 512) && /^[^{}\x00-\x1f\x7f]+$/.test(value);
 }
 
 function name(value) {
   if (isName(value)) return value;
-  throw new RangeError(`name must be 1 to 512 bytes without braces and control characters, got ${value}`);
+  throw new RangeError(`name must be 1 to 512 bytes without braces and control characters, got ${shown(value)}`);
 }
 
-/** It begins channels, too, and those have no blanks. */
+/** Checks the prefix of keys and channels. Channels contain no white space. */
 function prefix(value) {
-  const bytes = Buffer.from(String(value));
   // eslint-disable-next-line no-control-regex
-  if (!/^[^{}\s\x00-\x1f\x7f]+$/.test(value) || bytes.length > 200 || bytes.toString() !== value) {
-    throw new RangeError(`prefix must be 1 to 200 bytes without braces and white space, got ${value}`);
+  if (!hasBytes(value, 200) || !/^[^{}\s\x00-\x1f\x7f]+$/.test(value)) {
+    throw new RangeError(`prefix must be 1 to 200 bytes without braces and white space, got ${shown(value)}`);
   }
   return value;
 }
 
 const describe = (value) => value?.constructor?.name ?? typeof value;
 
-/** One that is misspelt, or an object of another kind, would do nothing. */
-function options(what, value, known) {
+/** Checks options. A misspelled option, or an object of another kind, would have no effect. */
+function options(what, value, known, names = known.join(", ")) {
   const prototype = typeof value === "object" && value !== null ? Object.getPrototypeOf(value) : undefined;
   if (prototype !== null && prototype !== Object.prototype) {
     throw new TypeError(`${what} must be a plain object, got ${describe(value)}`);
   }
   const unknown = Object.keys(value).find((key) => !known.includes(key));
-  if (unknown !== undefined) throw new TypeError(`${what}: there is no ${unknown}, but ${known.join(", ")}`);
+  if (unknown !== undefined) throw new TypeError(`${what}: there is no ${unknown}, but ${names}`);
   return value;
 }
 
-/** Those of node-redis, 4 to 6, that make sense here. */
+/** The supported options of node-redis 4 to 6. */
 const OF_REDIS = [
   "url", "socket", "username", "password", "credentialsProvider", "name", "database", "commandsQueueMaxLength",
   "pingInterval", "clientInfoTag", "maintNotifications", "maintEndpointType", "maintRelaxedCommandTimeout",
   "maintRelaxedSocketTimeout",
 ];
 
-/** A URL, or options for node-redis. A client of node-redis or ioredis is neither. */
-const redis = (value) => resolve(typeof value === "string" ? { url: value } : options("redis", value, OF_REDIS));
+/** The socket options of node-redis, net.connect and tls.connect. */
+const OF_SOCKET = [
+  "tls", "connectTimeout", "reconnectStrategy", "socketTimeout",
+  "host", "port", "path", "family", "hints", "lookup", "localAddress", "localPort", "noDelay", "keepAlive", "keepAliveInitialDelay",
+  "autoSelectFamily", "autoSelectFamilyAttemptTimeout", "allowHalfOpen", "blockList", "fd", "highWaterMark", "onread", "readable",
+  "signal", "timeout", "typeOfService", "writable",
+  "ALPNProtocols", "allowPartialTrustChain", "ca", "cert", "checkServerIdentity", "ciphers", "clientCertEngine", "crl", "dhparam",
+  "ecdhCurve", "enableTrace", "honorCipherOrder", "key", "maxVersion", "minDHSize", "minVersion", "passphrase", "pfx",
+  "privateKeyEngine", "privateKeyIdentifier", "pskCallback", "rejectUnauthorized", "requestOCSP", "secureContext",
+  "secureOptions", "secureProtocol", "servername", "session", "sessionIdContext", "sessionTimeout", "sigalgs", "ticketKeys",
+];
+
+/** Checks a URL, or options of node-redis. Rejects a client of node-redis or ioredis. */
+function redis(value) {
+  const given = typeof value === "string" ? { url: value } : options("redis", value, OF_REDIS);
+  if (given.socket !== undefined) {
+    const { tls } = options("redis.socket", given.socket, OF_SOCKET, "what node-redis, net.connect and tls.connect have");
+    // If `tls` is an object, node-redis connects without TLS.
+    if (tls !== undefined && typeof tls !== "boolean") {
+      throw new TypeError("redis.socket.tls must be true or false. Options such as ca belong beside it");
+    }
+  }
+  return resolve(given);
+}
 
 module.exports = { limit, weight, milliseconds, timeout, isName, name, prefix, options, redis };

@@ -4,7 +4,7 @@ const checks = require("./checks");
 const { Semaphore } = require("./semaphore");
 const { Server } = require("./server");
 
-/** A client: two connections to Redis, for as many semaphores as you like. */
+/** A client: two connections to Redis, for any number of semaphores. */
 class SemaphoreClient {
   #server;
 
@@ -13,7 +13,7 @@ class SemaphoreClient {
     this.#server = server;
   }
 
-  /** `redis` is a URL, or options for node-redis. Times are in ms. */
+  /** Connects. `redis` is a URL, or options of node-redis. Times are in ms. */
   static async connect(redis, options = {}) {
     checks.options("options of connect", options, ["prefix", "heartbeatTimeout", "responseTimeout", "outageTolerance"]);
     const { prefix = "sem", heartbeatTimeout = 15_000, responseTimeout = 2_000, outageTolerance = 30_000 } = options;
@@ -27,21 +27,21 @@ class SemaphoreClient {
     return new SemaphoreClient(server);
   }
 
-  /** The one of that name, while anything of it waits or is held. */
+  /** Returns the semaphore of this name. It is the same object while its requests wait or its permits are held. */
   semaphore(name, options) {
     return this.#server.inUse(new Semaphore(this.#server, name, options));
   }
 
   /**
-   * Ends all waits, and disconnects when all permits are released or lost: those that are held are
-   * renewed no more, so that takes a lease at most.
+   * Ends all waits, and disconnects when all permits are released or lost. Permits are no longer refreshed, so this takes
+   * at most one lease, and two response timeouts more if Redis does not reply.
    */
   close() {
     return this.#server.close();
   }
 }
 
-// For `await using`. Node.js 18 has no such symbol before 18.18.
+// For `await using`. Node.js has this symbol since 18.18.
 if (Symbol.asyncDispose) {
   SemaphoreClient.prototype[Symbol.asyncDispose] = function () {
     return this.close();

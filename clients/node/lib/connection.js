@@ -4,12 +4,12 @@ const { createClient, ErrorReply } = require("redis");
 const { version } = require("redis/package.json");
 const { Closed } = require("./errors");
 
-/** Version 5 speaks RESP 2 unless told so, and then sends HELLO, which a server may not have. 6 speaks RESP 3. */
+/** Version 5 uses RESP 2 by default; with the option, it sends HELLO, which a server may not know. 6 uses RESP 3. */
 const RESP = version.startsWith("5.") ? undefined : 2;
 
 /**
- * One connection of node-redis, which is never connected anew: whoever uses it must know of a cut.
- * A call that gets no answer in time ends it, since answers after that could not be told apart.
+ * One connection of node-redis. It never reconnects, because its user must find out about a failure. A call without a
+ * reply in time ends it, because later replies could not be matched to calls.
  */
 class Link {
   #client;
@@ -17,7 +17,7 @@ class Link {
   #timeout;
   #pings;
   #tellEnd;
-  /** The SHA-1 of scripts whose text was sent on this connection, so that the server knows them. */
+  /** The SHA-1 of the scripts whose source was sent on this connection, so that the server knows them. */
   #sent = new Set();
   /** Why it ended. */
   error;
@@ -25,17 +25,17 @@ class Link {
 
   constructor(redis, timeout) {
     this.#timeout = timeout;
-    const reconnectStrategy = () => new Error("not connected anew");
+    const reconnectStrategy = () => new Error("this connection does not reconnect");
     const socket = { ...redis.socket, connectTimeout: timeout, reconnectStrategy };
-    // Its own timeout for a command would cost an AbortSignal for each, and #within has one already.
+    // node-redis would create an AbortSignal per command for its timeout. #within has its own timeout.
     const commandOptions = { timeout: undefined };
     this.#client = createClient({ ...redis, RESP, disableClientInfo: true, commandOptions, socket })
       .on("connect", () => (this.#isConnected = true))
       .on("error", (error) => this.end(error));
-    this.#client.unref(); // Whether the process goes on is said in one place: Server.
+    this.#client.unref(); // Only the class Server keeps the process alive.
   }
 
-  /** With `pingInterval` it sends PING so often: node-redis would keep the process alive for that. */
+  /** Connects. Sends PING in each `pingInterval`, because the pings of node-redis would keep the process alive. */
   static async open({ pingInterval, ...redis }, timeout) {
     const link = new Link(redis, timeout);
     await link.#within(timeout, "connecting", () => link.#client.connect());
@@ -50,8 +50,8 @@ class Link {
   }
 
   /**
-   * Runs a script, with its text the first time. By its SHA-1 alone, a script that the server does not know would
-   * be sent a second time, and take effect after calls that were sent after it.
+   * Runs a script, with its source the first time. With the SHA-1 alone, a script that the server does not know would be
+   * sent a second time, and take effect after later calls.
    */
   async run({ sha1, source }, args, timeout) {
     if (this.#sent.has(sha1)) {
@@ -59,7 +59,7 @@ class Link {
         return await this.command(["EVALSHA", sha1, ...args], timeout);
       } catch (error) {
         if (!(error instanceof ErrorReply && error.message.startsWith("NOSCRIPT"))) throw error;
-        this.#sent.clear(); // It has forgotten the others, too.
+        this.#sent.clear(); // The server has lost the other scripts, too.
       }
     }
     this.#sent.add(sha1);
@@ -74,15 +74,15 @@ class Link {
   async #within(timeout, what, send) {
     if (this.error) throw this.error;
     let isDone = false;
-    const end = () => isDone || this.end(new Error(`no answer to ${what} within ${timeout} ms`));
-    // After a long pause of this process the answer may be there already: read first, then judge.
+    const end = () => isDone || this.end(new Error(`no reply to ${what} within ${timeout} ms`));
+    // After a long pause of this process, the reply may have arrived. So this reads before it decides.
     const timer = setTimeout(() => setImmediate(end), timeout).unref();
     try {
       const reply = await send();
       if (this.error) throw this.error;
       return reply;
     } catch (error) {
-      // node-redis tells those that waited only that the client was disconnected, not why.
+      // The errors of node-redis do not contain the reason of a disconnection.
       throw error instanceof ErrorReply ? error : this.error ?? error;
     } finally {
       isDone = true;
@@ -90,12 +90,12 @@ class Link {
     }
   }
 
-  /** Ends it: calls under way fail with this error. */
+  /** Ends the connection. Current calls fail with this error. */
   end(error) {
     if (this.error) return;
     this.error = error;
     clearInterval(this.#pings);
-    // Before it is connected, its own timeout ends it: node-redis 4.5 can't then.
+    // While it connects, its own timeout ends it, because node-redis 4.5 cannot.
     if (this.#isConnected && this.#client.isOpen) {
       if (this.#client.destroy) this.#client.destroy();
       else this.#client.disconnect();
@@ -104,7 +104,7 @@ class Link {
   }
 }
 
-/** The connection for commands, opened when it is needed. */
+/** The connection for commands, which opens when it is needed. */
 class Connection {
   #open;
   #link;
@@ -119,7 +119,7 @@ class Connection {
     return link.command(args, timeout);
   }
 
-  /** The reply of a script, and a moment before it was sent. */
+  /** Runs a script. Returns its reply, and a time before the call was sent. */
   async run(script, args, timeout) {
     const link = await this.#linked();
     const sent = performance.now();
@@ -137,16 +137,16 @@ class Connection {
     return this.#link;
   }
 
-  /** The next call connects anew. */
+  /** Disconnects. The next call connects again. */
   reset(error) {
     const link = this.#link;
     this.#link = undefined;
-    return link?.then((link) => link.end(error), () => {}); // Whoever opened it heard of a failure.
+    return link?.then((link) => link.end(error), () => {}); // The call that opened it got the failure.
   }
 
   close() {
     this.#isClosed = true;
-    return this.reset(new Closed());
+    this.reset(new Closed()); // Not awaited, because a connection that is being opened ends only after that has failed.
   }
 }
 

@@ -3,12 +3,12 @@
 const { ErrorReply } = require("redis");
 
 /**
- * What all errors of this client have in common: a name that a minifier leaves alone, and a code, which also tells
- * them apart where two copies of this package are loaded. Itself: a lease is too short for the round trip.
+ * The base class of all errors of this client. Its name survives minifiers, and its code identifies errors even if two
+ * copies of this package are loaded. An instance of this class itself means that a lease is too short for the round trip.
  */
 class SemaphoreError extends Error {}
 
-/** The request weighs more than the limit, so it could never be granted. */
+/** The request exceeds the limit, so it can never be granted. */
 class TooHeavy extends SemaphoreError {
   constructor(semaphore, weight, limit) {
     super(`semaphore ${semaphore}: a weight of ${weight} can never fit the limit of ${limit}`);
@@ -19,13 +19,13 @@ class TooHeavy extends SemaphoreError {
 /** The wait took longer than the timeout of the acquire. The request leaves the queue. */
 class AcquireTimeout extends SemaphoreError {
   constructor(semaphore, timeout, position) {
-    const reached = position ? `last at position ${position}` : "the queue was not reached";
+    const reached = position ? `last at position ${position}` : "the request was not queued";
     super(`semaphore ${semaphore}: no permit within ${timeout} ms, ${reached}`);
     Object.assign(this, { semaphore, timeout, position });
   }
 }
 
-/** The lease has ended: somebody else may hold the permit now. */
+/** The permit is lost, so another client may hold it now. */
 class PermitLost extends SemaphoreError {
   constructor(semaphore, id, why, cause) {
     super(`semaphore ${semaphore}: the permit ${id} is lost: ${why}`, cause && { cause });
@@ -33,7 +33,7 @@ class PermitLost extends SemaphoreError {
   }
 }
 
-/** An acquire has failed for the outage tolerance, a try or a release for two response timeouts. */
+/** A wait has failed for the outage tolerance, or another call for two response timeouts. */
 class Unavailable extends SemaphoreError {
   constructor(semaphore, operation, cause) {
     super(`semaphore ${semaphore}: ${operation} has failed for too long: ${cause.message}`, { cause });
@@ -41,25 +41,25 @@ class Unavailable extends SemaphoreError {
   }
 }
 
-/** Redis answered with an error that will not pass by itself. `cause` is that error. */
+/** Redis returned a permanent error, which is the `cause`. */
 class Rejected extends SemaphoreError {
   constructor(semaphore, operation, cause) {
-    super(`semaphore ${semaphore}: ${operation} was refused: ${cause.message}`, { cause });
+    super(`semaphore ${semaphore}: ${operation} was rejected: ${cause.message}`, { cause });
     Object.assign(this, { semaphore, operation });
   }
 }
 
-/** The server or its user cannot be used: a right is missing, it is a replica or a cluster, it is too old. */
+/** The server is a replica, a cluster or too old, or the user lacks a right. */
 class Unsupported extends SemaphoreError {}
 
-/** `close` was called. */
+/** The client was closed. */
 class Closed extends SemaphoreError {
   constructor() {
-    super("the semaphores were closed");
+    super("the client was closed");
   }
 }
 
-/** Literals, as minifiers rename classes. */
+/** Literals, because minifiers rename classes. */
 const NAMES = [
   [SemaphoreError, "SemaphoreError", "SEM_LEASE_TOO_SHORT"],
   [TooHeavy, "TooHeavy", "SEM_TOO_HEAVY"],
@@ -78,11 +78,11 @@ for (const [{ prototype }, name, code] of NAMES) {
 
 const PASSING = "LOADING|BUSY|MASTERDOWN|NOREPLICAS|READONLY|ERR max number of clients";
 
-/** Redis 6.2 puts words in front of an error that a command inside a script caused. */
+/** Returns whether an error has one of these codes. Redis 6.2 adds a prefix to the errors of commands in scripts. */
 const says = (error, codes) =>
   error instanceof ErrorReply && new RegExp(`^(?:ERR .*-)?(?:${codes}) `).test(error.message);
 
-/** Whether a call that failed so is to be repeated: the connection's fault, or a passing state. */
+/** Returns whether to retry a call after this error: a failed connection, or a temporary state of the server. */
 const isPassing = (error) =>
   error instanceof ErrorReply ? says(error, PASSING) : !(error instanceof SemaphoreError || error instanceof TypeError);
 
@@ -93,17 +93,17 @@ const cluster = (cause) =>
     cause && { cause },
   );
 
-/** What only a node of a cluster replies. */
+/** Returns whether only a node of a cluster returns this error. */
 const isOfCluster = (error) => says(error, "MOVED|ASK|CROSSSLOT|TRYAGAIN|CLUSTERDOWN");
 
-/** What whoever asked hears of a call that failed for too long, or for good. */
-function failure(semaphore, operation, error = new Error("no answer yet")) {
+/** Returns the error for the caller after a call has failed for too long, or permanently. */
+function failure(semaphore, operation, error = new Error("no reply yet")) {
   if (error instanceof Closed) return error;
   if (isOfCluster(error)) return cluster(error);
   return new (isPassing(error) ? Unavailable : Rejected)(semaphore, operation, error);
 }
 
-/** What fails in the background. A client that was closed is no news. */
+/** Reports a failure in the background. A closed client is no failure. */
 const warn = (error) => error instanceof Closed || process.emitWarning(error);
 
 module.exports = {

@@ -3,16 +3,16 @@
 const { randomBytes } = require("node:crypto");
 const os = require("node:os");
 
-/** People see who holds and who waits. Nobody can guess the rest. */
+/** The readable part of the client. The rest is random. */
 const host = os.hostname().replace(/[^\w.-]/g, "-").slice(0, 60);
 
-/** What the IDs of a process have in common, and its channel. */
+/** Generates a client, which is a part of its IDs and of its channel. */
 const newClient = () => `${host}.${process.pid}.${randomBytes(8).toString("hex")}`;
 
-/** It names a request, and then the permit that it becomes. */
+/** Generates the ID of a request, and of its permit. */
 const newId = (client, weight, lease) => `P:${client}:${weight}:${lease}:${randomBytes(16).toString("base64url")}`;
 
-/** The lease in an ID of this client; undefined where it is none. */
+/** Returns the lease in an ID of this client, or undefined if it is no such ID. */
 function leaseOf(client, id) {
   const parts = /^P:([\w.-]+):([1-9]\d{0,9}):([1-9]\d{0,8}):[\w-]{16,64}$/.exec(id);
   if (!parts || parts[1] !== client) return undefined;

@@ -3,23 +3,23 @@
 const { PermitLost } = require("./errors");
 
 /**
- * A lease on our own monotonic clock. It counts from before the request was sent, so it ends here
- * before it ends on the server. Once lost, it is lost for good: the holder has been told.
+ * A lease on the monotonic clock of this process. It counts from before the request was sent, so it expires here before
+ * it expires on the server. A lost lease stays lost, because the holder was notified.
  */
 class Lease {
   #semaphore;
   #duration;
   #maxHold;
-  /** However often it is renewed, it is not held beyond that. */
+  /** The permit is not held longer, however often it is refreshed. */
   #latest;
-  /** When it ends unless it is renewed. */
+  /** When it expires unless it is refreshed. */
   end;
   #timer;
   #reason;
   #controller;
-  /** Called once, before anybody else hears of it. */
+  /** Called once, before the signal `lost`. */
   onLost;
-  /** Why the last renewal failed. */
+  /** Why the last refresh failed. */
   failure;
 
   constructor(semaphore, id, since, duration, maxHold = Infinity) {
@@ -35,12 +35,12 @@ class Lease {
     return Math.min(this.end, this.#latest);
   }
 
-  /** Whether renewing would make it longer. */
+  /** Whether a refresh would extend it. */
   get canBeLonger() {
     return this.end < this.#latest;
   }
 
-  /** Made when it is asked for, as it costs more than the rest of a lease. */
+  /** Created at the first use, because it costs more than the rest of a lease. */
   get lost() {
     if (!this.#controller) {
       this.#controller = new AbortController();
@@ -57,17 +57,17 @@ class Lease {
     return !this.isLost && performance.now() < this.deadline;
   }
 
-  /** Says `lost` at the deadline. The timer is not moved by each renewal: it looks again when it fires. */
+  /** Aborts `lost` at the deadline. A refresh does not move the timer, which checks again when it fires. */
   watch() {
     if (!this.check()) return;
     const left = this.deadline - performance.now();
     this.#timer = setTimeout(() => this.watch(), Math.ceil(left)).unref();
   }
 
-  /** Whether it is held. Where its end was not noticed yet, it says `lost` now. */
+  /** Returns whether it is held. If it has expired unnoticed, this aborts `lost`. */
   check() {
     if (this.isHeld) return true;
-    if (this.canBeLonger) this.lose("the lease has ended", this.failure);
+    if (this.canBeLonger) this.lose("the lease expired", this.failure);
     else this.lose(`it was held for ${this.#maxHold} ms, its maxHold`);
     return false;
   }
@@ -86,7 +86,7 @@ class Lease {
     this.#controller?.abort(this.#reason);
   }
 
-  /** Nobody need be told any more. */
+  /** Stops the timer. */
   stop() {
     clearTimeout(this.#timer);
   }

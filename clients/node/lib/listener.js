@@ -6,7 +6,7 @@ const { Pauses } = require("./pauses");
 const LONGEST_MESSAGE = 1 << 20;
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** The connection on which wake-ups come. It subscribes again after each cut. */
+/** The connection for grant messages. It subscribes again after each failure. */
 class Listener {
   #open;
   #link;
@@ -47,43 +47,43 @@ class Listener {
         await this.start();
         return this.#onSubscribed();
       } catch (error) {
-        this.#error = error; // Whoever waits meets it, and fails in the end if that lasts.
+        this.#error = error; // Waiting requests get this error, and fail if it lasts.
       }
     }
   }
 
-  /** A request that is queued while nobody listens would be taken for one of a dead client. */
+  /** Throws unless this client is subscribed. Otherwise, the server would treat its requests as dead. */
   mustListen() {
     if (this.#isClosed) throw new Closed();
     const cause = this.#error;
-    if (!this.#link) throw new Error(`the connection for wake-ups is cut: ${cause.message}`, { cause });
+    if (!this.#link) throw new Error(`the subscription has failed: ${cause.message}`, { cause });
   }
 
   /**
-   * Is the connection alive? A silent one looks like a quiet one. node-redis 4.5 cannot send PING
-   * on it, so an empty message, which says nothing, goes through the server to ourselves.
+   * Checks whether the connection is alive, because a dead one looks like a quiet one. node-redis 4.5 cannot send PING on
+   * it, so this publishes an empty message to its own channel.
    */
   async check(publish, patience) {
     const link = this.#link;
     const before = this.#heard;
     if (!link) return;
     const listeners = await publish(this.channel, "");
-    // After a failover calls may go to the new primary, and this connection still to the old one.
-    if (listeners === 0) return link.end(new Error("nobody listens for wake-ups where calls go"));
+    // After a failover, calls may use the new primary, and this connection the old one.
+    if (listeners === 0) return link.end(new Error("the server of the calls has no subscription of this client"));
     const judge = () => {
-      if (this.#heard === before) link.end(new Error("the connection for wake-ups is silent"));
+      if (this.#heard === before) link.end(new Error("the subscription does not receive messages"));
     };
     setTimeout(() => setImmediate(judge), patience).unref();
   }
 
   #receive(message) {
     this.#heard += 1;
-    this.#pauses.reset(); // Not by the subscription alone: that may be cut each time.
+    this.#pauses.reset(); // A subscription alone does not count, because it may fail each time.
     const handOffs = read(message);
     if (handOffs) this.#onMessage(handOffs);
   }
 
-  /** On `READONLY`: the primary is elsewhere by now. */
+  /** Called on `READONLY`, because another server is the primary now. */
   reset(error) {
     this.#link?.end(error);
   }
@@ -94,7 +94,7 @@ class Listener {
   }
 }
 
-/** What a message says; nothing if no script can have sent it, as anybody may publish anything. */
+/** Parses a message. Returns undefined if no script can have sent it, because other clients may publish, too. */
 function read(message) {
   if (message.length > LONGEST_MESSAGE) return undefined;
   let text;

@@ -2,7 +2,7 @@
 
 const { setTimeout: sleep } = require("node:timers/promises");
 
-/** Pauses between attempts: longer each time, and not the same for all clients of a server. */
+/** Pauses between attempts: longer each time, and random, so that clients do not retry at the same time. */
 class Pauses {
   #last = 0;
   #longest;

@@ -2,7 +2,7 @@
 
 const { warn } = require("./errors");
 
-/** What a permit knows, and what is left of it when the program has dropped it: nothing here refers to the permit. */
+/** The state of a permit. It remains after the program has dropped the permit, so it must not refer to the permit. */
 class Holding {
   release;
 
@@ -11,7 +11,7 @@ class Holding {
     this.giveBack = giveBack;
   }
 
-  /** Nobody can release it any more. Otherwise it would be renewed for ever. */
+  /** Releases a dropped permit, which would otherwise be refreshed forever. */
   dropped() {
     if (this.release || !this.lease.check()) return;
     this.lease.lose("the program dropped it without release(), and it was garbage-collected");
@@ -21,7 +21,7 @@ class Holding {
 
 const dropped = new FinalizationRegistry((holding) => holding.dropped());
 
-/** A permit, renewed in the background until it is released, lost or dropped. */
+/** A permit, refreshed in the background until it is released, lost or dropped. */
 class Permit {
   #lease;
   #holding;
@@ -40,17 +40,17 @@ class Permit {
     return this.#lease.lost;
   }
 
-  /** Exact even where the event loop was too busy to say `lost` in time. */
+  /** Exact even if the event loop was too busy to abort `lost` in time. */
   get isLost() {
     return this.#lease.isLost || (!this.#holding.release && !this.#lease.isHeld);
   }
 
-  /** For how many ms it is held, unless it is renewed before. */
+  /** For how many ms it is held unless it is refreshed. */
   get expiresIn() {
     return this.#lease.isHeld ? this.#lease.deadline - performance.now() : 0;
   }
 
-  /** Answers false if the permit had been lost before. Where it is not confirmed in time, it goes on. */
+  /** Resolves to false if the permit was already lost. If Redis does not confirm in time, this rejects, and retries continue. */
   async release() {
     const holding = this.#holding;
     holding.release ??= holding.giveBack();
@@ -58,7 +58,7 @@ class Permit {
   }
 }
 
-/** At the end of a block, which has not failed where giving back takes longer. */
+/** Releases the permit at the end of a block. The block does not fail if the release takes longer. */
 async function endBlock(permit) {
   try {
     return await permit.release();
@@ -68,7 +68,7 @@ async function endBlock(permit) {
   }
 }
 
-// For `await using`. Node.js 18 has no such symbol before 18.18.
+// For `await using`. Node.js has this symbol since 18.18.
 if (Symbol.asyncDispose) {
   Permit.prototype[Symbol.asyncDispose] = async function () {
     await endBlock(this);

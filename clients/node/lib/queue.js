@@ -6,14 +6,14 @@ const { Waiter } = require("./waiter");
 
 const MOST = 1000;
 const [REFUSED, GRANTED, QUEUED, ALL_GRANTED] = [0, 1, 2, 3];
-/** Of the IDs, which argument is the first one. */
+/** The index of the first ID in the arguments. */
 const FIRST_WORD = 4;
-/** For one acquire. A few may come of a process that was busy for once. */
+/** Per acquire. A busy process may cause a few. */
 const MOST_LATE_GRANTS = 5;
-/** Of a timer, which fires at once where it is more. */
+/** A timer with a longer time fires immediately. */
 const LONGEST_TIMER = 2 ** 31 - 1;
 
-/** What one semaphore asks for: new requests, and again all that wait in the server's queue. */
+/** The requests of one semaphore: it sends new ones, and heartbeats for those in the server's queue. */
 class Queue {
   #server;
   #semaphore;
@@ -23,10 +23,10 @@ class Queue {
   #isDeclared = false;
   #round;
   #wakeTimer;
-  /** When that timer is due. */
+  /** When #wakeTimer is due. */
   #wakeAt = Infinity;
 
-  /** The semaphore says its limit and lease, makes calls, and has what becomes of a grant. */
+  /** `semaphore` has the limit and the lease, makes calls, and creates permits. */
   constructor(server, semaphore) {
     this.#server = server;
     this.#semaphore = semaphore;
@@ -52,8 +52,8 @@ class Queue {
   }
 
   /**
-   * All that the server may have queued, also where its reply is under way: after each new subscription,
-   * and a third of the heartbeat timeout.
+   * Sends a heartbeat for all requests that the server may have queued, even if the reply has not arrived: after each
+   * new subscription, and in each third of the heartbeat timeout.
    */
   askAgain() {
     this.#ask([...this.#waiters].filter(({ isSent }) => isSent));
@@ -62,7 +62,7 @@ class Queue {
   async #run() {
     this.#isRunning = true;
     const pauses = new Pauses();
-    await undefined; // What is asked for in one go is one call.
+    await undefined; // Simultaneous requests share one call.
     while (this.#toAsk.size > 0) {
       const mustPause = await this.#send(this.#take([...this.#toAsk]), pauses.since);
       if (mustPause) await pauses.next();
@@ -72,8 +72,8 @@ class Queue {
   }
 
   /**
-   * Sends now what waits for the end of a call: what the program gives back next comes after what it has asked for
-   * before.
+   * Sends the unsent requests now, without waiting for the end of the current call. So they come before later releases
+   * of the program.
    */
   flush() {
     if (this.#toAsk.size === 0) return;
@@ -88,7 +88,7 @@ class Queue {
     return batch;
   }
 
-  /** Answers whether to pause before the next call. All have failed since `since`. */
+  /** Returns whether to pause before the next call. All calls have failed since `since`. */
   async #send(batch, since) {
     try {
       await this.#acquire(batch);
@@ -106,11 +106,11 @@ class Queue {
       waiter.isSent = true;
       args.push(waiter.id, waiter.waitMode);
     }
-    this.#server.flush(this.name); // That was given back before these were asked for.
+    this.#server.flush(this.name); // The program made these releases before these requests.
     const { reply, sent } = await this.#semaphore.call("acquire", args);
     const [, , before] = reply;
     if (!this.#isDeclared && before !== -1 && before !== limit) {
-      process.emitWarning(`semaphore ${this.name}: another limit of ${before} was declared; now ${limit} is in force`);
+      process.emitWarning(`semaphore ${this.name}: the limit ${limit} replaces the declared limit ${before}`);
     }
     this.#isDeclared = true;
     this.#heed(batch, reply, sent);
@@ -122,31 +122,31 @@ class Queue {
     asked.forEach((waiter, index) => {
       const [kind, number, position] = allGranted ? [GRANTED, rest[1] + index] : rest.slice(3 * index, 3 * index + 3);
       isAnyQueued ||= kind === QUEUED;
-      if (waiter.isOver && kind !== REFUSED) this.#giveBack(waiter); // This may have overtaken its release.
-      if (!waiter.isWaiting) return; // Or a message has overtaken this reply.
+      if (waiter.isOver && kind !== REFUSED) this.#giveBack(waiter); // The request may have overtaken its release.
+      if (!waiter.isWaiting) return; // A message may have overtaken this reply.
       if (kind === GRANTED && this.#isLate(sent)) this.#grantedLate(waiter);
       else if (kind === GRANTED) this.#granted(waiter, number, sent);
       else if (kind === QUEUED) waiter.queued(number, position, sent, serverTime);
-      else if (wakeIn === 0) this.#ask([waiter]); // The script stopped at a bound: again, after `wake`.
+      else if (wakeIn === 0) this.#ask([waiter]); // The script has more work: send it again, after `wake`.
       else this.#settle(waiter, () => waiter.resolve(null));
     });
     if (asked.some(({ isWaiting }) => isWaiting)) this.#planRound();
     if (wakeIn === 0 || (isAnyQueued && !this.isEmpty)) this.planWake(wakeIn);
   }
 
-  /** All calls have failed since then. Answers whether to pause before the next one. */
+  /** Handles a failure. All calls have failed since `since`. Returns whether to pause before the next call. */
   #failed(batch, error, since) {
     const waiting = batch.filter(({ isWaiting }) => isWaiting);
     const tooHeavy = /SEM_TOO_HEAVY ARGV\[(\d+)\] \(id\) weighs \d+, the limit is (\d+)/.exec(error.message);
     if (tooHeavy) {
-      // The whole call was refused: ask for the others without it.
+      // The server rejected the whole call, so this sends the other requests without the heavy one.
       const [argument, limit] = tooHeavy.slice(1).map(Number);
       const heavy = batch[(argument - FIRST_WORD) / 2];
       this.giveUp(heavy, new TooHeavy(this.name, heavy.weight, limit));
       this.#ask(waiting.filter((waiter) => waiter !== heavy));
       return false;
     }
-    // A server whose memory is full refuses even to repeat a place in the queue.
+    // A server whose memory is full rejects even heartbeats.
     const mayPass = (waiter) => isPassing(error) || (waiter.ticket && says(error, "OOM"));
     for (const waiter of waiting) {
       waiter.failure = error;
@@ -161,28 +161,28 @@ class Queue {
     return waiting.some(mayPass);
   }
 
-  /** By a message: it may be old, or of a permit of the past. */
+  /** Handles a grant message, which may be stale. */
   handedOff(waiter, { token, end }) {
-    if (token === 0) return this.#ask([waiter]); // It became too heavy: the reply tells.
+    if (token === 0) return this.#ask([waiter]); // The limit may be too low now. The reply has the reason.
     if (end - this.#semaphore.lease < waiter.queuedAt) return;
     if (this.#isLate(waiter.since)) return this.#ask([waiter]);
     this.#granted(waiter, token, waiter.since);
   }
 
   /**
-   * Where half of the lease has passed since it was surely not granted yet, ask again: that starts the
-   * lease of a permit anew, and else takes the old place in the queue.
+   * Returns whether half of the lease may be over. Then another acquire restarts the lease, or returns the request to its
+   * position in the queue.
    */
   #isLate(since) {
     return performance.now() - since >= this.#semaphore.lease / 2;
   }
 
-  /** Where all replies take that long, asking again would never end. */
+  /** Limits the number of late grants. If all replies are late, retries would never end. */
   #grantedLate(waiter) {
     waiter.lateGrants += 1;
     if (waiter.lateGrants < MOST_LATE_GRANTS) return this.#ask([waiter]);
     const { name, lease } = this.#semaphore;
-    const what = `half of the lease of ${lease} ms had passed each time before the reply to acquire came`;
+    const what = `half of the lease of ${lease} ms was over each time before the reply to acquire arrived`;
     this.giveUp(waiter, new SemaphoreError(`semaphore ${name}: ${what}: use a longer lease`));
   }
 
@@ -197,7 +197,7 @@ class Queue {
     if (waiter.isSent) this.#giveBack(waiter);
   }
 
-  /** A try that has no answer by then will hardly get one. */
+  /** Ends a request after its timeout. */
   timedOut(waiter, timeout) {
     const error = waiter.mayQueue
       ? new AcquireTimeout(this.name, timeout, waiter.position)
@@ -205,7 +205,7 @@ class Queue {
     this.giveUp(waiter, error);
   }
 
-  /** In the background. When even a permit granted at the last moment has ended, nothing is left. */
+  /** Releases a request in the background, until even a permit of the last moment has expired. */
   #giveBack(waiter) {
     const until = performance.now() + this.#server.heartbeatTimeout + this.#semaphore.lease;
     this.#semaphore.giveBack(waiter.id, until);
@@ -230,13 +230,13 @@ class Queue {
     this.#round ??= setTimeout(() => {
       this.#round = undefined;
       this.askAgain();
-      // The reply plans the next one; where none comes, the call is repeated until one does.
+      // The reply plans the next round. Without a reply, the call is retried.
     }, this.#server.askInterval).unref();
   }
 
   /**
-   * The latest reply that says "queued", or to `wake`, decides when this client calls `wake`, or that it does not: the
-   * server chooses who does. It replaces what an earlier reply has planned, unless that is due.
+   * Plans the next `wake` by the latest reply "queued", or by the reply to `wake`. The server chooses the client that
+   * calls it. This replaces an earlier plan, unless that is due.
    */
   planWake(wakeIn) {
     if (wakeIn < 0 && performance.now() >= this.#wakeAt) return;
@@ -256,7 +256,7 @@ class Queue {
   async #callWake() {
     const pauses = new Pauses();
     const end = performance.now() + this.#server.outageTolerance;
-    // After that asking again, which goes on meanwhile, serves the queue as well.
+    // Afterwards, the heartbeats, which continue in the meantime, serve the queue as well.
     for (; performance.now() < end; await pauses.next()) {
       try {
         const { reply } = await this.#semaphore.call("wake", []);

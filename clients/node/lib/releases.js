@@ -6,16 +6,16 @@ const { Pauses } = require("./pauses");
 const MOST = 1000;
 const [UNKNOWN, ALL_HELD] = [0, 3];
 
-/** An ID that is given back, until that is confirmed or nothing of it is left. */
+/** The release of an ID, until Redis has confirmed it, or the permit has expired. */
 class Release {
   #semaphore;
   #until;
   #patience;
   /** Why the last call failed. */
   #error;
-  /** A call without an answer may have done it: then "unknown" does not say "lost". */
+  /** A call without a reply may have released it. Then "unknown" does not mean "lost". */
   isRepeated = false;
-  /** Whether the server still knew it. Undefined where that was never confirmed. */
+  /** Whether the server knew the ID. Undefined if Redis never confirmed the release. */
   outcome = new Promise((resolve) => (this.settle = resolve));
 
   constructor(semaphore, until, patience) {
@@ -24,7 +24,7 @@ class Release {
     this.#patience = patience;
   }
 
-  /** What the outcome is. Where it does not come in time this rejects, and the release goes on. */
+  /** Resolves to the outcome. If it takes too long, this rejects, and the release continues. */
   async confirmed() {
     let timer;
     const tooLong = new Promise((resolve) => (timer = setTimeout(resolve, this.#patience).unref()));
@@ -34,7 +34,7 @@ class Release {
     return wasKnown;
   }
 
-  /** Answers whether to try again. */
+  /** Returns whether to retry. */
   failed(error) {
     this.#error = error;
     this.isRepeated ||= isPassing(error);
@@ -44,20 +44,20 @@ class Release {
   }
 }
 
-/** Gives IDs of one name back until that is confirmed, or until they are gone by themselves. */
+/** Releases IDs of one name, until Redis has confirmed it, or they have expired. */
 class Releases {
   #semaphore;
   #patience;
   #call;
-  /** By their IDs. */
+  /** Releases by ID. */
   #waiting = new Map();
   #isRunning = false;
-  /** Calls without an answer yet. */
+  /** The number of calls without a reply. */
   #calls = 0;
   #pauses = new Pauses(1000);
   #isTold = false;
 
-  /** `call(args)` calls the script; `patience` is that of who waits for it to be confirmed. */
+  /** `call(args)` calls the script. `patience` is how long `confirmed` waits. */
   constructor(semaphore, { patience, call }) {
     this.#semaphore = semaphore;
     this.#patience = patience;
@@ -68,7 +68,7 @@ class Releases {
     return this.#waiting.size === 0 && this.#calls === 0;
   }
 
-  /** At `until` nothing of the ID is left. */
+  /** Releases an ID, whose permit has expired by `until`. */
   add(id, until) {
     const release = new Release(this.#semaphore, until, this.#patience);
     this.#put(id, [release]);
@@ -76,23 +76,23 @@ class Releases {
     return release;
   }
 
-  /** An ID is in a call once, also one that is given back twice. */
+  /** Adds releases of an ID. Each call contains an ID only once. */
   #put(id, releases) {
     this.#waiting.set(id, [...(this.#waiting.get(id) ?? []), ...releases]);
   }
 
-  /** One call after the other, each with what was given back meanwhile. */
+  /** Sends one call after another, each with all releases since the previous one. */
   async #run(isRetry = false) {
     if (this.#isRunning) return;
     this.#isRunning = true;
-    await (isRetry ? this.#pauses.next() : undefined); // What is given back in one go is one call.
+    await (isRetry ? this.#pauses.next() : undefined); // Simultaneous releases share one call.
     while (this.#waiting.size > 0) if (!(await this.#send())) await this.#pauses.next();
     this.#isRunning = false;
   }
 
   /**
-   * Sends now what waits for the end of a call: what the program asks for next comes after what it has given back
-   * before.
+   * Sends all releases now, without waiting for the end of the current call. So they come before later requests of the
+   * program.
    */
   flush() {
     while (this.#waiting.size > 0) {
@@ -100,7 +100,7 @@ class Releases {
     }
   }
 
-  /** Answers whether the call was answered. */
+  /** Returns whether a reply arrived. */
   async #send() {
     const batch = [...this.#waiting].slice(0, MOST);
     for (const [id] of batch) this.#waiting.delete(id);
@@ -114,7 +114,7 @@ class Releases {
     } catch (error) {
       if (!this.#isTold && !isPassing(error)) {
         warn(failure(this.#semaphore, "release", error));
-        this.#isTold = true; // Once: it may go on for days.
+        this.#isTold = true; // Only once, because this may last for days.
       }
       this.#failed(batch, error);
       return false;

@@ -2,7 +2,7 @@
 
 const MOST = 1000;
 
-/** Renews the leases of a semaphore: every third of the lease, all in one call. */
+/** Refreshes the leases of a semaphore after each third of the lease, all in one call. */
 class Renewal {
   #refresh;
   #duration;
@@ -34,7 +34,7 @@ class Renewal {
     this.#leases.delete(lease.id);
   }
 
-  /** A third of the lease after its start, which may be long before the grant was heard of. */
+  /** Returns a third of the lease after its start, which may be long before the grant arrived. */
   #due(lease) {
     return lease.canBeLonger ? lease.end - 2 * this.#interval : Infinity;
   }
@@ -64,18 +64,18 @@ class Renewal {
     clearTimeout(this.#timer);
   }
 
-  /** A failure is not a loss: it is tried again, and each lease says its loss at its deadline. */
+  /** Refreshes some leases. After a failure, it is retried. Each lease is lost only at its deadline. */
   async #renewBatch(batch) {
-    // One that has ended here was said to be lost, or is now: on the server it must not begin anew.
+    // A lease that has expired here counts as lost, so it must not be extended on the server.
     const leases = batch.filter((lease) => this.#leases.has(lease.id) && lease.check() && lease.canBeLonger);
     if (leases.length === 0) return true;
     const args = leases.flatMap(({ id }) => [id, this.#duration]);
     try {
       const { reply, sent } = await this.#refresh(args, this.#interval / 2);
       leases.forEach((lease, index) => {
-        if (!this.#leases.has(lease.id)) return; // Given back meanwhile.
+        if (!this.#leases.has(lease.id)) return; // The permit was released in the meantime.
         if (reply[2 + index] > 0) lease.renewed(sent);
-        else lease.lose("the server does not know it any more");
+        else lease.lose("the server does not know the permit: it was revoked, or lost by the server");
       });
       return true;
     } catch (error) {

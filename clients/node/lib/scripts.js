@@ -1,10 +1,10 @@
 "use strict";
 
-const manifest = require("./manifest.json"); // A link; a package has a copy.
+const manifest = require("./manifest.json"); // A symbolic link; a package contains a copy.
 
 const scripts = new Map(manifest.scripts.map((script) => [script.name, script]));
 
-/** The four keys of a semaphore, in the order in which scripts take them. */
+/** Returns the four keys of a semaphore, in the order of the scripts. */
 const keysOf = (prefix, name) =>
   ["permits", "queue", "clients", "state"].map((key) => `${prefix}:{${name}}:${key}`);
 

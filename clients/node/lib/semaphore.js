@@ -10,7 +10,7 @@ const { Queue } = require("./queue");
 const { Renewal } = require("./renewal");
 const { Waiter } = require("./waiter");
 
-/** A semaphore by its name. Keep it: it declares its limit once, and renews its permits together. */
+/** A semaphore. Keep the object: it declares its limit once, and refreshes its permits together. */
 class Semaphore {
   #server;
   #queue;
@@ -34,7 +34,7 @@ class Semaphore {
     this.#renewal = new Renewal((args, timeout) => this.#call("refresh", args, timeout), lease);
   }
 
-  /** Waits in the queue for a permit. What is given up, by timeout or signal, leaves the queue. */
+  /** Waits in the queue for a permit. After the timeout or the signal, the request leaves the queue. */
   async acquire(options = {}) {
     const { weight = 1, timeout, signal } = checks.options("options of acquire", options, ["weight", "timeout", "signal"]);
     if (timeout !== undefined) checks.timeout(timeout);
@@ -43,7 +43,7 @@ class Semaphore {
     return permit;
   }
 
-  /** A permit if one is free and nobody waits, else null. */
+  /** Resolves to a permit, or to null if none is free or other requests wait. */
   async tryAcquire(options = {}) {
     const { weight = 1, signal } = checks.options("options of tryAcquire", options, ["weight", "signal"]);
     return this.#ask({ weight, signal, mayQueue: false });
@@ -54,6 +54,7 @@ class Semaphore {
     checks.weight(weight);
     this.#server.checkOpen();
     signal?.throwIfAborted();
+    if (signal) setMaxListeners(0, signal); // Any number of waits may share a signal.
     const inUse = this.#server.inUse(this);
     if (inUse !== this) return inUse.#ask(request);
     this.#server.use(this);
@@ -61,7 +62,6 @@ class Semaphore {
     const abort = () => this.#queue.giveUp(waiter, signal.reason);
     const patience = mayQueue ? timeout && Math.ceil(timeout) : this.#server.patience;
     const timer = patience && setTimeout(() => this.#queue.timedOut(waiter, timeout), patience).unref();
-    if (signal) setMaxListeners(0, signal); // Any number of waits may share one.
     signal?.addEventListener("abort", abort, { once: true });
     try {
       this.#queue.add(waiter);
@@ -73,14 +73,14 @@ class Semaphore {
     }
   }
 
-  /** Nothing waits and nothing is held: another object may have the name. */
+  /** Lets another object use the name if no request waits and no permit is held. */
   #checkUse() {
     if (this.#queue.isEmpty && this.#renewal.isEmpty) this.#server.unuse(this);
   }
 
   /**
-   * Calls back with a permit and gives it back afterwards. Where the permit was lost meanwhile it
-   * throws PermitLost: what the callback did was not protected to its end.
+   * Calls the callback with a permit, and releases the permit afterwards. Rejects with PermitLost if the permit was lost in
+   * the meantime, because the end of the work was not protected.
    */
   async use(callback, options) {
     const permit = await this.acquire(options);
@@ -93,13 +93,13 @@ class Semaphore {
     }
     if (await endBlock(permit)) return result;
     permit.lost.throwIfAborted();
-    throw new PermitLost(this.name, permit.id, "the server did not know it any more when it was given back");
+    throw new PermitLost(this.name, permit.id, "the server did not know it when it was released");
   }
 
   async #call(script, args, timeout) {
     const answer = await this.#server.call(this.name, script, args, timeout);
     const [, wakeIn] = answer.reply;
-    // Who waits plans more: the replies of acquire and wake tell when.
+    // The replies of acquire and wake plan more, because requests may wait.
     if (wakeIn === 0 && script !== "acquire" && script !== "wake") this.#queue.planWake(wakeIn);
     return answer;
   }
@@ -112,7 +112,7 @@ class Semaphore {
       lease.stop();
       this.#renewal.remove(lease);
       this.#checkUse();
-      // A refresh without an answer may arrive late, and hold it for another lease.
+      // A refresh without a reply may arrive late, and hold the permit for another lease.
       const release = this.giveBack(waiter.id, performance.now() + this.lease);
       this.#server.drop(waiter.id);
       return release;

@@ -13,21 +13,21 @@ const { keysOf, run } = require("./scripts");
 const { Semaphore } = require("./semaphore");
 const { leaseOf, newClient, newId } = require("./ids");
 
-/** What all semaphores of a client share: the two connections, and who waits. */
+/** The shared part of all semaphores of a client: two connections, and the waiting requests. */
 class Server {
-  /** Requests that wait, by their IDs. */
+  /** Waiting requests by ID. */
   waiters = new Map();
-  /** The IDs of permits that are held. */
+  /** The IDs of the held permits. */
   #held = new Set();
   #client = newClient();
-  /** Semaphores of which anything waits or is held, by name. */
+  /** Semaphores with waiting requests or held permits, by name. */
   #inUse = new Map();
-  /** What is being given back, by name. */
+  /** Current releases by name. */
   #releases = new Map();
   #connection;
-  /** Looks after the connections, and keeps the process alive while this client is busy: nothing else of it does. */
+  /** Checks the connections. Only this timer keeps the process alive, while this client is busy. */
   #checks;
-  /** What the process is kept alive for: all that waits, is held or is under way. */
+  /** The number of waits, held permits and calls for which the process is kept alive. */
   #busy = 0;
   #closing;
   #drained = () => {};
@@ -36,11 +36,11 @@ class Server {
   constructor(redis, { prefix, heartbeatTimeout, responseTimeout, outageTolerance }) {
     Object.assign(this, { prefix, heartbeatTimeout, responseTimeout, outageTolerance });
     this.askInterval = heartbeatTimeout / 3;
-    /** Of a release, a try and a close. */
+    /** The call timeout, for releases, tryAcquire and close. */
     this.patience = 2 * responseTimeout;
     this.#connection = new Connection(() => Link.open(redis, responseTimeout));
     this.listener = new Listener(`${prefix}:wake:${this.#client}`, {
-      // node-redis 4.5 cannot send PING where it has subscribed, and takes that for an error.
+      // node-redis 4.5 cannot send PING after it has subscribed, and reports an error.
       open: () => Link.open({ ...redis, pingInterval: undefined }, responseTimeout),
       onMessage: (message) => this.#handOff(message),
       onSubscribed: () => this.#askAgain(),
@@ -63,10 +63,10 @@ class Server {
     }
   }
 
-  /** Half of all names pass the probe on a node of a cluster. Every user may call HELLO. */
+  /** Detects clusters and sentinels. On a node of a cluster, half of all names pass the probe. Every user may call HELLO. */
   async #examine() {
     const reply = await this.#connection.command(["HELLO"], this.responseTimeout).catch((error) => {
-      if (!(error instanceof ErrorReply)) throw error; // It is renamed, or there is a proxy: the probe tells more.
+      if (!(error instanceof ErrorReply)) throw error; // HELLO may be renamed, or unknown to a proxy. The probe finds out more.
     });
     const mode = Array.isArray(reply) ? reply[reply.indexOf("mode") + 1] : undefined;
     if (mode === "cluster") throw cluster();
@@ -79,7 +79,7 @@ class Server {
     if (command) throw new Unsupported(`this Redis server cannot be used, or not by this user: ${command}: ${why}`);
   }
 
-  /** From now until `end` the process is kept alive. */
+  /** Keeps the process alive until `end`. */
   begin() {
     this.#busy += 1;
     if (this.#busy === 1) this.#checks.ref();
@@ -90,7 +90,7 @@ class Server {
     if (this.#busy === 0) this.#checks.unref();
   }
 
-  /** A name has one queue at a time: so what waits keeps its order, and is asked for in one call. */
+  /** Returns the semaphore in use of this name. One queue per name keeps the order, and combines requests in one call. */
   inUse(semaphore) {
     const { name } = semaphore;
     const other = this.#inUse.get(name) ?? semaphore;
@@ -117,7 +117,7 @@ class Server {
     this.begin();
   }
 
-  /** It was released, or is lost. */
+  /** Forgets a permit that was released or lost. */
   drop(id) {
     if (this.#held.delete(id)) this.end();
     if (this.#held.size === 0) this.#drained();
@@ -137,7 +137,7 @@ class Server {
       return await run(this.#connection, script, keysOf(this.prefix, name), args, timeout);
     } catch (error) {
       if (says(error, "READONLY")) {
-        // The primary is elsewhere by now.
+        // Another server is the primary now.
         this.listener.reset(error);
         await this.#connection.reset(error);
       }
@@ -153,10 +153,10 @@ class Server {
     }
   }
 
-  /** Nobody here wants that permit: a request has overtaken its release. */
+  /** Releases a permit without a waiter: its request has overtaken its release. */
   #giveBack(name, id) {
     const lease = leaseOf(this.#client, id);
-    if (lease === undefined || !isName(name)) return; // No script has sent that.
+    if (lease === undefined || !isName(name)) return; // No script sent this message.
     const semaphore = this.#inUse.get(name) ?? new Semaphore(this, name, { limit: 0, lease });
     semaphore.giveBack(id, performance.now() + lease);
   }
@@ -168,11 +168,11 @@ class Server {
   #check() {
     const publish = (...args) => this.#connection.command(["PUBLISH", ...args], this.responseTimeout);
     this.listener.check(publish, this.responseTimeout).catch(() => {
-      // Nothing was learnt about the other connection. The next call tells what is wrong with this one.
+      // The state of the subscription is unknown. The next call reports the failure of this connection.
     });
   }
 
-  /** In the background, and `close` waits for it. `call(args)` calls the script. */
+  /** Releases an ID in the background. `close` waits for it. `call(args)` calls the script. */
   giveBack(name, id, until, call) {
     const releases = this.#releases.get(name) ?? new Releases(name, { patience: this.patience, call });
     this.#releases.set(name, releases);
@@ -188,12 +188,12 @@ class Server {
     return release;
   }
 
-  /** What is asked for next comes after what was given back before. */
+  /** Sends all releases of a name now, so that they come before later requests. */
   flush(name) {
     this.#releases.get(name)?.flush();
   }
 
-  /** What is asked for while it closes would be left behind. */
+  /** Throws after `close`, because a new request would be left behind. */
   checkOpen() {
     if (this.#closing) throw new Closed();
   }
@@ -205,7 +205,7 @@ class Server {
 
   async #close() {
     this.begin();
-    await undefined; // First of all nobody may begin anything more.
+    await undefined; // From now on, no new request may begin.
     for (const { waiter, queue } of [...this.waiters.values()]) queue.giveUp(waiter, new Closed());
     for (const semaphore of this.#inUse.values()) semaphore.stopRenewing();
     if (this.#held.size > 0) await new Promise((resolve) => (this.#drained = resolve));

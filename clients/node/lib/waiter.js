@@ -1,24 +1,24 @@
 "use strict";
 
-/** A request from the first acquire on, and the permit that it becomes. */
+/** A request from its first call on, and then its permit. */
 class Waiter {
   static #count = 0;
-  /** Those without a ticket are asked for in the order in which they came. */
+  /** Requests without a ticket are sent in this order. */
   number = Waiter.#count++;
-  /** A moment at which it surely was not granted yet: a lease by message counts from here. */
+  /** A time before the grant. The lease of a grant message counts from here. */
   since = performance.now();
-  /** The server's time in the last reply that said "queued". */
+  /** The server's time in the last reply "queued". */
   queuedAt = -Infinity;
   ticket;
   position;
-  /** Replies that granted it and came too late. */
+  /** The number of late replies with a grant. */
   lateGrants = 0;
   /** Why the last call failed. */
   failure;
-  /** The server may know it. */
+  /** Whether the server may know the request. */
   isSent = false;
   isWaiting = true;
-  /** Given up, released or lost: from now on whatever the server has for it goes back. */
+  /** Given up, released or lost: a permit that the server still grants is released. */
   isOver = false;
 
   constructor({ id, weight, mayQueue }) {
@@ -35,14 +35,14 @@ class Waiter {
   }
 
   /**
-   * Forgets who waits for it. The lease of a permit refers to its waiter, which by this promise would refer to the
-   * permit: that could never be found to be dropped.
+   * Removes the promise. The lease of a permit refers to its waiter, and the promise refers to the permit, so a dropped
+   * permit could never be collected.
    */
   forget() {
     this.outcome = this.resolve = this.reject = undefined;
   }
 
-  /** In the order of their tickets, then of their arrival. */
+  /** Compares by ticket, and then by arrival. */
   static compare(a, b) {
     if (a.ticket !== b.ticket) return (a.ticket ?? Infinity) - (b.ticket ?? Infinity);
     return a.number - b.number;

@@ -15,7 +15,7 @@ const { admin, newName, startServer, test } = require("./support.js");
 const PASSWORD = "s3cret@:/%?#";
 const coded = encodeURIComponent(PASSWORD);
 
-test("a URL means the same with all versions of node-redis", async () => {
+test("a URL has the same meaning with all versions of node-redis", async () => {
   const meanings = {
     "redis://host": { socket: { host: "host" } },
     "REDIS://host:1/2": { socket: { host: "host", port: 1 }, database: 2 },
@@ -40,7 +40,7 @@ test("a URL means the same with all versions of node-redis", async () => {
   assert.deepEqual(redis({ socket: { host: "[::1]", port: 1 } }), { socket: { host: "::1", port: 1 } });
 });
 
-test("the address may be one of IPv6, or a socket's path", async (t) => {
+test("the address may be an IPv6 address or the path of a socket", async (t) => {
   const dir = fs.mkdtempSync(path.join(os.tmpdir(), "node-test."));
   t.after(() => fs.rmSync(dir, { recursive: true }));
   const file = path.join(dir, "a b@c");
@@ -56,10 +56,10 @@ test("the address may be one of IPv6, or a socket's path", async (t) => {
   }
 });
 
-/** All that a log may show of it. */
+/** Returns all text that a log may contain. */
 const shown = (error) => inspect(error, { showHidden: true, depth: Infinity }) + JSON.stringify(error);
 
-test("a password is in no error, wherever it stands", async (t) => {
+test("no error contains a password, in any part of the options", async (t) => {
   const server = await startServer(t);
   const sockets = [];
   const silent = net.createServer((socket) => sockets.push(socket)).listen(0, "127.0.0.1");

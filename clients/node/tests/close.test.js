@@ -1,9 +1,9 @@
 "use strict";
 
 const assert = require("node:assert/strict");
-const { admin, connect, empty, held, newName, queued, queueLength, test } = require("./support.js");
+const { admin, connect, empty, held, newName, queued, queueLength, startServer, test } = require("./support.js");
 
-test("close waits for permits in use, and is quiet", async (t) => {
+test("close waits for held permits, without a warning", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   const warnings = [];
   const warn = (warning) => warnings.push(warning);
@@ -38,7 +38,23 @@ test("close waits no longer than a lease", async (t) => {
   assert.equal(await held(send, name), 0);
 });
 
-test("close ends waits and gives back what they have", async (t) => {
+/** Far below the deadline of the test, and far above the delays of a busy machine. */
+const LATE = 20_000;
+
+test("close ends at most a lease and two response timeouts later, even if the server has failed", async (t) => {
+  for (const signal of ["SIGKILL", "SIGSTOP"]) {
+    const server = await startServer(t);
+    const semaphores = await connect(t, { url: server.url, responseTimeout: 300 });
+    const permit = await semaphores.semaphore(newName(), { limit: 1, lease: 1500 }).acquire();
+    await server.kill(signal);
+    const start = performance.now();
+    await semaphores.close();
+    assert.ok(performance.now() - start < 1500 + 2 * 300 + LATE);
+    assert.ok(permit.isLost);
+  }
+});
+
+test("close ends waits and releases their permits", async (t) => {
   const [name, send] = [newName(), await admin(t)];
   const [ours, theirs] = [await connect(t), await connect(t)];
   const permit = await theirs.semaphore(name, { limit: 1 }).acquire();

@@ -11,25 +11,46 @@ const {
   admin, callAcquire, connect, empty, keyOf, newName, queued, startProxy, startServer, test, until,
 } = require("./support.js");
 
-test("wrong arguments are refused before anything is sent", async (t) => {
+/** Values that have no text, or the text of another value. */
+const STRANGE = [Symbol("x"), Object.create(null), { toString: () => "a" }];
+const NO_NUMBERS = [NaN, Infinity, "5", null, 5n, 10n ** 400n, 10 ** 300, new Number(5), ...STRANGE];
+
+test("wrong arguments are rejected before the first call", async (t) => {
   const semaphores = await connect(t);
   const name = newName();
-  for (const prefix of ["", "{a}", "a b", "a\nb", "\ud800", "x".repeat(201), null, 5]) {
+  for (const prefix of ["", "{a}", "a b", "a\nb", "\ud800", "x".repeat(201), null, 5, ...STRANGE]) {
     await assert.rejects(SemaphoreClient.connect("redis://127.0.0.1:1", { prefix }), RangeError);
   }
-  for (const wrong of ["", "{a}", "a\nb", "\ud800", "x".repeat(513)]) {
+  for (const wrong of ["", "{a}", "a\nb", "\ud800", "x".repeat(513), 5, null, ["a"], ...STRANGE]) {
     assert.throws(() => semaphores.semaphore(wrong, { limit: 1 }), RangeError);
   }
-  for (const limit of [-1, 1.5, 2 ** 32, undefined]) {
+  for (const limit of [-1, 1.5, 2 ** 32, undefined, ...NO_NUMBERS]) {
     assert.throws(() => semaphores.semaphore(name, { limit }), RangeError);
   }
-  assert.throws(() => semaphores.semaphore(name, { limit: 1, lease: 0 }), RangeError);
+  for (const time of [0, -1, 1.5, 604_800_001, ...NO_NUMBERS]) {
+    for (const option of ["lease", "maxHold"]) {
+      assert.throws(() => semaphores.semaphore(name, { limit: 1, [option]: time }), RangeError);
+    }
+    for (const option of ["heartbeatTimeout", "responseTimeout", "outageTolerance"]) {
+      await assert.rejects(SemaphoreClient.connect("redis://127.0.0.1:1", { [option]: time }), RangeError);
+    }
+  }
   const semaphore = semaphores.semaphore(name, { limit: 1 });
-  await assert.rejects(semaphore.acquire({ weight: 0 }), RangeError);
-  for (const timeout of [NaN, Infinity, "5", null, 604_800_001]) {
+  for (const weight of [0, -1, 1.5, 2 ** 32, ...NO_NUMBERS]) {
+    for (const call of ["acquire", "tryAcquire"]) await assert.rejects(semaphore[call]({ weight }), RangeError);
+  }
+  for (const signal of [{}, { throwIfAborted() {} }, { aborted: false, throwIfAborted() {}, addEventListener() {} }, 5]) {
+    await assert.rejects(semaphore.acquire({ signal }), TypeError);
+  }
+  semaphores.semaphore(name, { limit: 2 }); // No request of the name waits.
+  for (const timeout of [604_800_001, ...NO_NUMBERS]) {
     await assert.rejects(semaphore.acquire({ timeout }), RangeError);
   }
-  for (const redis of [undefined, null, 6379, new URL("redis://127.0.0.1"), createClient(), { ulr: "redis://127.0.0.1" }]) {
+  for (const redis of [
+    undefined, null, 6379, new URL("redis://127.0.0.1"), createClient(), { ulr: "redis://127.0.0.1" },
+    { socket: { host: "127.0.0.1", port: 1, foo: 1 } }, { socket: { prot: 1 } }, { socket: "127.0.0.1" }, { socket: null },
+    { url: "redis://127.0.0.1:1", socket: { tls: {} } }, { socket: { tls: { ca: "" } } }, { socket: { tls: 1 } },
+  ]) {
     await assert.rejects(SemaphoreClient.connect(redis), TypeError);
   }
   await assert.rejects(SemaphoreClient.connect("redis://127.0.0.1:1", { livenes: 5 }), TypeError);
@@ -53,14 +74,14 @@ test("pings of node-redis do not end the subscription", async (t) => {
   assert.equal(await subscriber(), before);
 });
 
-/** What docs/protocol.md gives a user, without its password. */
+/** The rights of the user in docs/production.md, without the password. */
 function documentedRights() {
-  const text = fs.readFileSync(path.join(__dirname, "../../../docs/protocol.md"), "utf8");
+  const text = fs.readFileSync(path.join(__dirname, "../../../docs/production.md"), "utf8");
   const [, rights] = /ACL SETUSER jobs on >secret (~sem:\{\* resetchannels &sem:wake:\*[^`]*)/.exec(text);
   return rights.trim().split(/\s+/);
 }
 
-test("the documented user needs no other right: no command of it is denied, and a right that lacks is named", async (t) => {
+test("the documented rights are sufficient: no command is denied, and an error names a missing right", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
   const url = server.url.replace("//", "//jobs:secret@");
@@ -90,7 +111,7 @@ test("the documented user needs no other right: no command of it is denied, and 
   await assert.rejects(SemaphoreClient.connect(url), lacks);
 });
 
-test("connecting fails at once where nobody listens", async (t) => {
+test("connecting fails immediately if no server listens", async (t) => {
   const server = await startServer(t);
   await server.kill();
   await assert.rejects(SemaphoreClient.connect(server.url), /ECONNREFUSED/);
@@ -98,11 +119,11 @@ test("connecting fails at once where nobody listens", async (t) => {
 
 const isCluster = { name: "Unsupported", code: "SEM_UNSUPPORTED", message: /is a node of a Redis Cluster/ };
 
-test("a cluster is found out when connecting, also by a user who may do nothing", async (t) => {
+test("connecting detects a cluster, even for a user without rights", async (t) => {
   const server = await startServer(t, ["--cluster-enabled", "yes"]);
   const send = await admin(t, server.url);
   await assert.rejects(SemaphoreClient.connect(server.url), isCluster);
-  // It would pass every test of what it can do.
+  // It passes the probe.
   await send("CLUSTER", "ADDSLOTS", ...Array(16_384).keys());
   await until("it serves all slots", async () => /cluster_state:ok/.test(await send("CLUSTER", "INFO")));
   await assert.rejects(SemaphoreClient.connect(server.url), isCluster);
@@ -110,7 +131,7 @@ test("a cluster is found out when connecting, also by a user who may do nothing"
   await assert.rejects(SemaphoreClient.connect(server.url.replace("//", "//jobs:secret@")), isCluster);
 });
 
-test("a cluster that takes the place of a server is found out by the next call", async (t) => {
+test("the next call detects a cluster that replaces a server", async (t) => {
   const [server, node] = [await startServer(t), await startServer(t, ["--cluster-enabled", "yes"])];
   const target = { port: server.port };
   const proxy = await startProxy(t, target);
@@ -120,14 +141,14 @@ test("a cluster that takes the place of a server is found out by the next call",
   await assert.rejects(semaphores.semaphore(newName(), { limit: 1 }).acquire(), isCluster);
 });
 
-test("where HELLO is not known, a node of a cluster is found out by what it replies", async (t) => {
+test("without HELLO, the replies of a cluster node are detected", async (t) => {
   const node = await startServer(t, ["--cluster-enabled", "yes", "--rename-command", "HELLO", "NOT-HELLO"]);
   await assert.rejects(SemaphoreClient.connect(node.url), isCluster);
   const server = await startServer(t, ["--rename-command", "HELLO", "NOT-HELLO"]);
   await (await (await connect(t, server)).semaphore(newName(), { limit: 1 }).acquire()).release();
 });
 
-test("a sentinel is no server for semaphores", async (t) => {
+test("a sentinel is not supported", async (t) => {
   const dir = fs.mkdtempSync(path.join(os.tmpdir(), "node-test."));
   t.after(() => fs.rmSync(dir, { recursive: true }));
   const file = path.join(dir, "sentinel.conf");

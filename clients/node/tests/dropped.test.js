@@ -11,19 +11,19 @@ const { admin, connect, empty, held, newName, queued, test, until } = require(".
 v8.setFlagsFromString("--expose-gc");
 const gc = vm.runInNewContext("gc");
 
-/** Acquires, and keeps no permit. */
+/** Acquires permits without keeping them. */
 async function dropAfter(acquire, keep = () => {}) {
   const permit = await acquire();
   keep(permit);
   return permit.id;
 }
 
-/** Once no lease of it is left, with the warnings until then. */
+/** Waits until no lease is left. Returns the warnings until then. */
 async function collected(send, name) {
   const warnings = [];
   const note = (warning) => warnings.push(warning);
   process.on("warning", note);
-  await until("it is given back", async () => {
+  await until("it is released", async () => {
     gc();
     return (await held(send, name)) === 0 && warnings.length > 0;
   });
@@ -31,13 +31,13 @@ async function collected(send, name) {
   return warnings;
 }
 
-test("a permit that the program drops is given back, with a warning", async (t) => {
+test("a dropped permit is released, with a warning", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   const semaphore = semaphores.semaphore(name, { limit: 1, lease: 60_000 });
   const ways = [
     () => semaphore.acquire(),
     () => semaphore.tryAcquire(),
-    async () => { // By a message.
+    async () => { // Granted by a message.
       const permit = await semaphore.acquire();
       const wait = semaphore.acquire();
       await queued(send, name, 1);
@@ -51,19 +51,19 @@ test("a permit that the program drops is given back, with a warning", async (t) 
     const [warning] = await collected(send, name);
     assert.ok(warning instanceof PermitLost && warning.id === id, warning);
     assert.match(warning.message, /dropped it without release/);
-    assert.equal(signal.reason, warning, "whoever has the signal alone finds out");
+    assert.equal(signal.reason, warning, "code that has only the signal finds out");
   }
   await empty(send, name);
 });
 
-test("a permit that the program has is not dropped, nor one that was released or lost", async (t) => {
+test("a permit that the program keeps, has released or has lost does not count as dropped", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   const semaphore = semaphores.semaphore(name, { limit: 4, lease: 60_000 });
   const warnings = [];
   const note = (warning) => warnings.push(warning);
   process.on("warning", note);
   const permit = await semaphore.acquire();
-  // A listener that refers to it has it, too.
+  // A listener that refers to the permit keeps it, too.
   let reference;
   await dropAfter(() => semaphore.acquire(), (listened) => {
     listened.lost.addEventListener("abort", () => listened.release());
@@ -77,7 +77,7 @@ test("a permit that the program has is not dropped, nor one that was released or
     await released.release();
     return released;
   });
-  // One that is collected shows that the others would have been.
+  // If one object is collected, the others could have been collected, too.
   let isCollected = false;
   const registry = new FinalizationRegistry(() => (isCollected = true));
   registry.register(new Array(10));
@@ -96,7 +96,7 @@ test("a permit that the program has is not dropped, nor one that was released or
   await empty(send, name);
 });
 
-test("maxHold bounds for how long a permit is held, however often it is renewed", async (t) => {
+test("maxHold limits how long a permit is held, however often it is refreshed", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   for (const [lease, maxHold] of [[600, 1500], [60_000, 300]]) {
     const semaphore = semaphores.semaphore(name, { limit: 1, lease, maxHold });
@@ -107,7 +107,7 @@ test("maxHold bounds for how long a permit is held, however often it is renewed"
     assert.ok(performance.now() - started >= maxHold - 2, "not before");
     assert.match(permit.lost.reason.message, new RegExp(`held for ${maxHold} ms, its maxHold`));
     assert.equal(permit.isLost, true);
-    await empty(send, name); // At once, not at the end of its lease.
+    await empty(send, name); // Immediately, and not when its lease expires.
     assert.equal(await permit.release(), false);
   }
   for (const maxHold of [0, -1, 1.5, NaN, "5", null]) {
@@ -119,7 +119,7 @@ test("maxHold bounds for how long a permit is held, however often it is renewed"
   await permit.release();
 });
 
-test("use ends the work at maxHold, and says so", async (t) => {
+test("use ends the work at maxHold, and reports it", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   const semaphore = semaphores.semaphore(name, { limit: 1, maxHold: 200 });
   await assert.rejects(semaphore.use((permit) => once(permit.lost, "abort")), { code: "SEM_LOST", message: /maxHold/ });

@@ -16,7 +16,7 @@ const CODES = {
   Closed: "SEM_CLOSED",
 };
 
-test("every error has a code, and a name that is not the name of its class", async () => {
+test("every error has a code, and a name that does not depend on the name of its class", async () => {
   const exported = Object.keys(errors).filter((name) => errors[name].prototype instanceof Error);
   assert.deepEqual(exported.sort(), Object.keys(CODES).sort());
   for (const [name, code] of Object.entries(CODES)) {
@@ -25,7 +25,7 @@ test("every error has a code, and a name that is not the name of its class", asy
     assert.equal(error.code, code);
     assert.ok(inspect(error).startsWith(`${name}: `), inspect(error));
     assert.deepEqual(Object.keys(error).filter((key) => ["name", "code"].includes(key)), []);
-    // As a minifier does.
+    // A minifier does this.
     Object.defineProperty(errors[name], "name", { value: "aS" });
     assert.equal(error.name, name);
   }

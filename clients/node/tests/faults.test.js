@@ -5,12 +5,12 @@ const { once } = require("node:events");
 const { Unavailable } = require("../index.js");
 const manifest = require("../lib/manifest.json");
 const {
-  admin, callAcquire, connect, empty, held, keyOf, newName, queued, startProxy, startServer, test, until,
+  admin, callAcquire, connect, empty, held, isSubscribe, keyOf, newName, queued, startProxy, startServer, test, until,
 } = require("./support.js");
 
 const heartbeatTimeout = 600;
 
-test("a cut subscription is made anew, and the turn is not missed", async (t) => {
+test("a failed subscription is repeated, and no grant is missed", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
   const [holder, waiter] = [await connect(t, server), await connect(t, { ...server, heartbeatTimeout: 600_000 })];
@@ -18,16 +18,16 @@ test("a cut subscription is made anew, and the turn is not missed", async (t) =>
   const wait = waiter.semaphore(name, { limit: 1 }).acquire();
   await queued(send, name, 1);
   assert.equal(await send("CLIENT", "KILL", "TYPE", "pubsub"), 2);
-  await permit.release(); // Nobody listens at this moment, or the message is lost.
-  await (await wait).release(); // It would ask again after minutes.
+  await permit.release(); // No client is subscribed now, or the message is lost.
+  await (await wait).release(); // Its heartbeat is due after minutes.
   await empty(send, name);
 });
 
-test("a turn that was passed over is asked for also where the reply to the request comes after that", async (t) => {
+test("a skipped request is sent again even if its reply arrives later", async (t) => {
   const server = await startServer(t);
   const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
   const holder = await connect(t, server);
-  const patient = { heartbeatTimeout: 3_600_000, responseTimeout: 30_000 }; // It would ask again after 20 minutes.
+  const patient = { heartbeatTimeout: 3_600_000, responseTimeout: 30_000 }; // Its heartbeat is due after 20 minutes.
   const waiter = await connect(t, { ...patient, url: proxy.url });
   const permit = await holder.semaphore(name, { limit: 1, lease: 600_000 }).acquire();
   proxy.onRequest = (text) => (text.includes("EVAL") ? "hold reply" : "pass");
@@ -36,21 +36,21 @@ test("a turn that was passed over is asked for also where the reply to the reque
 
   const [id] = await send("ZRANGE", keyOf(name, "queue"), 0, 0);
   const listens = async () => (await send("PUBSUB", "NUMSUB", `sem:wake:${id.split(":")[1]}`))[1] === 1;
-  proxy.onRequest = (text) => (/subscribe/i.test(text) ? "cut" : "pass");
+  proxy.onRequest = (text) => (isSubscribe(text) ? "cut" : "pass");
   for (const { isListener, client } of proxy.links) if (isListener) client.destroy();
   await until("nobody listens", async () => !(await listens()));
   await permit.release();
   await queued(send, name, 0);
   proxy.onRequest = () => "pass";
-  await until("it listens again", listens);
+  await until("it is subscribed again", listens);
   for (const { upstream } of proxy.links) upstream.resume();
   const isGranted = wait.then(() => true);
-  await until("the turn is asked for", () => Promise.race([isGranted, new Promise(setImmediate)]));
+  await until("the request is sent again", () => Promise.race([isGranted, new Promise(setImmediate)]));
   await (await wait).release();
   await empty(send, name);
 });
 
-test("a subscription that went silent is found out", async (t) => {
+test("a silent subscription is detected", async (t) => {
   const server = await startServer(t);
   const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
   const holder = await connect(t, server);
@@ -62,14 +62,14 @@ test("a subscription that went silent is found out", async (t) => {
   const [silent] = [...proxy.links].filter(({ isListener }) => isListener);
   silent.isSilent = true;
   const others = () => [...proxy.links].filter((link) => link.isListener && link !== silent);
-  await until("it has subscribed anew", () => others().length === 1);
+  await until("it has subscribed again", () => others().length === 1);
   assert.equal(proxy.links.has(silent), false);
   await permit.release();
   await (await wait).release();
   await empty(send, name);
 });
 
-test("calls whose replies are lost are repeated", async (t) => {
+test("calls are retried if their replies are lost", async (t) => {
   const server = await startServer(t);
   const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
   const semaphores = await connect(t, { url: proxy.url });
@@ -88,14 +88,14 @@ test("calls whose replies are lost are repeated", async (t) => {
 
   isLost = loseOne();
   const wait = semaphore.acquire();
-  await until("the reply to queueing was lost", () => proxy.links.size > 0 && proxy.cuts === 2);
+  await until("the reply 'queued' was lost", () => proxy.links.size > 0 && proxy.cuts === 2);
   await queued(send, name, 1);
   isLost();
 
   isLost = loseOne();
   const end = async () => Number(await send("ZSCORE", keyOf(name, "permits"), permit.id));
   const first = await end();
-  await until("it was renewed for two leases", async () => (await end()) > first + 6000);
+  await until("it was refreshed for two leases", async () => (await end()) > first + 6000);
   isLost();
   assert.equal(permit.isLost, false);
 
@@ -104,7 +104,7 @@ test("calls whose replies are lost are repeated", async (t) => {
   isLost();
   assert.equal(await (await wait).release(), true);
 
-  // A wait that is given up is released until that is confirmed, too.
+  // The release of a canceled wait is also retried until Redis confirms it.
   const [holder, controller] = [await semaphore.acquire(), new AbortController()];
   const given = semaphore.acquire({ signal: controller.signal });
   await queued(send, name, 1);
@@ -120,7 +120,7 @@ test("calls whose replies are lost are repeated", async (t) => {
 test("a lease that is too short for the round trip ends the acquire", async (t) => {
   const server = await startServer(t);
   const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
-  const waiter = await connect(t, { url: proxy.url, heartbeatTimeout: 600_000 }); // Nothing but the acquire is sent.
+  const waiter = await connect(t, { url: proxy.url, heartbeatTimeout: 600_000 }); // Only the acquire is sent.
   proxy.onRequest = () => {
     setTimeout(() => [...proxy.links].forEach(({ upstream }) => upstream.resume()), 250);
     return "hold reply";
@@ -130,17 +130,17 @@ test("a lease that is too short for the round trip ends the acquire", async (t) 
   await empty(send, name);
 });
 
-test("where the address leads to another server, the subscription is made anew there", async (t) => {
+test("if the address leads to another server, the client subscribes there", async (t) => {
   const [server, other] = [await startServer(t), await startServer(t)];
   const [send, target] = [await admin(t, other.url), { port: server.port }];
   const proxy = await startProxy(t, target);
   await connect(t, { url: proxy.url, heartbeatTimeout });
   target.port = other.port;
   for (const { isListener, client } of proxy.links) if (!isListener) client.destroy();
-  await until("it listens there", async () => (await send("PUBSUB", "CHANNELS", "sem:wake:*")).length === 1);
+  await until("it is subscribed there", async () => (await send("PUBSUB", "CHANNELS", "sem:wake:*")).length === 1);
 });
 
-test("many acquires go on while connections are cut", async (t) => {
+test("many acquires succeed while connections fail", async (t) => {
   const server = await startServer(t);
   const [name, send, semaphores] = [newName(), await admin(t, server.url), await connect(t, server)];
   const other = await connect(t, server);
@@ -169,7 +169,7 @@ test("many acquires go on while connections are cut", async (t) => {
   await empty(send, name);
 });
 
-test("a restarted server that has forgotten all goes on in the same order", async (t) => {
+test("a server that restarts without data keeps the order", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
   const semaphores = await connect(t, { ...server, responseTimeout: 500 });
@@ -187,7 +187,7 @@ test("a restarted server that has forgotten all goes on in the same order", asyn
   await empty(await admin(t, server.url), name);
 });
 
-test("a wait ends with an error when the server stays away", async (t) => {
+test("a wait ends with an error if the server stays unavailable", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
   const semaphores = await connect(t, { ...server, heartbeatTimeout, responseTimeout: 200, outageTolerance: 500 });
@@ -199,13 +199,13 @@ test("a wait ends with an error when the server stays away", async (t) => {
   await wait;
   await assert.rejects(semaphore.tryAcquire(), Unavailable);
   await server.start();
-  const released = () => permit.release().then((answer) => ({ answer }), () => undefined); // It has little patience.
-  const { answer } = await until("the release is answered", released);
-  assert.equal(answer, false); // The server has forgotten it.
+  const released = () => permit.release().then((answer) => ({ answer }), () => undefined); // Its timeout is short.
+  const { answer } = await until("the release gets a reply", released);
+  assert.equal(answer, false); // The server has lost it.
   await empty(await admin(t, server.url), name);
 });
 
-test("a release in an outage is told, and goes on; a try ends as early", async (t) => {
+test("a release during an outage rejects, and continues; tryAcquire ends as early", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
   const semaphore = (await connect(t, { ...server, responseTimeout: 200 })).semaphore(name, { limit: 2 });
@@ -222,7 +222,7 @@ test("a release in an outage is told, and goes on; a try ends as early", async (
   assert.equal(await permit.release(), true);
 });
 
-test("waits and releases outlast a server that takes no more connections", async (t) => {
+test("waits and releases survive a server that accepts no more connections", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
   const semaphore = (await connect(t, { ...server, responseTimeout: 10_000 })).semaphore(name, { limit: 1 });
@@ -240,10 +240,10 @@ test("waits and releases outlast a server that takes no more connections", async
   await empty(send, name);
 });
 
-test("a wake that fails is repeated", async (t) => {
+test("a failed wake is retried", async (t) => {
   const server = await startServer(t);
   const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
-  const options = { url: proxy.url, heartbeatTimeout: 600_000 }; // It would ask again after minutes.
+  const options = { url: proxy.url, heartbeatTimeout: 600_000 }; // Its heartbeat is due after minutes.
   const semaphore = (await connect(t, options)).semaphore(name, { limit: 1 });
   await callAcquire(send, name, `N:dead:1:300:${"n".repeat(16)}`);
   let cuts = 0;
@@ -253,7 +253,7 @@ test("a wake that fails is repeated", async (t) => {
   assert.ok(cuts > 1);
 });
 
-test("a subscription that is cut time and again is made anew with pauses", async (t) => {
+test("a subscription that fails repeatedly is repeated with pauses", async (t) => {
   const server = await startServer(t);
   const send = await admin(t, server.url);
   await connect(t, server);
@@ -262,14 +262,14 @@ test("a subscription that is cut time and again is made anew with pauses", async
   assert.ok(Number(calls) < 50, `${calls} subscriptions`);
 });
 
-test("a process that was stopped is no outage", async (t) => {
+test("a stopped process does not count as an outage", async (t) => {
   const server = await startServer(t);
   const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
   const waiter = await connect(t, { url: proxy.url, heartbeatTimeout, outageTolerance: 300 });
   const permit = await (await connect(t, server)).semaphore(name, { limit: 1 }).acquire();
   const wait = waiter.semaphore(name, { limit: 1 }).acquire();
   await queued(send, name, 1);
-  // Nothing runs in this process for a second, and then the next call fails.
+  // This process is blocked for a second, and then the next call fails.
   const end = performance.now() + 1000;
   while (performance.now() < end);
   const before = proxy.cuts;

@@ -1,6 +1,6 @@
 "use strict";
 
-// Takes one permit, says "held TOKEN", and gives it back after a line of standard input.
+// Acquires a permit, prints "held TOKEN", and releases the permit after a line on standard input.
 
 const { once } = require("node:events");
 const { SemaphoreClient } = require("../index.js");

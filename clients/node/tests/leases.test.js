@@ -9,7 +9,7 @@ const {
   admin, connect, empty, held, isRelease, keyOf, newName, queued, scriptCalls, startHolder, startProxy, startServer, test, until,
 } = require("./support.js");
 
-/** How late a timer may be on a busy machine. */
+/** The largest delay of a timer on a busy machine. */
 const SLACK = 2000;
 
 test("a permit is held far beyond its lease, and has a token", async (t) => {
@@ -34,7 +34,7 @@ test("a permit is held far beyond its lease, and has a token", async (t) => {
   await empty(send, name);
 });
 
-test("all permits of a semaphore are renewed in one call", async (t) => {
+test("one call refreshes all permits of a semaphore", async (t) => {
   const server = await startServer(t);
   const [name, send, semaphores] = [newName(), await admin(t, server.url), await connect(t, server)];
   const semaphore = semaphores.semaphore(name, { limit: 30, lease: 9000 });
@@ -44,13 +44,13 @@ test("all permits of a semaphore are renewed in one call", async (t) => {
   const [, first] = await ends();
   await until("a lease more", async () => Number((await ends())[1]) > Number(first) + 9000);
   const calls = (await scriptCalls(send)) - before;
-  assert.ok(calls >= 3 && calls <= 5, `${calls} calls`); // Every 3 s one.
+  assert.ok(calls >= 3 && calls <= 5, `${calls} calls`); // One in 3 s.
   for (const permit of permits) assert.ok(!permit.isLost);
   await Promise.all(permits.map((permit) => permit.release()));
   await empty(send, name);
 });
 
-test("a permit is renewed before it is handed out when half of its lease has passed", async (t) => {
+test("a permit is refreshed before it is returned if half of its lease is over", async (t) => {
   const server = await startServer(t);
   const [name, proxy] = [newName(), await startProxy(t, server)];
   const lease = 1500;
@@ -59,16 +59,16 @@ test("a permit is renewed before it is handed out when half of its lease has pas
   let calls = 0;
   proxy.onRequest = (text) => {
     if (text.includes("EVAL")) calls += 1;
-    // Nothing runs in this process, and the server hears of it after that.
+    // This process is blocked, and calls the server only afterwards.
     for (const end = performance.now() + lease / 2; calls === 1 && performance.now() < end; );
     return "pass";
   };
   const permit = await semaphore.acquire();
-  assert.ok(calls >= 2); // More, where a busy machine was late again.
+  assert.ok(calls >= 2); // More if a busy machine was late again.
   assert.equal(await permit.release(), true);
 });
 
-test("the first renewal is due after a third of the lease, however late the grant was heard of", async () => {
+test("the first refresh is due after a third of the lease, however late the grant arrived", async () => {
   const hour = 3_600_000;
   let calls = 0;
   const refresh = async () => {
@@ -82,7 +82,7 @@ test("the first renewal is due after a third of the lease, however late the gran
   renewal.stop();
 });
 
-test("a permit whose key was deleted is lost at the next renewal", async (t) => {
+test("a permit whose key was deleted is lost at the next refresh", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   const permit = await semaphores.semaphore(name, { limit: 1, lease: 6000 }).acquire();
   await send("DEL", keyOf(name, "permits"));
@@ -119,7 +119,7 @@ for (const [how, signal] of [["hangs", "SIGSTOP"], ["has died", "SIGKILL"]]) {
   });
 }
 
-test("isLost is exact while the event loop is too busy to tell of a loss", async (t) => {
+test("isLost is exact while the event loop is too busy to report a loss", async (t) => {
   const [name, semaphores] = [newName(), await connect(t)];
   const lease = 200;
   const permit = await semaphores.semaphore(name, { limit: 1, lease }).acquire();
@@ -129,7 +129,7 @@ test("isLost is exact while the event loop is too busy to tell of a loss", async
   assert.equal(await permit.release(), false);
 });
 
-/** Requests but releases arrive from now on, and nothing of what the server answers. */
+/** From now on, all requests except releases arrive, and all replies are lost. */
 function loseReplies(proxy) {
   proxy.onRequest = (text) => {
     for (const link of proxy.links) link.isSilent = !link.isListener;
@@ -137,7 +137,7 @@ function loseReplies(proxy) {
   };
 }
 
-/** Once the server has renewed it. */
+/** Waits until the server has refreshed the lease. */
 async function renewal(end) {
   const first = await end();
   return until("it was renewed", async () => {
@@ -146,13 +146,13 @@ async function renewal(end) {
   });
 }
 
-test("a permit that was lost while a refresh was unanswered is given back", async (t) => {
+test("a permit that is lost during a refresh without a reply is released", async (t) => {
   const server = await startServer(t);
   const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
   const semaphores = await connect(t, { url: proxy.url, responseTimeout: 500 });
   const permit = await semaphores.semaphore(name, { limit: 1, lease: 1500 }).acquire();
   const end = async () => Number(await send("ZSCORE", keyOf(name, "permits"), permit.id));
-  const renewed = await renewal(end); // By now the server knows the script.
+  const renewed = await renewal(end); // Now the server knows the script.
   loseReplies(proxy);
   await once(permit.lost, "abort");
   assert.ok((await end()) > renewed, "the server has renewed it");
@@ -163,7 +163,7 @@ test("a permit that was lost while a refresh was unanswered is given back", asyn
   assert.equal(await held(send, name), 0);
 });
 
-test("a release is repeated for as long as a refresh that was unanswered may hold the permit", async (t) => {
+test("a release is retried as long as a refresh without a reply may hold the permit", async (t) => {
   const server = await startServer(t);
   const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
   const semaphores = await connect(t, { url: proxy.url, responseTimeout: 500 });
@@ -176,13 +176,13 @@ test("a release is repeated for as long as a refresh that was unanswered may hol
   await renewal(end);
   proxy.onRequest = () => "cut";
   await assert.rejects(permit.release(), Unavailable);
-  await until("the lease has ended here", () => performance.now() > renewed + lease + 100);
+  await until("the lease has expired here", () => performance.now() > renewed + lease + 100);
   assert.equal(await held(send, name), 1);
   proxy.onRequest = () => "pass";
   await empty(send, name);
 });
 
-test("a lease that has ended here is not renewed, though the server still has it", async (t) => {
+test("a lease that has expired here is not refreshed, even if the server still has it", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
   const [holder, waiter] = [await connect(t, server), await connect(t, server)];
@@ -190,7 +190,7 @@ test("a lease that has ended here is not renewed, though the server still has it
   const first = await holder.semaphore(name, { limit: 1 }).acquire();
   const asked = performance.now();
   const wait = waiter.semaphore(name, { limit: 1, lease }).acquire();
-  // A lease by message counts from the answer "queued", and on the server from the grant.
+  // After a grant message, a lease counts from the reply "queued" here, and from the grant on the server.
   await until("a quarter of the lease has passed", () => performance.now() > asked + lease / 4);
   await first.release();
   const permit = await wait;
@@ -203,7 +203,7 @@ test("a lease that has ended here is not renewed, though the server still has it
   assert.equal(await permit.release(), false);
 });
 
-test("a killed process loses its permit when its lease ends, and its wait with its connection", async (t) => {
+test("a killed process loses its permit when its lease expires, and its request with its connection", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   const lease = 3000;
   const holder = startHolder(t, name, { lease });
@@ -222,7 +222,7 @@ test("a killed process loses its permit when its lease ends, and its wait with i
   await empty(send, name);
 });
 
-test("use gives the permit back, whatever the callback does", async (t) => {
+test("use releases the permit after any end of the callback", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   const semaphore = semaphores.semaphore(name, { limit: 2, lease: 1500 });
   assert.equal(await semaphore.use((permit) => permit.weight + 1, { weight: 2 }), 3);
@@ -235,7 +235,7 @@ test("use gives the permit back, whatever the callback does", async (t) => {
     await once(permit.lost, "abort");
   });
   await assert.rejects(lost, PermitLost);
-  // Lost, and found out only when it is given back.
+  // The loss is detected only at the release.
   await assert.rejects(semaphore.use(() => send("DEL", keyOf(name, "permits"))), PermitLost);
 });
 
@@ -243,7 +243,7 @@ test("a permit can be disposed of, and released twice", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   const semaphore = semaphores.semaphore(name, { limit: 1 });
   const permit = await semaphore.acquire();
-  // Node.js 18 may not have it.
+  // Old versions of Node.js 18 do not have the symbol.
   await (Symbol.asyncDispose ? permit[Symbol.asyncDispose]() : permit.release());
   assert.equal(await permit.release(), true);
   assert.equal(permit.lost.aborted, false);

@@ -4,7 +4,7 @@ const assert = require("node:assert/strict");
 const { newId } = require("../lib/ids.js");
 const { admin, callAcquire, connect, empty, held, keyOf, newName, queued, queueLength, test } = require("./support.js");
 
-/** As when a request reaches the server after all is over. Answers its ID. */
+/** Sends a request like a late one that reaches the server after its release. Returns its ID. */
 async function queueLateCopy(send, name, client) {
   const id = newId(client, 1, 30_000);
   assert.equal((await callAcquire(send, name, id))[3], 2);
@@ -13,11 +13,11 @@ async function queueLateCopy(send, name, client) {
 
 const clientOf = (permit) => permit.id.split(":")[1];
 
-test("a permit that nobody wants is given back", async (t) => {
+test("a permit without a waiter is released", async (t) => {
   const [name, send] = [newName(), await admin(t)];
   for (const isInUse of [true, false]) {
     const [ours, theirs] = [await connect(t), await connect(t)];
-    // The one without any use of the name hears of it as well.
+    // A client that does not use the name gets the message, too.
     const other = await ours.semaphore(isInUse ? name : newName(), { limit: 1 }).acquire();
     const permit = isInUse ? other : await theirs.semaphore(name, { limit: 1 }).acquire();
     await queueLateCopy(send, name, clientOf(other));
@@ -38,17 +38,17 @@ test("late and repeated messages release nothing that is in use", async (t) => {
   const client = clientOf(permit);
   const stray = await queueLateCopy(send, name, client);
   const publish = (name, id) => send("PUBLISH", `sem:wake:${client}`, `${name}\n${id} 1 ${Date.now() + 30_000}`);
-  // What is no ID of this client would have the release of others refused.
+  // An invalid ID would make the server reject the release of the other IDs.
   const strange = ["rubbish", `P:${client}:1:30000:short`, newId("other", 1, 1), newId(client, 2 ** 32, 1)];
   await publish("a{b", stray);
   for (const id of [permit.id, permit.id, ...strange, stray]) await publish(name, id);
-  await queued(send, name, 0); // It has heard of all.
+  await queued(send, name, 0); // All messages have arrived.
   assert.equal(await held(send, name), 1);
   assert.equal(await permit.release(), true);
   await empty(send, name);
 });
 
-test("messages that no script sends are ignored, and old ones", async (t) => {
+test("messages of other clients and stale messages are ignored", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   const lease = 30_000;
   const semaphore = semaphores.semaphore(name, { limit: 1, lease });
@@ -60,11 +60,11 @@ test("messages that no script sends are ignored, and old ones", async (t) => {
   const now = Date.now();
   const messages = [
     "", name, "\n\n", `${name}\n${id}`, `${name}\n${id} 5 -1`, `${name}\n${id} 5 99999999999999999`,
-    `${name}\n${id} 5 ${now + 2 * lease}\nrubbish`, // As a whole.
+    `${name}\n${id} 5 ${now + 2 * lease}\nrubbish`, // The whole message is ignored.
     `other\n${id} 5 ${now + 2 * lease}`,
     `${name}\nsomebody 5 ${now + 2 * lease}`,
-    `${name}\n${id} 5 ${now + lease - 5000}`, // Granted before the server said "queued".
-    `${name}\n${id} 0 0`, // Asks again, and is told that it is queued.
+    `${name}\n${id} 5 ${now + lease - 5000}`, // Granted before the reply "queued".
+    `${name}\n${id} 0 0`, // Causes another acquire, which returns "queued".
     name + `\n${id} 5 ${now + 2 * lease}`.repeat(20_000), // Too long.
   ];
   for (const message of messages) await send("PUBLISH", channel, message);
@@ -74,7 +74,7 @@ test("messages that no script sends are ignored, and old ones", async (t) => {
   await queued(send, name, 2);
   await permit.release();
   const granted = await wait;
-  assert.ok(granted.fencingToken > permit.fencingToken); // What was published before came before this grant.
+  assert.ok(granted.fencingToken > permit.fencingToken); // The forged messages came before this grant.
   assert.equal(await queueLength(send, name), 1);
   await granted.release();
   await (await other).release();

@@ -1,13 +1,13 @@
 "use strict";
 
-// What a program asks for takes effect in the order in which it made the calls, whether it awaits them or not.
+// Calls of a program take effect in their order, even if the program does not await them.
 
 const assert = require("node:assert/strict");
 const { AcquireTimeout } = require("../index.js");
 const { admin, connect, empty, held, isRelease, newName, queued, startProxy, startServer, test, until } = require("./support.js");
 
-test("a release that is not awaited comes before what is asked for next", async (t) => {
-  const server = await startServer(t); // It knows no script yet.
+test("a release that is not awaited comes before the next request", async (t) => {
+  const server = await startServer(t); // It does not know the scripts yet.
   const [name, send] = [newName(), await admin(t, server.url)];
   const semaphore = (await connect(t, server)).semaphore(name, { limit: 1 });
   for (let round = 0; round < 100; round += 1) {
@@ -24,7 +24,7 @@ test("a release that is not awaited comes before what is asked for next", async 
   await empty(send, name);
 });
 
-test("so it does while the release before it has no answer yet", async (t) => {
+test("a release comes before the next request while an earlier release has no reply", async (t) => {
   const server = await startServer(t);
   const [name, proxy] = [newName(), await startProxy(t, server)];
   const send = await admin(t, server.url);
@@ -48,13 +48,13 @@ test("so it does while the release before it has no answer yet", async (t) => {
   await empty(send, name);
 });
 
-test("a request comes before a release that is made after it", async (t) => {
+test("a request comes before a later release", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   const semaphore = semaphores.semaphore(name, { limit: 1 });
   const permit = await semaphore.acquire();
   for (const isUnderWay of [false, true]) {
     const holder = isUnderWay ? await semaphore.acquire() : permit;
-    const first = isUnderWay && semaphore.tryAcquire(); // Its call is under way when the next one is made.
+    const first = isUnderWay && semaphore.tryAcquire(); // Its call has no reply when the next call is made.
     await undefined;
     const before = semaphore.tryAcquire();
     holder.release();
@@ -65,7 +65,7 @@ test("a request comes before a release that is made after it", async (t) => {
   await empty(send, name);
 });
 
-test("a wait that is given up does not stand before what is asked for next", async (t) => {
+test("a canceled wait is not ahead of the next request", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   const semaphore = semaphores.semaphore(name, { limit: 2 });
   for (let round = 0; round < 20; round += 1) {
@@ -85,14 +85,14 @@ test("a wait that is given up does not stand before what is asked for next", asy
   await empty(send, name);
 });
 
-test("what use and a block give back is free for what is asked for next", async (t) => {
+test("permits that use and a block have released are free for the next request", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   const options = { limit: 1 };
   for (let round = 0; round < 20; round += 1) {
     const [semaphore, other] = [semaphores.semaphore(name, options), semaphores.semaphore(name, options)];
     await semaphore.use(() => {});
     const permit = await other.tryAcquire();
-    // Node.js 18 may not have it. A block awaits it; here it is only called.
+    // Old versions of Node.js 18 do not have the symbol. A block awaits the method; this only calls it.
     if (Symbol.asyncDispose) permit[Symbol.asyncDispose]();
     else permit.release();
     await (await semaphore.tryAcquire()).release();

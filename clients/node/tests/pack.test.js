@@ -8,7 +8,7 @@ const path = require("node:path");
 
 const { test } = require("./support.js");
 
-test("where packing fails, the links are as they were", async (t) => {
+test("if packing fails, the links are unchanged", async (t) => {
   const root = fs.mkdtempSync(path.join(os.tmpdir(), "node-test."));
   t.after(() => fs.rmSync(root, { recursive: true }));
   const folder = path.join(root, "clients/node");
@@ -26,7 +26,7 @@ test("where packing fails, the links are as they were", async (t) => {
 
   assert.equal(pack("links").status, 0);
   assert.deepEqual(look(), links);
-  const { status, stderr } = pack("files"); // There is no manifest.
+  const { status, stderr } = pack("files"); // The manifest is missing.
   assert.equal(status, 1);
   assert.match(stderr, /ENOENT.*manifest\.json/);
   assert.deepEqual(look(), links);

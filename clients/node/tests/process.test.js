@@ -11,7 +11,7 @@ const { admin, connect, empty, held, keyOf, newName, queueLength, startServer, t
 
 const FOLDER = path.join(__dirname, "..");
 
-/** A program of a user, which has `semaphore` and `semaphores`, and closes nothing. */
+/** Starts a user's program, which has `semaphore` and `semaphores`, and closes neither. */
 function start(t, url, name, program, options = "{ limit: 1, lease: 6000 }", responseTimeout = 10_000) {
   const code = `
     const { SemaphoreClient } = require("./index.js");
@@ -34,7 +34,7 @@ function watch(t, child) {
     child,
     lines,
     says: (text) => until(`it says ${text}`, () => lines.some((line) => line.includes(text))),
-    /** Its status, or the signal that ended it. */
+    /** Resolves to its status, or to the signal that ended it. */
     ended: async () => {
       await until("it ends", () => child.exitCode !== null || child.signalCode !== null);
       const [status, signal] = await exit;
@@ -43,13 +43,13 @@ function watch(t, child) {
   };
 }
 
-test("a program that has done its work ends, though it closes nothing", async (t) => {
+test("a program ends after its work without close", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
   const programs = [
     "",
     'await semaphore.use(() => console.log("done"));',
-    "const permit = await semaphore.acquire(); permit.release();", // It is not awaited.
+    "const permit = await semaphore.acquire(); permit.release();", // The release is not awaited.
     "const permit = await semaphore.acquire(); await semaphore.acquire({ timeout: 20 }).catch(() => {}); permit.release();",
     "const permit = await semaphore.acquire(); semaphore.acquire().then((next) => next.release()); permit.release();",
     "const other = await SemaphoreClient.connect({ url: process.env.ADDRESS, pingInterval: 50 }); await other.semaphore('x', { limit: 1 }).tryAcquire().then((permit) => permit.release());",
@@ -63,7 +63,7 @@ test("a program that has done its work ends, though it closes nothing", async (t
   }
 });
 
-test("a program goes on while it waits or holds", async (t) => {
+test("a program keeps running while it waits or holds", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
   const holder = start(t, server.url, name, 'globalThis.permit = await semaphore.acquire(); console.log("held");');
@@ -72,11 +72,11 @@ test("a program goes on while it waits or holds", async (t) => {
   await until("it waits", async () => (await queueLength(send, name)) === 1);
   const end = async () => Number(await send("ZRANGE", keyOf(name, "permits"), 0, -1, "REV", "WITHSCORES").then((all) => all[1]));
   const first = await end();
-  await until("it is renewed", async () => (await end()) > first);
-  await send("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"); // So that all is connected anew.
+  await until("it is refreshed", async () => (await end()) > first);
+  await send("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"); // The client connects again.
   await send("CLIENT", "KILL", "TYPE", "pubsub");
   const second = await end();
-  await until("it is renewed again, twice", async () => (await end()) > second + 3000);
+  await until("it is refreshed again, twice", async () => (await end()) > second + 3000);
   for (const { child } of [holder, waiter]) assert.equal(child.exitCode, null);
   holder.child.kill("SIGKILL");
   assert.equal(await waiter.ended(), 0);
@@ -84,7 +84,7 @@ test("a program goes on while it waits or holds", async (t) => {
   await empty(send, name);
 });
 
-test("a program that has done its work ends while Redis is away", async (t) => {
+test("a program ends after its work while Redis is unavailable", async (t) => {
   const server = await startServer(t);
   const program = start(t, server.url, newName(), 'await semaphore.use(() => {}); console.log("done"); await once(process.stdin, "data"); process.stdin.destroy();');
   await program.says("done");
@@ -93,7 +93,7 @@ test("a program that has done its work ends while Redis is away", async (t) => {
   assert.equal(await program.ended(), 0);
 });
 
-test("a program goes on until connecting has failed", async (t) => {
+test("a program runs until connecting has failed", async (t) => {
   const sockets = [];
   const silent = net.createServer((socket) => sockets.push(socket)).listen(0, "127.0.0.1");
   await once(silent, "listening");
@@ -102,16 +102,16 @@ test("a program goes on until connecting has failed", async (t) => {
     silent.close();
   });
   const program = start(t, `redis://127.0.0.1:${silent.address().port}`, newName(), "", "{ limit: 1 }", 300);
-  assert.equal(await program.ended(), 1); // The rejection, which nobody handles.
+  assert.equal(await program.ended(), 1); // The rejection is not handled.
 });
 
-test("the example gives back what it has at SIGINT and SIGTERM, and ends by that signal", async (t) => {
+test("the example releases its permit at SIGINT and SIGTERM, and ends by that signal", async (t) => {
   const server = await startServer(t);
   const send = await admin(t, server.url);
   const semaphore = (await connect(t, server)).semaphore("printers", { limit: 1, lease: 10_000 });
   for (const signal of ["SIGINT", "SIGTERM"]) {
     const example = () => spawn(process.execPath, ["example.js"], { cwd: FOLDER, stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, REDIS_URL: server.url } });
-    const first = await semaphore.acquire(); // Until both wait, as either has only so many pages to print.
+    const first = await semaphore.acquire(); // Until both wait, because each prints only 50 pages.
     const [holder, waiter] = [watch(t, example()), watch(t, example())];
     await until("both wait", async () => (await queueLength(send, "printers")) === 2);
     await first.release();

@@ -9,7 +9,7 @@ const {
   admin, connect, empty, held, keyOf, newName, queued, queueLength, scriptCalls, startHolder, startServer, test, until,
 } = require("./support.js");
 
-test("two processes are served in the order in which they came", async (t) => {
+test("two processes are served in order of arrival", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   const semaphore = semaphores.semaphore(name, { limit: 1 });
   const first = await semaphore.acquire();
@@ -39,7 +39,7 @@ test("two processes are served in the order in which they came", async (t) => {
   await empty(send, name);
 });
 
-test("a message wakes who waits, and nobody polls", async (t) => {
+test("a message wakes the waiter, and no client polls", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
   const [holder, waiter] = [await connect(t, server), await connect(t, { ...server, heartbeatTimeout: 600_000 })];
@@ -47,7 +47,7 @@ test("a message wakes who waits, and nobody polls", async (t) => {
   const wait = waiter.semaphore(name, { limit: 1 }).acquire();
   await queued(send, name, 1);
 
-  // For a second, far shorter than a lease or the heartbeat timeout, nothing is asked.
+  // For a second, far shorter than a lease or the heartbeat timeout, no call is made.
   const before = await scriptCalls(send);
   await send("SET", "second", "", "PX", 1000);
   await until("a second has passed", async () => (await send("EXISTS", "second")) === 0);
@@ -59,7 +59,7 @@ test("a message wakes who waits, and nobody polls", async (t) => {
   await next.release();
 });
 
-test("who waits asks again in time, so that the server knows that it is alive", async (t) => {
+test("a waiter sends heartbeats, so that the server knows that it is alive", async (t) => {
   const [name, send] = [newName(), await admin(t)];
   const semaphores = await connect(t, { heartbeatTimeout: 300 });
   const semaphore = semaphores.semaphore(name, { limit: 1 });
@@ -69,14 +69,14 @@ test("who waits asks again in time, so that the server knows that it is alive", 
   const [first] = await send("ZRANGE", `sem:{${name}}:queue`, 0, 0);
   const heardUntil = async () => Number(await send("ZSCORE", `sem:{${name}}:clients`, first.split(":")[1]));
   const start = await heardUntil();
-  await until("it was heard of for three times as long", async () => (await heardUntil()) > start + 900);
+  await until("heartbeats have extended its life three times", async () => (await heardUntil()) > start + 900);
   assert.deepEqual(await send("ZRANGE", `sem:{${name}}:queue`, 0, 0), [first]);
   await permit.release();
   for (const wait of waits) await (await wait).release();
   await empty(send, name);
 });
 
-test("many acquires of one object at once: the limit is kept, in order, in few calls", async (t) => {
+test("many simultaneous acquires of one object: the limit is kept, in order, in few calls", async (t) => {
   const server = await startServer(t);
   const [name, send, semaphores] = [newName(), await admin(t, server.url), await connect(t, server)];
   const semaphore = semaphores.semaphore(name, { limit: 5 });
@@ -94,11 +94,11 @@ test("many acquires of one object at once: the limit is kept, in order, in few c
   assert.equal(most, 5);
   assert.deepEqual(order, Array.from(order.keys()));
   const calls = await scriptCalls(send);
-  assert.ok(calls < 700, `${calls} calls`); // Of which 300 at least are for 5 at a time.
+  assert.ok(calls < 700, `${calls} calls`); // At least 300 of them are for 5 requests each.
   await empty(send, name);
 });
 
-test("all objects of a name keep one order, also when the server has forgotten all", async (t) => {
+test("all objects of a name keep one order, even if the server has lost its data", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
   const [holder, semaphores] = [await connect(t, server), await connect(t, { ...server, heartbeatTimeout: 900 })];
@@ -117,7 +117,7 @@ test("all objects of a name keep one order, also when the server has forgotten a
   await empty(send, name);
 });
 
-test("while a semaphore is in use a client has one of its name", async (t) => {
+test("while a semaphore is in use, a client has one object of its name", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   const options = { limit: 1, lease: 1500 };
   const semaphore = semaphores.semaphore(name, options);
@@ -159,7 +159,7 @@ test("while a semaphore is in use a client has one of its name", async (t) => {
   await empty(send, name);
 });
 
-test("weights: heavy requests are not overtaken, nor take they more than the limit", async (t) => {
+test("weights: heavy requests are not overtaken, and do not exceed the limit", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   const semaphore = semaphores.semaphore(name, { limit: 4 });
   const three = await semaphore.acquire({ weight: 3 });
@@ -177,7 +177,7 @@ test("weights: heavy requests are not overtaken, nor take they more than the lim
   await empty(send, name);
 });
 
-test("one that is too heavy is refused, and those beside it are not", async (t) => {
+test("a request that is too heavy is rejected, and the others of its call are not", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   const semaphore = semaphores.semaphore(name, { limit: 3 });
   const all = [1, 4, 1, 5].map((weight) => semaphore.acquire({ weight }));
@@ -188,7 +188,7 @@ test("one that is too heavy is refused, and those beside it are not", async (t) 
   await empty(send, name);
 });
 
-test("a wait that is given up leaves nothing behind", async (t) => {
+test("a canceled wait leaves no request behind", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   const semaphore = semaphores.semaphore(name, { limit: 1 });
   const permit = await semaphore.acquire();
@@ -210,7 +210,7 @@ test("a wait that is given up leaves nothing behind", async (t) => {
   await empty(send, name);
 });
 
-test("a timeout may be what is left until a deadline; where nothing is, it is a try", async (t) => {
+test("a timeout may be the rest of a deadline; without a rest, the request does not wait", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   const semaphore = semaphores.semaphore(name, { limit: 1 });
   for (const timeout of [20.5, 0.2, 0, -3.7]) {
@@ -223,7 +223,7 @@ test("a timeout may be what is left until a deadline; where nothing is, it is a 
   await empty(send, name);
 });
 
-test("a lease that ends in months makes nobody ask all the time", async (t) => {
+test("a lease that expires in months does not cause constant calls", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
   const semaphore = (await connect(t, { ...server, heartbeatTimeout: 600_000 })).semaphore(name, { limit: 1 });
@@ -235,7 +235,7 @@ test("a lease that ends in months makes nobody ask all the time", async (t) => {
   assert.ok((await scriptCalls(send)) <= before + 1); // The release.
 });
 
-test("waits may be given up at any moment", async (t) => {
+test("waits may be canceled at any moment", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   const semaphore = semaphores.semaphore(name, { limit: 3 });
   let [granted, aborted] = [0, 0];
@@ -262,7 +262,7 @@ test("waits may be given up at any moment", async (t) => {
   await empty(send, name);
 });
 
-test("a permit that was granted while its wait was given up goes to the next", async (t) => {
+test("a permit of a wait that was just canceled goes to the next waiter", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   const semaphore = semaphores.semaphore(name, { limit: 1 });
   const permit = await semaphore.acquire();
@@ -279,7 +279,7 @@ test("a permit that was granted while its wait was given up goes to the next", a
   await empty(send, name);
 });
 
-test("the first acquire declares the limit, and tells of another one", async (t) => {
+test("the first acquire declares the limit, and reports another one", async (t) => {
   const server = await startServer(t);
   const [name, send, semaphores] = [newName(), await admin(t, server.url), await connect(t, server)];
   const before = await scriptCalls(send);
@@ -288,7 +288,7 @@ test("the first acquire declares the limit, and tells of another one", async (t)
   assert.equal((await scriptCalls(send)) - before, 2);
   const warned = once(process, "warning");
   await (await (await connect(t, server)).semaphore(name, { limit: 2 }).acquire()).release();
-  assert.match((await warned)[0].message, /another limit of 3 was declared; now 2 is in force/);
+  assert.match((await warned)[0].message, /the limit 2 replaces the declared limit 3/);
   await empty(send, name);
 });
 

@@ -6,7 +6,7 @@ const { admin, connect, empty, held, keyOf, newName, queued, startServer, test }
 
 const heartbeatTimeout = 600;
 
-/** The semaphore as a user has it who may or may not call scripts. */
+/** Returns the semaphore of a user whose right to call scripts can be changed. */
 async function startJobs(t, name, responseTimeout = 200) {
   const server = await startServer(t);
   const send = await admin(t, server.url);
@@ -17,7 +17,7 @@ async function startJobs(t, name, responseTimeout = 200) {
   return { send, semaphore, refuse: () => setUser("-eval", "-evalsha"), permit: () => setUser("+eval", "+evalsha") };
 }
 
-test("a release that is refused is told, and goes on, as does that of a wait that was given up", async (t) => {
+test("a rejected release is reported and continues, and so does the release of a canceled wait", async (t) => {
   const name = newName();
   const jobs = await startJobs(t, name);
   const { send, semaphore } = jobs;
@@ -29,7 +29,7 @@ test("a release that is refused is told, and goes on, as does that of a wait tha
   controller.abort();
   await assert.rejects(wait, { name: "AbortError" });
   for (const time of ["the first", "the second"]) {
-    await assert.rejects(permit.release(), { name: "Rejected", message: /release was refused: .*permissions/ }, time);
+    await assert.rejects(permit.release(), { name: "Rejected", message: /release was rejected: .*permissions/ }, time);
   }
   assert.equal((await warned)[0].name, "Rejected");
   assert.equal(permit.isLost, false);
@@ -39,7 +39,7 @@ test("a release that is refused is told, and goes on, as does that of a wait tha
   assert.equal(await permit.release(), true);
 });
 
-test("a release that was refused first, and is unknown then, was lost", async (t) => {
+test("a release that is rejected first, and unknown later, reports a loss", async (t) => {
   const name = newName();
   const jobs = await startJobs(t, name, 10_000);
   const permit = await jobs.semaphore.acquire();
@@ -52,7 +52,7 @@ test("a release that was refused first, and is unknown then, was lost", async (t
   assert.equal(await released, false);
 });
 
-test("what a callback did has not failed where its permit cannot be given back yet", async (t) => {
+test("a callback does not fail if its permit cannot be released yet", async (t) => {
   const name = newName();
   const jobs = await startJobs(t, name);
   assert.equal(await jobs.semaphore.use(() => jobs.refuse()), "OK");
@@ -60,13 +60,13 @@ test("what a callback did has not failed where its permit cannot be given back y
   await empty(jobs.send, name);
 });
 
-test("what a server refuses for good is told at once", async (t) => {
+test("a permanent error is reported immediately", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   await send("SET", keyOf(name, "queue"), "something else", "PX", 60_000);
   await assert.rejects(semaphores.semaphore(name, { limit: 1 }).acquire(), { name: "Rejected", message: /SEM_TYPE/ });
 });
 
-test("who is in the queue outlasts a full memory, for as long as an outage", async (t) => {
+test("a queued request survives a full memory, for as long as an outage", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
   const patient = await connect(t, { ...server, heartbeatTimeout });

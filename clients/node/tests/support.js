@@ -18,12 +18,12 @@ const manifest = require("../lib/manifest.json");
 const URL = process.env.REDIS_URL ?? "redis://127.0.0.1";
 const SERVER = process.env.REDIS_SERVER_BIN ?? "redis-server";
 
-/** A test that waits for something in vain must end, too. */
+/** Adds a timeout, so that a test that waits forever ends, too. */
 const test = (what, run) => nodeTest.test(what, { timeout: 240_000 }, run);
 
 const newName = () => `node-test-${randomUUID()}`;
 
-/** Waits until the condition holds, and answers what it answered. */
+/** Waits until the condition returns a true value, and returns that value. */
 async function until(what, condition, patience = 60_000) {
   for (const deadline = performance.now() + patience; ; await sleep(5)) {
     const answer = await condition();
@@ -32,10 +32,10 @@ async function until(what, condition, patience = 60_000) {
   }
 }
 
-/** A plain connection, to look at the server. */
+/** Opens a plain connection, to inspect the server. */
 async function admin(t, url = URL) {
-  const socket = { reconnectStrategy: () => new Error("not connected anew") };
-  const client = createClient({ url, socket, RESP: 2 }).on("error", () => {}); // Calls tell of it.
+  const socket = { reconnectStrategy: () => new Error("this connection does not reconnect") };
+  const client = createClient({ url, socket, RESP: 2 }).on("error", () => {}); // Calls report it.
   await client.connect();
   t.after(() => client.isOpen && (client.destroy ? client.destroy() : client.disconnect()));
   return (...words) => client.sendCommand(words.map(String));
@@ -50,28 +50,31 @@ async function connect(t, { url = URL, heartbeatTimeout, responseTimeout, outage
 const keyOf = (name, key) => `sem:{${name}}:${key}`;
 const queueLength = (send, name) => send("ZCARD", keyOf(name, "queue"));
 
-/** Once that many wait. */
+/** Waits until this many requests are queued. */
 const queued = (send, name, count) =>
   until(`${count} in the queue`, async () => (await queueLength(send, name)) === count);
 
-/** How many leases the server knows. */
+/** Returns the number of leases on the server. */
 const held = (send, name) => send("ZCOUNT", keyOf(name, "permits"), "(0", "+inf");
 
-/** Once nobody holds or waits. */
+/** Waits until no permit is held and no request is queued. */
 const empty = (send, name) =>
   until(`nothing left of ${name}`, async () => (await held(send, name)) + (await queueLength(send, name)) === 0);
 
-/** In the text of a call to the script that gives back: an argument of it. */
+/** An argument of the release script, in the text of a call. */
 const isRelease = (text) => text.includes("\r\nreturn\r\n");
 
-/** As when a request reaches the server that no client of these tests has sent. */
+/** Whether a call subscribes. Comments in the source of a script may contain the word, too. */
+const isSubscribe = (text) => /\r\nsubscribe\r\n/i.test(text);
+
+/** Sends a request that no client of these tests has sent. */
 function callAcquire(send, name, id) {
   const { source } = manifest.scripts.find((script) => script.name === "acquire");
   const keys = ["permits", "queue", "clients", "state"].map((key) => keyOf(name, key));
   return send("EVAL", source, 4, ...keys, "declare", 1, 15_000, id, "wait");
 }
 
-/** How many scripts the server has run. */
+/** Returns the number of scripts that the server has run. */
 async function scriptCalls(send) {
   const stats = await send("INFO", "commandstats");
   return [...stats.matchAll(/cmdstat_eval(?:sha)?:calls=(\d+)/g)].reduce((sum, [, calls]) => sum + Number(calls), 0);
@@ -88,7 +91,7 @@ async function freePort() {
   return port;
 }
 
-/** A server of the test's own, to stop and to kill. */
+/** Starts a server for one test, which may stop and kill it. */
 async function startServer(t, options = [], files = []) {
   const dir = fs.mkdtempSync(path.join(os.tmpdir(), "node-test."));
   const port = await freePort();
@@ -117,7 +120,7 @@ async function startServer(t, options = [], files = []) {
   return server;
 }
 
-/** Another process that takes one permit, says so, and gives it back when told to. */
+/** Starts a process that acquires a permit, reports it, and releases it on request. */
 function startHolder(t, name, { limit = 1, lease = 30_000, heartbeatTimeout = 15_000 } = {}) {
   const file = path.join(__dirname, "holder.js");
   const child = spawn(process.execPath, [file, name, limit, lease, heartbeatTimeout].map(String), {
@@ -127,7 +130,7 @@ function startHolder(t, name, { limit = 1, lease = 30_000, heartbeatTimeout = 15
   const lines = readline.createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   return {
     child,
-    /** Its token, once it holds. */
+    /** Resolves to its token when it holds the permit. */
     held: async () => Number((await lines.next()).value.split(" ")[1]),
     release: async () => {
       child.stdin.end("\n");
@@ -140,7 +143,7 @@ function startHolder(t, name, { limit = 1, lease = 30_000, heartbeatTimeout = 15
   };
 }
 
-/** Between a client and the server, to make a connection silent, to cut it after a request, or to delay a reply. */
+/** Starts a proxy, which can silence a connection, close it after a request, or delay a reply. */
 async function startProxy(t, target) {
   const links = new Set();
   const proxy = { links, cuts: 0, onRequest: () => "pass" };
@@ -155,15 +158,15 @@ async function startProxy(t, target) {
     links.add(link);
     for (const socket of [client, upstream]) socket.on("error", end).on("close", end);
     client.on("data", (data) => {
-      if (/subscribe/i.test(data.toString("latin1"))) link.isListener = true;
+      if (isSubscribe(data.toString("latin1"))) link.isListener = true;
       const fate = proxy.onRequest(data.toString("latin1"));
       if (fate === "cut") return end();
       if (fate === "lose reply") {
         proxy.cuts += 1;
         link.isSilent = true;
-        upstream.once("data", end); // The server has done it, and the client never hears.
+        upstream.once("data", end); // The server has run the call, but the client gets no reply.
       }
-      if (fate === "hold reply") upstream.pause(); // Until it is resumed.
+      if (fate === "hold reply") upstream.pause(); // The test resumes it.
       upstream.write(data);
     });
     upstream.on("data", (data) => link.isSilent || client.write(data));
@@ -179,6 +182,6 @@ async function startProxy(t, target) {
 }
 
 module.exports = {
-  test, newName, isRelease, until, admin, connect, callAcquire, keyOf, queued, queueLength, held, empty, scriptCalls, startServer, startHolder,
-  startProxy,
+  test, newName, isRelease, isSubscribe, until, admin, connect, callAcquire, keyOf, queued, queueLength, held, empty, scriptCalls,
+  startServer, startHolder, startProxy,
 };

@@ -1,4 +1,4 @@
-// Compiled and never run: do the declarations fit what programs write?
+// Compiled but never run. Checks that the declarations fit programs.
 import { AcquireTimeout, PermitLost, Permit, SemaphoreError, SemaphoreClient, TooHeavy, Unavailable } from "../index";
 
 async function main(): Promise<void> {
@@ -26,9 +26,9 @@ async function main(): Promise<void> {
 
 // @ts-expect-error node-redis has no such option
 const misspelt = () => SemaphoreClient.connect({ ulr: "redis://127.0.0.1" });
-// @ts-expect-error a limit is needed
+// @ts-expect-error the limit is required
 const wrong = (semaphores: SemaphoreClient) => semaphores.semaphore("printers", {});
-// @ts-expect-error permits come from semaphores
+// @ts-expect-error only semaphores create permits
 const forged = () => new Permit();
 
 export { main, misspelt, wrong, forged };

@@ -1,6 +1,6 @@
 """A fair counting semaphore in Redis, shared by processes in any language.
 
-This is the blocking client, for threads. The one for asyncio is redis_lease_semaphore.asyncio.
+This is the blocking client, for threads. The client for asyncio is redis_lease_semaphore.asyncio.
 """
 
 from .blocking import Permit, Semaphore, SemaphoreClient
@@ -9,7 +9,7 @@ from .errors import (
     Closed,
     MissingPermission,
     PermitLost,
-    ProtocolError,
+    Rejected,
     SemaphoreError,
     TooHeavy,
     Unavailable,
@@ -21,7 +21,7 @@ __all__ = [
     "MissingPermission",
     "Permit",
     "PermitLost",
-    "ProtocolError",
+    "Rejected",
     "Semaphore",
     "SemaphoreClient",
     "SemaphoreError",

@@ -1,4 +1,4 @@
-"""What acquire() returns."""
+"""The return value of acquire()."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .permit import Permit
 
 
 class Acquire(collections.abc.Coroutine[Any, Any, Permit]):
-    """What acquire() returns: to be awaited, or to be used with `async with` as it is."""
+    """The return value of acquire(). Await it, or use it directly with `async with`."""
 
     def __init__(self, coroutine: collections.abc.Coroutine[Any, Any, Permit]) -> None:
         self._coroutine = coroutine

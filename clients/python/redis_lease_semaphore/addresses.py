@@ -1,6 +1,6 @@
-"""The server's address: what is read from a URL, and how errors name it.
+"""The server's address: its parts in a URL, and its name in errors.
 
-No secret of a URL is in any error.
+No error contains a secret of a URL.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _ENCODE = "write the characters / ? # @ : % of a user name or password as %2F %3
 
 
 def connections(url: str, response_timeout: float, options: dict[str, Any]) -> redis.asyncio.Redis:
-    """What redis.asyncio.Redis.from_url makes of it."""
+    """Returns the result of redis.asyncio.Redis.from_url."""
     if not isinstance(url, str):
         raise TypeError(f"a URL is needed, not {type(url).__name__}")
     _check(url)
     defaults: dict[str, Any] = {
-        # Calls are repeated here: renewals until the deadline, waits until they are given up.
+        # This package retries calls itself: refreshes until the deadline, waits until they are canceled.
         "retry": Retry(NoBackoff(), 0),
         "socket_connect_timeout": response_timeout,
         **_without_denied_commands(options),
@@ -36,10 +36,11 @@ def connections(url: str, response_timeout: float, options: dict[str, Any]) -> r
             raise ValueError(f"the URL cannot be read: {_ENCODE}") from None
         raise  # it lists the schemes
     pool: Any = found.connection_pool
+    _check_options(pool.connection_kwargs, options)
     if pool.max_connections < 2:
         raise ValueError("max_connections is at least 2: one for calls, and one for messages")
-    pool.connection_kwargs.update(  # whatever the URL says
-        decode_responses=False,  # messages of strangers need not be text
+    pool.connection_kwargs.update(  # in spite of the URL
+        decode_responses=False,  # messages of other clients need not be text
         socket_timeout=response_timeout,
     )
     pool.connection_class(**pool.connection_kwargs)  # an unknown option is an error now
@@ -47,9 +48,10 @@ def connections(url: str, response_timeout: float, options: dict[str, Any]) -> r
 
 
 def _check(url: str) -> None:
-    """redis-py takes what is left of a password that is not encoded for a port, path or nothing."""
+    """redis-py would use the rest of an unencoded password as a port or a path, or ignore it."""
     try:
         parts = urllib.parse.urlsplit(url)
+        port = parts.port
     except ValueError:
         raise ValueError(f"the URL cannot be read: {_ENCODE}") from None
     queries = [query for query in parts.query.split("&") if query]
@@ -57,19 +59,34 @@ def _check(url: str) -> None:
         hint = "; for a socket write unix://USER:PASSWORD@/PATH" if parts.scheme == "unix" else ""
         raise ValueError(f"the URL has a part that no server has: {_ENCODE}{hint}")
     if parts.scheme in ("redis", "rediss") and not re.fullmatch(r"/?|/\d+", parts.path):
-        raise ValueError("what stands behind the address in the URL is the number of a database")
+        raise ValueError("the path of the URL must be the number of a database")
+    names = [name for name, _ in urllib.parse.parse_qsl(parts.query)]
+    in_front = {
+        "username": parts.username, "password": parts.password, "host": parts.hostname, "port": port,
+        "path" if parts.scheme == "unix" else "db": parts.path.strip("/"),
+    }
+    names += [name for name, value in in_front.items() if value]
+    if len(set(names)) < len(names):
+        raise ValueError("the URL has something twice, such as the database: redis-py would ignore one of them")
+
+
+def _check_options(of_url: dict[str, Any], options: dict[str, Any]) -> None:
+    """redis-py ignores these options if the URL has them."""
+    for name in options.keys() & {"db", "host", "password", "path", "port", "username"}:
+        if of_url.get(name) != options[name]:
+            raise ValueError(f"the URL and the option {name} differ: omit one of them")
 
 
 def _without_denied_commands(options: dict[str, Any]) -> dict[str, Any]:
-    """Options for a handshake that needs no rights: nothing but HELLO, AUTH and SELECT is sent.
+    """Returns options for a handshake that needs no rights: it sends only HELLO, AUTH and SELECT.
 
-    The documented users may not do more, and each command that is denied is in the server's ACL LOG.
+    The documented users have no other rights, and each denied command appears in the server's ACL LOG.
     """
     base = getattr(redis.asyncio.connection, "AbstractConnection", redis.asyncio.Connection)
     known = inspect.signature(base.__init__).parameters
     quiet: dict[str, Any] = {"protocol": 2}  # with 3 redis-py sends CLIENT MAINT_NOTIFICATIONS
     if not options.keys() & {"driver_info", "lib_name", "lib_version"}:
-        # No CLIENT SETINFO. Newer versions of redis-py warn of the old names.
+        # No CLIENT SETINFO. Newer versions of redis-py warn about the old names.
         quiet.update({"driver_info": None} if "driver_info" in known else {"lib_name": None, "lib_version": None})
     return {option: value for option, value in quiet.items() if option in known}
 
@@ -80,13 +97,15 @@ def of(connections: redis.asyncio.Redis) -> str:
 
 
 def named(error: Exception, connections: redis.asyncio.Redis, step: str) -> Exception:
-    """The error, which also says where and at which step it came about."""
+    """Returns the error with the address and the step in its text."""
     where = f"{of(connections)}, {step}"
     if str(error).startswith(of(connections)):
         return error
-    user = connections.connection_pool.connection_kwargs.get("username")
+    options = connections.connection_pool.connection_kwargs
+    user = options.get("username")
     if user and step == "connecting":
-        where += f" as user {user}"
+        # A user without a password may be a password without its colon.
+        where += f" as user {user}" if options.get("password") else " as the user of the URL without a password"
     if isinstance(error, redis.RedisError):
         error.args = (f"{where}: {error}",)
     else:

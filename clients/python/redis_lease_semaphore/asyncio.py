@@ -1,4 +1,4 @@
-"""The client for asyncio. Its names are those of the blocking one, which the package has itself."""
+"""The client for asyncio. Its names are those of the blocking client, which the package itself exports."""
 
 from .permit import Permit
 from .semaphore import Semaphore

@@ -1,6 +1,6 @@
-"""The blocking client, for threads: the asyncio one on a loop in a thread of its own.
+"""The blocking client, for threads: the asyncio client on a loop in a separate thread.
 
-That thread renews the leases, whatever the threads of the program do, and all share its
+That thread refreshes the leases even if the threads of the program are busy. All threads share its
 connections.
 """
 
@@ -22,11 +22,11 @@ _T = TypeVar("_T")
 
 
 class SemaphoreClient:
-    """As redis_lease_semaphore.asyncio.SemaphoreClient. Threads may share it.
+    """Like redis_lease_semaphore.asyncio.SemaphoreClient. Threads may share it.
 
-    A forked process goes on with a connected client: it connects by itself with the first acquire.
-    When the program ends, permits that are still held are released, within two response timeouts;
-    but not those that a daemon thread acquired, as it may still work.
+    A forked process may use a connected client. It connects separately, with its first acquire. When the
+    program ends, permits that are still held are released, within two response timeouts. Permits of a
+    daemon thread are not released while the thread is alive, because it may still work.
     """
 
     def __init__(
@@ -53,21 +53,21 @@ class SemaphoreClient:
         self._begin()
 
     def _begin(self) -> None:
-        """What a process has of its own."""
+        """Initializes the state that each process has separately."""
         self._loop: Optional[asyncio.AbstractEventLoop] = None
         self._thread: Optional[threading.Thread] = None
         self._is_exiting = False
-        # What is given to the loop is given before it stops. (Both locks may be taken again by the
-        # handler of a signal that interrupts whoever has them.)
+        # Callbacks are passed to the loop only before it stops. Both locks are reentrant, because the
+        # handler of a signal may interrupt the thread that has them.
         self._handing_over = threading.RLock()
         self._connecting = threading.RLock()
 
     def semaphore(
         self, name: str, limit: int, lease: float = 30.0, max_hold: Optional[float] = None
     ) -> Semaphore:
-        """The semaphore of that name, with at most `limit` held at once.
+        """Returns the semaphore of this name, with a total weight of at most `limit`.
 
-        `max_hold` is the longest time for which a permit is held; then it is lost.
+        `max_hold` is the longest time for which a permit is held. Then the permit is lost.
         """
 
         async def make() -> core_semaphore.Semaphore:
@@ -76,7 +76,7 @@ class SemaphoreClient:
         return Semaphore(self, self._run(make()))
 
     def connect(self) -> None:
-        """Finds out whether the server is there and permits what is needed."""
+        """Connects, and checks the server and the rights of the user."""
         with self._connecting:
             if self._core._was_closed:
                 raise Closed("the client was closed")
@@ -99,13 +99,13 @@ class SemaphoreClient:
         exits.watch(self)
 
     def _forked(self) -> None:
-        """This is a forked process: it has copies of the loop and the locks, but not the loop's thread."""
-        # To close that loop or its connections would disturb the parent process, so they are kept.
+        """Called in a forked process, which has copies of the loop and the locks, but not the loop's thread."""
+        # Closing that loop or its connections would disturb the parent process, so they are kept.
         self._inherited = (self._loop, self._thread, self._inherited)
         self._begin()
 
     def _go_on(self) -> None:
-        """In a forked process the client begins with the first call."""
+        """Starts the client in a forked process, with its first call."""
         with self._connecting:
             if self._core._was_closed:
                 raise Closed("the client was closed")
@@ -115,10 +115,10 @@ class SemaphoreClient:
                 self._start()
 
     def close(self) -> None:
-        """Ends all waits, and disconnects when Redis has taken back what was given up.
+        """Ends all waits, and disconnects when Redis has confirmed their releases.
 
-        Permits that are still held are not taken away. They are renewed no more, and are lost when
-        their leases end, or when the program ends, unless they are released before.
+        Permits that are still held are no longer refreshed. Each is lost when its lease expires or the
+        program ends, unless it is released before.
         """
         with self._connecting:
             if self._loop is None:
@@ -129,13 +129,13 @@ class SemaphoreClient:
                 self._run(self._core.close())
                 is_in_use = self._run(self._leave())
             except Closed:
-                pass  # a signal's handler has closed it meanwhile
+                pass  # a signal's handler has closed it in the meantime
             finally:
                 if not is_in_use:
                     self._stop()
 
     async def _leave(self) -> bool:
-        """Where permits are held, the loop goes on until the last one is released or lost."""
+        """Disconnects. If permits are held, the loop continues until the last one is released or lost."""
         here = self._core._find()
         if here is None:
             return False
@@ -143,7 +143,7 @@ class SemaphoreClient:
         return here._is_in_use
 
     def _exit(self) -> Optional[concurrent.futures.Future[None]]:
-        """The program ends."""
+        """Releases permits when the program ends."""
         loop = self._loop
         here = None if loop is None else self._core._of_loop(loop)
         if loop is None or here is None:
@@ -152,11 +152,11 @@ class SemaphoreClient:
         me = threading.current_thread()
 
         def stays(held: core_permit.Held) -> bool:
-            """A daemon thread that still works with it."""
+            """Returns whether a daemon thread may still use the permit."""
             return held.thread not in (None, me) and held.thread.is_alive()
 
         return asyncio.run_coroutine_threadsafe(
-            here._loop_ends("is given back: the program ends", stays), loop
+            here._loop_ends("is released, because the program ends", stays), loop
         )
 
     def __enter__(self) -> SemaphoreClient:
@@ -185,17 +185,17 @@ class SemaphoreClient:
     def _run(
         self, coroutine: Coroutine[Any, Any, _T], undo: Optional[Callable[[_T], None]] = None
     ) -> _T:
-        """Waits for what the coroutine returns.
+        """Runs a coroutine on the loop, and returns its result.
 
-        When that wait is interrupted, as by Ctrl-C, the coroutine is cancelled; `undo` gets its
-        result if that comes too late.
+        If this wait is interrupted, for example by Ctrl-C, the coroutine is canceled. If that is too
+        late, `undo` gets its result.
         """
         answer: _Answer[_T] = _Answer()
         tasks: list[asyncio.Task[None]] = []
         is_daemon = threading.current_thread().daemon and not self._is_exiting
 
         def fail(error: BaseException) -> None:
-            if not (is_daemon and self._is_exiting):  # its thread would only print that the client was closed
+            if not (is_daemon and self._is_exiting):  # otherwise its thread would print that the client was closed
                 answer.fail(error)
 
         async def work() -> None:
@@ -211,7 +211,7 @@ class SemaphoreClient:
             tasks[0].add_done_callback(ended)
 
         def ended(task: asyncio.Task[None]) -> None:
-            # One that is cancelled before it has begun tells nothing itself.
+            # A task that is canceled before it has begun reports nothing itself.
             coroutine.close()
             fail(Closed("the client was closed"))
 
@@ -233,11 +233,11 @@ class SemaphoreClient:
             return answer.wait()
         except BaseException as error:
             if error is not answer.error:
-                self._hand_over(abandon)  # a client that was closed meanwhile has given it back
+                self._hand_over(abandon)  # a client that was closed in the meantime has released it
             raise
 
     def _hand_over(self, callback: Callable[[], None]) -> bool:
-        """Has the loop's thread call that, unless it has ended."""
+        """Makes the loop's thread call this. Returns False if the thread has ended."""
         with self._handing_over:
             loop = self._loop
             if loop is None:
@@ -250,9 +250,9 @@ class SemaphoreClient:
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    """The loop's thread."""
+    """Runs the loop, in its thread."""
     loop.run_forever()
-    loop.run_until_complete(_cancel_all())  # no thread may wait for ever
+    loop.run_until_complete(_cancel_all())  # no thread may wait forever
     loop.close()
 
 
@@ -264,10 +264,10 @@ async def _cancel_all() -> None:
 
 
 class _Answer(Generic[_T]):
-    """What a coroutine on the loop's thread returned, for the thread that waits for it.
+    """The result of a coroutine on the loop's thread, for the thread that waits for it.
 
-    A plain lock tells of it: a signal that interrupts the one thread leaves nothing taken on which
-    the other could be held up.
+    It uses a plain lock, so that a signal that interrupts one thread cannot leave a lock that blocks the
+    other thread.
     """
 
     value: _T
@@ -308,7 +308,7 @@ class Semaphore:
         return Permit(self._client, core)
 
     def try_acquire(self, weight: int = 1) -> Optional[Permit]:
-        """A permit, or None when none is free or anybody waits."""
+        """Returns a permit, or None if none is free or other requests wait."""
         permit = self._client._run(self._core.try_acquire(weight), undo=_give_back)
         return None if permit is None else Permit(self._client, permit)
 
@@ -319,7 +319,7 @@ def _give_back(permit: Optional[core_permit.Permit]) -> None:
 
 
 class Permit:
-    """As redis_lease_semaphore.asyncio.Permit. `lost` is a threading.Event."""
+    """Like redis_lease_semaphore.asyncio.Permit. `lost` is a threading.Event."""
 
     def __init__(self, client: SemaphoreClient, core: core_permit.Permit) -> None:
         self._client, self._core = client, core
@@ -333,7 +333,7 @@ class Permit:
 
     @property
     def expires_in(self) -> float:
-        """Seconds until it is lost, unless the lease is renewed before."""
+        """Seconds until it is lost unless its lease is refreshed."""
         return self._core.expires_in
 
     def check(self) -> None:
@@ -341,7 +341,7 @@ class Permit:
         self._core.check()
 
     def release(self) -> bool:
-        """As that of asyncio."""
+        """Releases the permit. Like release() of the asyncio client."""
         self._core._check_process()
         return self._give_back(self._core.release())
 
@@ -350,7 +350,7 @@ class Permit:
             return self._client._run(release)
         except Closed:
             return self._core.was_released
-        except BaseException:  # interrupted: it goes on in the background
+        except BaseException:  # interrupted: it continues in the background
             self._client._hand_over(self._core._release_in_background)
             raise
 

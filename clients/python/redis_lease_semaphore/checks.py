@@ -1,7 +1,8 @@
-"""Wrong arguments are found before anything is sent: one would have the calls of others refused."""
+"""Checks of arguments before the call, because the server would also reject the other requests of the call."""
 
 from __future__ import annotations
 
+import math
 import re
 
 _WEEK = 604800
@@ -9,28 +10,48 @@ _WEEK = 604800
 
 def whole(what: str, number: int, least: int, most: int = 2**32 - 1) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
-        raise ValueError(f"{what} is a whole number from {least} to {most}, not {number!r}")
-    return number
+        raise ValueError(f"{what} is a whole number from {least} to {most}, not {_shown(number)}")
+    return int(number)  # a member of an enumeration is sent as a number, too
 
 
 def seconds(what: str, time: float, least: float = 0.001, most: float = _WEEK) -> float:
-    if isinstance(time, bool) or not isinstance(time, (int, float)) or not least <= time <= most:
-        raise ValueError(f"{what} is a time from {least} to {most} s, not {time!r}")
-    return time
+    if not least <= _number(time) <= most:
+        raise ValueError(f"{what} is a time from {least} to {most} s, not {_shown(time)}")
+    return _number(time)
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:  # a whole number that is larger than any float
+        return math.inf if value > 0 else -math.inf
 
 
 def name(name: str) -> str:
     if not _has_bytes(name, 512) or re.search(r"[{}\x00-\x1f\x7f]", name):
-        raise ValueError(f"a name has 1 to 512 bytes, no braces, no control characters: {name!r}")
+        raise ValueError(f"a name has 1 to 512 bytes, no braces, no control characters: {_shown(name)}")
     return name
 
 
 def prefix(prefix: str) -> str:
-    """It begins channels, too, and those have no blanks."""
+    """Checks the prefix of keys and channels. Channels contain no white space."""
     if not _has_bytes(prefix, 200) or re.search(r"[{}\s\x00-\x1f\x7f]", prefix):
-        raise ValueError(f"a prefix has 1 to 200 bytes, no braces, no white space: {prefix!r}")
+        raise ValueError(f"a prefix has 1 to 200 bytes, no braces, no white space: {_shown(prefix)}")
     return prefix
 
 
 def _has_bytes(text: object, most: int) -> bool:
-    return isinstance(text, str) and 1 <= len(text.encode("utf-8")) <= most
+    try:
+        return isinstance(text, str) and 1 <= len(text.encode("utf-8")) <= most
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not write a whole number of thousands of digits
+        return "a number with thousands of digits"
+    return text if len(text) <= 100 else f"{text[:100]}..."

@@ -11,18 +11,18 @@ from .permit import Held
 
 
 class Claim:
-    """From acquire() until it is granted, refused or given up."""
+    """A request from acquire() until it is granted, rejected or canceled."""
 
     def __init__(self, request_id: str, wait_mode: str) -> None:
         self.id = request_id
         self.wait_mode: Union[str, int] = wait_mode  # "try", "wait" or the ticket
         self.outcome: asyncio.Future[Optional[Held]] = asyncio.get_running_loop().create_future()
-        self.is_due = True  # to be asked for in the next pass
-        # When the last request was sent that was answered "queued"; before, the first of all.
+        self.is_due = True  # to be sent in the next pass
+        # When the last call with the reply "queued" was sent, or before that the first call.
         self.asked_at: Optional[float] = None
-        self.queued_at = 0  # the server's time in that answer, ms
+        self.queued_at = 0  # the server's time in that reply, ms
         self.answered_at = time.monotonic()
-        self.late_grants = 0  # answers that granted it and came too late
+        self.late_grants = 0  # late replies with a grant
 
     @property
     def ticket(self) -> float:

@@ -1,7 +1,7 @@
-"""The client: connections, the channel for wake-ups, and what its semaphores share.
+"""The client: connections, the channel for grant messages, and the shared state of its semaphores.
 
-What it has of a connection belongs to one event loop of one process. For another loop, as that of
-a second asyncio.run(), and in a forked process, it has a twin with the same settings.
+Its connections belong to one event loop of one process. For another loop, such as that of a second
+asyncio.run(), and in a forked process, it has a twin with the same settings.
 """
 
 from __future__ import annotations
@@ -32,14 +32,13 @@ logger = logging.getLogger("redis_lease_semaphore")
 class SemaphoreClient:
     """Connections to a Redis server, shared by any number of semaphores. Times are in seconds.
 
-    `prefix` begins all keys and channels. `heartbeat_timeout` is for how long the server keeps the places of
-    a process that it does not hear of. `response_timeout` is how long to wait for an answer before
-    the call is repeated; while permits are held, a sixth of their lease if that is shorter.
-    `outage_tolerance` is for how long calls are repeated before an acquire fails. All others go to
-    redis.asyncio.Redis.from_url.
+    `prefix` begins all keys and channels. The server skips the requests of a client that sends no heartbeat
+    for `heartbeat_timeout`. `response_timeout` is the timeout of one attempt; while permits are held, it is at
+    most a sixth of their lease. `outage_tolerance` is how long a wait is retried without a reply. All other
+    options go to redis.asyncio.Redis.from_url.
 
-    A connected client also works in further event loops and in forked processes: it connects there
-    with the first acquire.
+    A connected client also works in other event loops and in forked processes. It connects there with the
+    first acquire.
     """
 
     def __init__(
@@ -58,42 +57,42 @@ class SemaphoreClient:
         self.heartbeat_timeout = checks.seconds("heartbeat_timeout", heartbeat_timeout)
         self.ask_interval = heartbeat_timeout / 3
         self.outage_tolerance = checks.seconds("outage_tolerance", outage_tolerance, 0)
-        self._patience = 2 * response_timeout  # of a release, a try and a close
+        self._patience = 2 * response_timeout  # the call timeout, for a release, a try_acquire and a close
         self._new_event: Callable[[], asyncio.Event] = asyncio.Event
         self._on_idle: Callable[[], None] = lambda: None
         self._original = self
         self._twins: dict[asyncio.AbstractEventLoop, SemaphoreClient] = {}  # of the original
-        self._was_closed = False  # the original, and with it all twins
+        self._was_closed = False  # the original, and all its twins
         self._begin()
 
     def _begin(self) -> None:
-        """What belongs to one event loop."""
+        """Initializes the state that belongs to one event loop."""
         self._connections = addresses.connections(*self._server)
         self._link = Link(self._connections, self._server[1])
         self.is_connected = False
         self._is_closed = False
-        self._changing = asyncio.Lock()  # of whoever connects or closes
-        self._client = ""  # its name, and the loop and process that it was connected in
+        self._changing = asyncio.Lock()  # for connecting and closing
+        self._client = ""  # the client ID; the loop and process in which it connected follow
         self._home: Optional[asyncio.AbstractEventLoop] = None
         self._pid: Optional[int] = None
         self._until_end: Optional[AsyncGenerator[None, None]] = None
         self._listener: Optional[Listener] = None
         self._semaphores: weakref.WeakValueDictionary[str, Semaphore] = weakref.WeakValueDictionary()
         self._of_original: weakref.WeakKeyDictionary[Semaphore, Semaphore] = weakref.WeakKeyDictionary()
-        # Of names not in use here, to give back what nobody here wants: a message may have a lot of it.
+        # For names that are not in use here: they release permits without a waiter. A message may contain many.
         self._givers: weakref.WeakValueDictionary[str, Semaphore] = weakref.WeakValueDictionary()
-        self._active: set[Semaphore] = set()  # those with something to do
+        self._active: set[Semaphore] = set()  # semaphores with work to do
 
     def semaphore(
         self, name: str, limit: int, lease: float = 30.0, max_hold: Optional[float] = None
     ) -> Semaphore:
-        """The semaphore of that name, with at most `limit` held at once.
+        """Returns the semaphore of this name, with a total weight of at most `limit`.
 
-        `max_hold` is the longest time for which a permit is held, however often its lease is
-        renewed; then it is lost. A guard against work that hangs; at least 10 ms.
+        `max_hold` is the longest time for which a permit is held, however often its lease is refreshed. Then
+        the permit is lost. It limits the harm of work that hangs. It is at least 10 ms.
 
-        A client has one of each name, so that its requests keep their order. Keep the object: one
-        that is made anew for each acquire declares its limit each time.
+        A client has one semaphore of each name, so that its requests keep their order. Keep the object: a new
+        object for each acquire declares its limit each time.
         """
         made = Semaphore(self, name, limit, lease, max_hold)
         semaphore = self._semaphores.setdefault(name, made)
@@ -105,7 +104,7 @@ class SemaphoreClient:
         return semaphore
 
     async def connect(self) -> None:
-        """Finds out whether the server is there and permits what is needed."""
+        """Connects, and checks the server and the rights of the user."""
         client = self._find() or self._new_twin()
         async with client._changing:
             if self._original._was_closed:
@@ -130,14 +129,14 @@ class SemaphoreClient:
         self._is_ready()
 
     def _connect_in_background(self) -> None:
-        """The original was connected, so the server permits what is needed."""
+        """Connects a twin. The original was connected, so the server and the rights are already checked."""
         self._settle()
         self._listener = self._new_listener()
         self._listener.start_in_background()
         self._is_ready()
 
     def _settle(self) -> None:
-        # Not before: processes that were forked meanwhile are clients of their own.
+        # Not earlier, because processes that were forked in the meantime are separate clients.
         self._client, self._pid = ids.new_client(), os.getpid()
         self._home = asyncio.get_running_loop()
 
@@ -149,7 +148,7 @@ class SemaphoreClient:
 
     def _is_ready(self) -> None:
         self.is_connected = True
-        # asyncio.run() ends what asynchronous generators have begun, after it has cancelled all tasks.
+        # asyncio.run() closes asynchronous generators after it has canceled all tasks.
         self._until_end = self._ends_with_loop()
         try:
             self._until_end.__anext__().send(None)
@@ -166,24 +165,24 @@ class SemaphoreClient:
         try:
             told = await self._link.call("HELLO")
         except redis.ResponseError:
-            return  # renamed, or a proxy: the probe finds out
+            return  # HELLO is renamed, or unknown to a proxy: the probe finds out more
         pairs = list(told.items()) if isinstance(told, dict) else list(zip(told[::2], told[1::2]))
         mode = {_text(key): _text(value) for key, value in pairs}.get("mode")
         if mode in ("cluster", "sentinel"):
             raise errors.wrong_server(mode, addresses.of(self._connections))
 
     async def close(self) -> None:
-        """Ends all waits, and disconnects when Redis has taken back what was given up.
+        """Ends all waits, and disconnects when Redis has confirmed their releases.
 
-        Permits that are still held are not taken away. They are renewed no more, and are lost when
-        their leases end, or when the event loop or the program ends, unless they are released before.
+        Permits that are still held are no longer refreshed. Each is lost when its lease expires, or when the
+        event loop or the program ends, unless it is released before.
         """
         original = self._original
         if original._home is None and not original._twins:
             return
         try:
             here = self._find()
-        except Closed:  # in a forked process, which has nothing of it
+        except Closed:  # in a forked process, which has no connection
             return
         elsewhere = []
         for client in [original, *original._twins.values()]:
@@ -212,21 +211,23 @@ class SemaphoreClient:
         try:
             if workers:
                 await asyncio.wait(workers, timeout=self._patience)
-        finally:  # also when it is cancelled
+        finally:  # also if it is canceled
             late = [worker for worker in workers if not worker.done()]
             for worker in late:
                 worker.cancel()
             if late:
                 await asyncio.wait(late)
-                logger.warning("closed, though Redis did not take everything back: leases end by themselves")
+                logger.warning(
+                    "closed before Redis confirmed all releases: the remaining permits are free when their leases expire"
+                )
             await self._disconnect()
 
     async def _loop_ends(
         self,
-        why: str = "is given back: the event loop ends",
+        why: str = "is released, because the event loop ends",
         stays: Callable[[Held], bool] = lambda _: False,
     ) -> None:
-        """No task runs any more that could release what is held."""
+        """Releases all permits, because no task runs that could release them."""
         if self._is_forked():
             return
         for semaphore in {*self._semaphores.values(), *self._active}:
@@ -251,22 +252,22 @@ class SemaphoreClient:
         await self.close()
 
     def _is_forked(self) -> bool:
-        """The connections of its parent, and their loop and thread, are not a forked process's own."""
+        """Returns whether the connections, with their loop and thread, belong to the parent process."""
         return self._pid not in (None, os.getpid())
 
     def _is_here(self) -> bool:
         return self._home is asyncio.get_running_loop()
 
     def _find(self) -> Optional[SemaphoreClient]:
-        """The client of this event loop, connected or not. None where the original is another loop's."""
+        """Returns the client of this event loop, or None if the loop has none yet."""
         original = self._original
         try:
             loop = asyncio.get_running_loop()
-        except RuntimeError:  # it was running when the process was forked
-            raise Closed("this process has no event loop of its own: call asyncio.run()") from None
+        except RuntimeError:  # the loop was running when the process was forked
+            raise Closed("this forked process has no event loop: call asyncio.run()") from None
         client = original if original._home is None else self._of_loop(loop)
         if client is not None and client._is_forked():
-            raise Closed("this event loop is the parent process's: call asyncio.run()")
+            raise Closed("this event loop belongs to the parent process: call asyncio.run()")
         return client
 
     def _of_loop(self, loop: asyncio.AbstractEventLoop) -> Optional[SemaphoreClient]:
@@ -274,7 +275,7 @@ class SemaphoreClient:
         return original if original._home is loop else original._twins.get(loop)
 
     def _here(self) -> SemaphoreClient:
-        """The connected client of this event loop."""
+        """Returns the connected client of this event loop."""
         original = self._original
         client = self._find()
         if original._was_closed or (client is not None and client._is_closed):
@@ -297,7 +298,7 @@ class SemaphoreClient:
         return twin
 
     def _twin(self, semaphore: Semaphore) -> Semaphore:
-        """The semaphore of another loop's client, as this client has it."""
+        """Returns this client's twin of a semaphore of another loop."""
         if semaphore._client is self:
             return semaphore
         twin = self._of_original.get(semaphore)
@@ -325,7 +326,7 @@ class SemaphoreClient:
             await self._listener.has_tried()
 
     async def _has_ended(self, semaphore: Semaphore) -> None:
-        """The semaphore has nothing to do. After a close it may have connected once more."""
+        """Called when a semaphore has no more work. After a close, it may have connected again."""
         if not semaphore._releases:
             self._active.discard(semaphore)
         if self._is_closed and not self._is_in_use:
@@ -342,7 +343,7 @@ class SemaphoreClient:
 
     async def _heed(self, error: BaseException) -> None:
         if "READONLY" in str(error) or isinstance(error, redis.exceptions.ReadOnlyError):
-            # The primary has become a replica; its address may lead to another server by now.
+            # The primary has become a replica. Its address may lead to another server now.
             self._link.replace()
 
     @property
@@ -352,7 +353,7 @@ class SemaphoreClient:
     def _received(self, data: bytes) -> None:
         told = message.parse(data)
         if told is None:
-            logger.warning("ignored a message that no script sends")
+            logger.warning("ignored a message that no script sent: check which users may publish on the channel")
             return
         name, grants = told
         semaphore = self._semaphores.get(name)
@@ -363,17 +364,17 @@ class SemaphoreClient:
                 self._give_back(name, request_id)
 
     def _give_back(self, name: str, request_id: str) -> None:
-        """Nobody here wants that permit: a request has overtaken its release."""
+        """Releases a permit without a waiter, because its request has overtaken its release."""
         lease = ids.lease_of(self._client, request_id)
         if lease is None:
             return
         semaphore = self._semaphores.get(name) or self._givers.get(name)
         if semaphore is None:
             try:
-                # The one of that name is gone, and what it was like does not matter here.
+                # The semaphore of this name is gone. Its settings do not matter for a release.
                 semaphore = self._givers[name] = Semaphore(self, name, 0, lease)
             except ValueError:
-                return  # no script has sent that name
+                return  # no script sent this name
         semaphore._give_back(request_id, time.monotonic() + lease)
 
     def _subscribed(self) -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong. Errors of Redis itself, such as a wrong password, stay redis.RedisError."""
+"""Errors. Those of Redis itself, such as a wrong password, remain redis.RedisError."""
 
 from __future__ import annotations
 
@@ -10,45 +10,46 @@ _TOO_HEAVY = re.compile(r"ARGV\[(\d+)\] \(id\) weighs (\d+), the limit is (\d+)"
 
 
 class SemaphoreError(Exception):
-    """The base of all errors of this package.
+    """The base class of all errors of this package.
 
-    Itself: a lease is too short for the round trip, or the server is a node of a cluster or a sentinel.
+    An instance of this class itself: a lease is too short for the round trip, or the server is a node of a
+    cluster or a sentinel.
     """
 
 
 class AcquireTimeout(SemaphoreError, TimeoutError):
-    """No permit came in time. The request leaves the queue."""
+    """No permit was granted in time. The request leaves the queue."""
 
 
 class PermitLost(SemaphoreError):
-    """The permit was held no longer: somebody else may have had it meanwhile."""
+    """The permit was lost, so another client may hold it."""
 
     def __init__(self, id: str) -> None:
-        super().__init__(f"the lease of {id} has ended")
+        super().__init__(f"the permit {id} is lost: its lease expired, or the server does not know it")
         self.id = id
 
 
 class Unavailable(SemaphoreError):
-    """An acquire has failed for `outage_tolerance`, a try or a release for two response timeouts.
+    """A wait has failed for `outage_tolerance`, or another call for two response timeouts.
 
-    The text has the last error, as has `__cause__`.
+    The text and `__cause__` contain the last error.
     """
 
 
 class Closed(SemaphoreError):
-    """The client is closed, or not connected yet; or the permit is another process's."""
+    """The client is closed or not connected, or the permit belongs to another process."""
 
 
 class MissingPermission(SemaphoreError):
-    """The server refuses commands that the scripts need."""
+    """The user lacks the right to commands that the scripts need."""
 
 
-class ProtocolError(SemaphoreError):
-    """The scripts refused the call: a wrong key, argument or version. Nothing was changed."""
+class Rejected(SemaphoreError):
+    """The scripts rejected the call because of a wrong key, argument or version. It changed nothing."""
 
 
 class TooHeavy(SemaphoreError):
-    """The request weighs more than the limit, so it could never be granted."""
+    """The request exceeds the limit, so it can never be granted."""
 
     def __init__(self, message: str, argument: int, weight: int, limit: int) -> None:
         super().__init__(message)
@@ -56,7 +57,7 @@ class TooHeavy(SemaphoreError):
 
 
 def wrong_server(mode: str, details: str) -> SemaphoreError:
-    """The server is there, and is none that this client can use. `mode` is HELLO's word for it."""
+    """Returns the error for a server that this client does not support. `mode` is from the reply to HELLO."""
     what = {
         "cluster": "a node of a Redis Cluster, which this client does not support",
         "sentinel": "a sentinel: use the address of the primary",
@@ -65,14 +66,14 @@ def wrong_server(mode: str, details: str) -> SemaphoreError:
 
 
 def from_reply(error: Exception) -> Exception:
-    """The error that an answer of the scripts stands for; any other one as it is."""
+    """Returns the error that an error reply of the scripts means, or the error itself."""
     text = str(error)
     too_heavy = _TOO_HEAVY.search(text) if text.startswith("SEM_TOO_HEAVY ") else None
     if too_heavy:
         return TooHeavy(text, *map(int, too_heavy.groups()))
-    # Newer versions of redis-py take the code off the text.
+    # Newer versions of redis-py remove the code from the text.
     if isinstance(error, redis.exceptions.MovedError) or text.startswith("MOVED "):
         return wrong_server("cluster", f"MOVED {text.removeprefix('MOVED ')}")
     if text.startswith("SEM_"):
-        return ProtocolError(text)
+        return Rejected(text)
     return error

@@ -1,4 +1,4 @@
-"""What happens to the blocking clients when their process forks or ends."""
+"""Informs the blocking clients when their process forks or ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Client(Protocol):
 
 _clients: weakref.WeakSet[Any] = weakref.WeakSet()
 _watching_pid: Optional[int] = None
-_MOST = 10.0  # seconds. Clients take two response timeouts, and whatever disconnecting takes
+_MOST = 10.0  # seconds; clients take two response timeouts, and the time to disconnect
 
 
 def watch(client: Client) -> None:
@@ -34,7 +34,7 @@ def watch(client: Client) -> None:
     if multiprocessing is None:
         atexit.register(_end)
     else:
-        # A child of multiprocessing calls no atexit. In its parent that comes after the children.
+        # A child of multiprocessing does not run atexit. In its parent, this runs after the children have ended.
         multiprocessing.Finalize(None, _end, exitpriority=-100)
 
 
@@ -43,11 +43,14 @@ def _end() -> None:
     if _watching_pid != os.getpid():
         return
     if any(not thread.daemon and thread is not me for thread in threading.enumerate()):
-        return  # a child of multiprocessing ends its other threads only later
+        return  # a child of multiprocessing ends its other threads later
     endings = [ending for ending in (client._exit() for client in list(_clients)) if ending]
     _, late = concurrent.futures.wait(endings, timeout=_MOST)
     if late:
-        logger.warning("the program ends before Redis has taken everything back: leases end by themselves")
+        logger.warning(
+            "the program ends before Redis confirmed all releases: the remaining permits are free when their leases "
+            "expire"
+        )
 
 
 def _forked() -> None:

@@ -18,17 +18,17 @@ from . import addresses
 class Link:
     """Sends all calls over one connection. No call waits for the reply to an earlier call.
 
-    A connection is replaced when a call has got no reply within its own timeout. The replies to the
-    other calls are still read.
+    If a call gets no reply within its own timeout, the connection is replaced. The replies to the other
+    calls are still read.
     """
 
     def __init__(self, connections: redis.asyncio.Redis, timeout: float) -> None:
         self._connections, self._timeout = connections, timeout
         self._line: Optional[_Line] = None
-        self._lines: set[_Line] = set()  # also those that were replaced
+        self._lines: set[_Line] = set()  # including replaced connections
 
     async def call(self, *command: Any, timeout: Optional[float] = None) -> Any:
-        """The reply to the command. `timeout` counts only if it is shorter than the link's own."""
+        """Returns the reply to the command. `timeout` counts only if it is shorter than the link's own."""
         line = self._line
         if line is None or line.has_ended:
             line = self._line = _Line(self._connections, self._timeout, self._lines)
@@ -40,7 +40,7 @@ class Link:
             if timer:
                 timer.cancel()
             if not reply.cancelled():
-                reply.exception()  # it counts as seen, even if the caller was cancelled just now
+                reply.exception()  # it counts as seen, even if the caller was just canceled
 
     def _late(self, line: _Line, reply: asyncio.Future[Any], timeout: float) -> None:
         if not reply.done():
@@ -48,7 +48,7 @@ class Link:
             reply.set_exception(redis.TimeoutError(f"{line.address}: no reply within {timeout:.3g} s"))
 
     def replace(self, line: Optional[_Line] = None) -> None:
-        """Later calls use a new connection."""
+        """Makes later calls use a new connection."""
         if self._line is not None and line in (None, self._line):
             self._line.retire()
             self._line = None
@@ -63,11 +63,11 @@ class Link:
 
 
 class _Line:
-    """One connection. It ends when it is cut, and when it was retired and has all its replies."""
+    """One connection. It ends when it fails, or when it was retired and all its replies have arrived."""
 
     def __init__(self, connections: redis.asyncio.Redis, timeout: float, lines: set[_Line]) -> None:
         pool: Any = connections.connection_pool
-        # Not one of the pool's: a pool has a limit, and tests the connections that it hands out.
+        # Outside the pool, because a pool has a limit, and tests the connections that it returns.
         self._connection: Any = pool.connection_class(**pool.connection_kwargs)
         self._connections, self.address = connections, addresses.of(connections)
         self._timeout = timeout
@@ -100,7 +100,7 @@ class _Line:
                 await self._connection.connect()
             except Exception as reason:
                 raise addresses.named(reason, self._connections, "connecting")
-            # From here on this class watches the time: the connection may be idle.
+            # From here on, this class checks the time, because the connection may be idle.
             self._connection.socket_timeout = None
             tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -168,7 +168,7 @@ class _Line:
             return
         now = time.monotonic()
         if now > planned + self._timeout / 4:
-            # This process was stopped or busy. Replies that have arrived are read first.
+            # This process was stopped or busy, so replies that have arrived are read first.
             self._silent_since = now
         if now < self._silent_since + self._timeout:
             self._watch_until(self._silent_since + self._timeout)
@@ -189,6 +189,6 @@ class _Line:
 
 
 async def _disconnect(connection: Any) -> None:
-    # redis-py before 4.5 has no such argument.
+    # redis-py before 4.5 does not have this argument.
     has_nowait = "nowait" in inspect.signature(connection.disconnect).parameters
     await (connection.disconnect(nowait=True) if has_nowait else connection.disconnect())

@@ -1,4 +1,4 @@
-"""The connection on which wake-up messages come."""
+"""The connection for grant messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger("redis_lease_semaphore")
 
 
 class Listener:
-    """Keeps one channel subscribed, whatever happens to the connection."""
+    """Keeps one channel subscribed, and subscribes again after each failure."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Listener:
         self._has_tried.set()
 
     def start_in_background(self) -> None:
-        self.error = redis.ConnectionError("the first attempt is not over")
+        self.error = redis.ConnectionError("the first attempt to subscribe has not ended yet")
         self._task = asyncio.create_task(self._run(None))
 
     async def has_tried(self) -> None:
@@ -52,7 +52,7 @@ class Listener:
         await self._has_tried.wait()
 
     async def stop(self) -> None:
-        # While it subscribes, redis-py may take a cancellation for a timeout of its own.
+        # While it subscribes, redis-py may mistake a cancellation for its own timeout.
         while self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task], timeout=0.1)
@@ -66,10 +66,10 @@ class Listener:
                 finally:
                     if pubsub is not None:
                         await _close(pubsub)
-            except Exception as error:  # even after a defect nobody may stay deaf
+            except Exception as error:  # after a defect, too, it must subscribe again
                 is_cut = isinstance(error, (redis.RedisError, OSError))
                 level = logging.INFO if is_cut else logging.ERROR
-                text = "the connection for wake-ups is gone, connecting anew: %s"
+                text = "the subscription has failed, connecting again: %s"
                 logger.log(level, text, error, exc_info=not is_cut)
                 self.error = error
             pubsub = await self._subscribe_again()
@@ -77,7 +77,7 @@ class Listener:
             self._on_subscribed()
 
     async def _subscribe_again(self) -> Any:
-        """With hardly a pause at first, since a turn may be missed meanwhile."""
+        """Retries until it is subscribed. The first pause is very short, because a grant may be missed in it."""
         while True:
             await asyncio.sleep(self._pauses.next())
             try:
@@ -107,22 +107,22 @@ class Listener:
             message = await pubsub.get_message(timeout=self._ping_interval)
             if message is not None:
                 pinged = False
-                self._pauses.reset()  # not by the subscription alone: that may be cut each time
+                self._pauses.reset()  # a subscription alone does not count, because it may fail each time
                 if message["type"] == "message":
                     self._on_message(message["data"])
-                elif message["type"] == "subscribe":  # redis-py connected anew by itself
+                elif message["type"] == "subscribe":  # redis-py has reconnected itself
                     self._on_subscribed()
-            elif pinged:  # one that went silent looks like a quiet one
-                raise redis.ConnectionError("no answer to PING")
+            elif pinged:  # a dead connection looks like a quiet one
+                raise redis.ConnectionError("no reply to PING")
             else:
                 await pubsub.ping("alive")
                 pinged = True
-                # After a failover calls may go to the new primary, and this connection still to the old one.
+                # After a failover, calls may use the new primary, and this connection the old one.
                 _, listeners = await self._link.call("PUBSUB", "NUMSUB", self._channel)
                 if listeners == 0:
-                    raise redis.ConnectionError("nobody listens where calls go")
+                    raise redis.ConnectionError("the server of the calls has no subscription of this client")
 
 
 async def _close(pubsub: Any) -> None:
-    # redis-py renamed it in 5.0.1, and warns of the old name.
+    # redis-py renamed it in 5.0.1, and warns about the old name.
     await (pubsub.aclose() if hasattr(pubsub, "aclose") else pubsub.close())

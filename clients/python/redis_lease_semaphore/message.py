@@ -1,4 +1,4 @@
-"""Wake-up messages."""
+"""Grant messages."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _LINE = re.compile(r"([^\s]+) ([0-9]{1,16}) ([0-9]{1,16})")
 
 
 def parse(data: bytes) -> Optional[tuple[str, list[tuple[str, int, int]]]]:
-    """The semaphore's name and (ID, token, end of lease) of each line.
+    """Returns the semaphore's name, and (ID, token, expiry) of each line.
 
-    None for what no script sends: anybody who may publish on the channel can send anything.
+    Returns None if no script sent the message, because other clients may publish on the channel, too.
     """
     if len(data) > _LONGEST:
         return None

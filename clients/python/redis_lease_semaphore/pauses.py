@@ -1,4 +1,4 @@
-"""Pauses between attempts: longer each time, and not the same for all clients of a server."""
+"""Pauses between attempts: longer each time, and random, so that clients do not retry at the same time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Pauses:
         self._last = 0.0
 
     def next(self) -> float:
-        """Seconds."""
+        """Returns the next pause in seconds."""
         self._last = min(max(0.005, 2 * self._last), 0.25)
         return self._last * random.uniform(0.5, 1)
 

@@ -1,4 +1,4 @@
-"""A permit that is held."""
+"""A held permit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger("redis_lease_semaphore")
 
 
 class Keeper(Protocol):
-    """What a permit needs of its semaphore."""
+    """The part of a semaphore that its permits use."""
 
     name: str
 
@@ -31,24 +31,24 @@ class Keeper(Protocol):
 
 
 class Held:
-    """What the semaphore and its worker know of a permit. They do not keep the permit itself alive."""
+    """The state of a permit, for the semaphore and its worker. It does not keep the permit itself alive."""
 
     def __init__(
         self, keeper: Keeper, request_id: str, token: int, deadline: float, latest_end: float, lost: asyncio.Event
     ) -> None:
         self.keeper, self.id, self.token = keeper, request_id, token
         self.deadline = min(deadline, latest_end)
-        self._latest_end = latest_end  # however often it is renewed
+        self._latest_end = latest_end  # however often it is refreshed
         self.lost = lost
         self.loop = asyncio.get_running_loop()
-        self.thread: Optional[threading.Thread] = None  # that holds it, with the blocking client
+        self.thread: Optional[threading.Thread] = None  # the thread that holds it, with the blocking client
         self.release: Optional[Release] = None
         self._timer: Optional[asyncio.TimerHandle] = None
         self._set_timer()
 
     @property
     def is_lost(self) -> bool:
-        # Not only the event: its loop may be busy while the lease ends.
+        # Not only the event, because its loop may be busy when the lease expires.
         return self.lost.is_set() or (self.release is None and self.deadline <= time.monotonic())
 
     @property
@@ -103,14 +103,14 @@ class Held:
 
 
 class Permit:
-    """Held until it is released or lost; its lease is renewed in the background.
+    """Held until it is released or lost. Its lease is refreshed in the background.
 
-    `lost` is an event that is set at the deadline of the lease at the latest, with Redis in reach
-    or not. Use it as a context manager: at the end it is released, and PermitLost is raised if it
-    had been lost. Where Redis has not confirmed the release in time, that is logged.
+    `lost` is an event that is set at the deadline of the lease at the latest, even if Redis is unreachable.
+    As a context manager, the permit is released at the end, and PermitLost is raised if it was lost. If Redis
+    does not confirm the release in time, a warning is logged.
 
-    Keep the object while you hold the permit. If it is collected before it was released, that is a
-    ResourceWarning and a line in the log, and the permit is released in the background.
+    Keep the object while you hold the permit. If it is collected before it was released, this logs a warning
+    and gives a ResourceWarning, and the permit is released in the background.
     """
 
     def __init__(self, held: Held, weight: int) -> None:
@@ -135,12 +135,12 @@ class Permit:
 
     @property
     def expires_in(self) -> float:
-        """Seconds until it is lost, unless the lease is renewed before."""
+        """Seconds until it is lost unless its lease is refreshed."""
         return self._held.deadline - time.monotonic()
 
     @property
     def was_released(self) -> bool:
-        """Whether it has been given back, and Redis has confirmed that."""
+        """Whether it was released, and Redis has confirmed that."""
         return self._held.release is not None and self._held.release.was_held is True
 
     def check(self) -> None:
@@ -149,13 +149,13 @@ class Permit:
             raise PermitLost(self.id)
 
     async def release(self) -> bool:
-        """Gives it back: True when that is confirmed, False when the lease had ended before.
+        """Releases the permit. Returns True if Redis confirms it, or False if the permit was already lost.
 
-        Raises Unavailable where Redis has not confirmed it within two response timeouts. Then, and
-        when it is cancelled, it goes on in the background, until it is confirmed or the lease has
-        ended. Another call waits once more.
+        Raises Unavailable if Redis does not confirm it within two response timeouts. Then, or if this is
+        canceled, the release continues in the background until Redis confirms it or the lease has expired.
+        Another call waits again.
 
-        Raises Closed in a process that was forked from the holder: the parent process still holds it.
+        Raises Closed in a process that was forked from the holder, because the parent process still holds it.
         """
         self._check_process()
         if not self._held.keeper._is_here():
@@ -175,7 +175,7 @@ class Permit:
             raise PermitLost(self.id)
 
     async def _end_block(self) -> bool:
-        """Releases it. Whether it was held: the block has not failed where giving back takes longer."""
+        """Releases it at the end of a block, which does not fail if this takes longer. Returns whether it was held."""
         if self._is_forked():
             return True  # the parent process ends its own copy of the block
         try:

@@ -1,4 +1,4 @@
-"""An ID that is being given back."""
+"""The release of an ID."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Optional
 
 
 class Release:
-    """Until it is confirmed, or does not matter any more."""
+    """A release, until Redis confirms it or the permit has expired."""
 
     def __init__(self, until: float) -> None:
         self.until = until
-        self.is_repeated = False  # a try without an answer may have done it
-        self.is_late = False  # a message of a grant came while the call was under way
+        self.is_repeated = False  # an attempt without a reply may have released it
+        self.is_late = False  # a grant message arrived during the call
         self.outcome: asyncio.Future[Optional[bool]] = asyncio.get_running_loop().create_future()
 
     @property
     def was_held(self) -> Optional[bool]:
-        """Or queued. None where that is not confirmed, or never was."""
+        """Whether the ID was held or queued. None if Redis has not confirmed it."""
         return self.outcome.result() if self.outcome.done() else None

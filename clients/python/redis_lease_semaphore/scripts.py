@@ -1,4 +1,4 @@
-"""The semaphore's Lua scripts, and how they are called."""
+"""The Lua scripts, and their calls."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import redis
 
 from . import errors
 
-# In the repository this is a link to lua/manifest.json; an installed package has a copy.
+# In the repository, this is a link to lua/manifest.json. An installed package contains a copy.
 _MANIFEST = json.loads(pathlib.Path(__file__).with_name("manifest.json").read_text("utf-8"))
 SCRIPTS: dict[str, dict[str, str]] = {script["name"]: script for script in _MANIFEST["scripts"]}
 _NO_ANSWER = (redis.ConnectionError, redis.TimeoutError, OSError)
-# For these redis-py takes the code off the text; for others, and where Redis 6.2 puts words in front
-# of it, it does not.
+# redis-py removes the code from the text of these errors. It keeps the code of others, and after the prefix that
+# Redis 6.2 adds.
 _CANNOT_NOW = (
     redis.exceptions.ReadOnlyError,
     redis.exceptions.TryAgainError,
@@ -34,14 +34,14 @@ def keys(prefix: str, name: str) -> list[str]:
 
 
 def channel(prefix: str, client: str) -> str:
-    """Where messages for the IDs of that client come."""
+    """Returns the channel of the client's messages."""
     return f"{prefix}:wake:{client}"
 
 
 async def call(
     execute: Callable[..., Awaitable[Any]], name: str, keys: Sequence[str], arguments: Sequence[Argument]
 ) -> Any:
-    """`execute` sends one command and returns its reply."""
+    """Calls a script. `execute` sends one command and returns its reply."""
     script = SCRIPTS[name]
     operands = (len(keys), *keys, *arguments)
     try:
@@ -54,7 +54,7 @@ async def call(
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether a call that failed so should be repeated: no answer came, or the server can't now."""
-    if isinstance(error, redis.AuthenticationError):  # for redis-py one of the connection
+    """Returns whether to retry a call after this error: no reply, or a temporary state of the server."""
+    if isinstance(error, redis.AuthenticationError):  # for redis-py, this is a ConnectionError
         return False
     return isinstance(error, _NO_ANSWER + _CANNOT_NOW) or _PASSING.search(str(error)) is not None

@@ -1,6 +1,6 @@
-"""A semaphore: its public calls, and what is asked for, held and given back by them.
+"""A semaphore: its public calls, and their requests, permits and releases.
 
-The calls to the server for that are made by its worker, which the client starts.
+Its worker, which the client starts, makes the calls to the server.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .release import Release
 
 
 class Client(Protocol):
-    """What a semaphore and its worker need of their client."""
+    """The part of a client that its semaphores and their workers use."""
 
     heartbeat_timeout: float
     ask_interval: float
@@ -55,56 +55,55 @@ class Semaphore:
         self.name = checks.name(name)
         self.limit = checks.whole("a limit", limit, 0)
         self.max_hold = None if max_hold is None else checks.seconds("max_hold", max_hold, 0.01)
-        self._lease_ms = round(min(checks.seconds("a lease", lease), max_hold or math.inf) * 1000)
-        self.lease = self._lease_ms / 1000  # as the server counts it: in whole ms, and so
-        self._lasts = self.lease - 0.001  # for that long at least
+        self._lease_ms = round(min(checks.seconds("a lease", lease), self.max_hold or math.inf) * 1000)
+        self.lease = self._lease_ms / 1000  # the server counts in whole ms, so a lease lasts
+        self._lasts = self.lease - 0.001  # at least this long
         self._client = client
-        self._waits: dict[str, Claim] = {}  # all by their IDs
+        self._waits: dict[str, Claim] = {}  # all requests by ID
         self._permits: dict[str, Held] = {}
-        self._releases: dict[str, Release] = {}  # not confirmed
-        # What its workers go by; each lives only while there is something to do.
+        self._releases: dict[str, Release] = {}  # unconfirmed releases
+        # The state of its workers. Each worker lives only while there is work.
         self._is_declared = False
         self._renew_at = self._ask_at = self._wake_at = math.inf
         self._error: Optional[Exception] = None  # why the last pass failed
         self._failing_since = math.inf
         self._worker: Optional[asyncio.Task[None]] = None
-        self._rest: Optional[asyncio.Future[None]] = None  # while there is nothing to do
+        self._rest: Optional[asyncio.Future[None]] = None  # while there is no work
 
     def acquire(self, timeout: Optional[float] = None, weight: int = 1) -> Acquire:
-        """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds; 0 is a try.
+        """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds. With 0, it does not wait.
 
-        Raises Unavailable where calls fail for `outage_tolerance`; for a try, for two response timeouts.
+        Raises Unavailable if calls fail for `outage_tolerance`, or with a timeout of 0 for two response timeouts.
         """
         return Acquire(self._acquire(timeout, weight))
 
     async def _acquire(self, timeout: Optional[float], weight: int) -> Permit:
         permit = await self._claim(timeout, weight)
         if permit is None:
-            raise AcquireTimeout(f"no permit of {self.name} was free")
+            raise AcquireTimeout(f"semaphore {self.name}: no permit is free")
         return permit
 
     async def try_acquire(self, weight: int = 1) -> Optional[Permit]:
-        """A permit, or None when none is free or anybody waits. Else as acquire() with a timeout of 0."""
+        """Returns a permit, or None if none is free or other requests wait. Raises Unavailable like acquire(0)."""
         return await self._claim(0, weight)
 
     async def _claim(self, timeout: Optional[float], weight: int) -> Optional[Permit]:
-        checks.whole("a weight", weight, 1)
-        if timeout is not None:
-            checks.seconds("a timeout", timeout, 0, math.inf)
+        weight = checks.whole("a weight", weight, 1)
+        timeout = math.inf if timeout is None else checks.seconds("a timeout", timeout, 0, math.inf)
         here = self._client._here()
         if here is not self._client:
             return await here._twin(self)._claim(timeout, weight)
         wait_mode = "try" if timeout == 0 else "wait"
         claim = Claim(ids.new(self._client._client, weight, self._lease_ms), wait_mode)
-        self._waits[claim.id] = claim
-        self._poke()
         timer = None
-        if timeout is not None and timeout != math.inf:
+        if timeout != math.inf:
             patience = timeout or self._client._patience
             timer = asyncio.get_running_loop().call_later(patience, self._time_out, claim, timeout)
+        self._waits[claim.id] = claim
+        self._poke()
         try:
             held = await claim.outcome
-            # Not made before: the loop keeps the outcome for longer than the caller may keep the permit.
+            # Created here, because the loop keeps the outcome for longer than the caller may keep the permit.
             return None if held is None else Permit(held, weight)
         except asyncio.CancelledError:
             self._give_up(claim)
@@ -116,18 +115,18 @@ class Semaphore:
     def _time_out(self, claim: Claim, timeout: float) -> None:
         error: SemaphoreError
         if timeout == 0:
-            error = self._unavailable("a try was not answered")
+            error = self._unavailable("try_acquire got no reply")
         else:
-            error = AcquireTimeout(f"no permit of {self.name} within {timeout} s")
+            error = AcquireTimeout(f"semaphore {self.name}: no permit within {timeout:g} s")
             error.__cause__ = self._error
         self._refuse(claim, error)
 
     def _unavailable(self, what: str) -> Unavailable:
-        error = Unavailable(f"semaphore {self.name}: {what}: {self._error or 'no answer yet'}")
+        error = Unavailable(f"semaphore {self.name}: {what}: {self._error or 'no reply yet'}")
         error.__cause__ = self._error
         return error
 
-    # What the rest of the package tells the semaphore.
+    # The calls of the rest of the package.
 
     def _is_forked(self) -> bool:
         return self._client._is_forked()
@@ -136,12 +135,12 @@ class Semaphore:
         return self._client._is_here()
 
     def _ended(self, held: Held) -> Release:
-        """A renewal of unknown outcome may hold it for another lease, so a lost one is given back, too."""
+        """Releases a permit, even a lost one, because a refresh without a reply may hold it for another lease."""
         del self._permits[held.id]
         return self._give_back(held.id, time.monotonic() + self.lease)
 
     async def _released_elsewhere(self, held: Held) -> bool:
-        """Releases it by a task of another event loop than the one that acquired it."""
+        """Releases a permit from another event loop than that of its acquire."""
         home = self._client._home
         if home is not None and home.is_running():
             return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(held.give_back(), home))
@@ -155,7 +154,7 @@ class Semaphore:
         return await twin._confirmed(held.release)
 
     async def _confirmed(self, release: Release) -> bool:
-        """Whether it was given back in time."""
+        """Waits for the confirmation. Returns whether the permit was held until then."""
         await asyncio.wait([release.outcome], timeout=self._client._patience)
         if release.was_held is None:
             raise self._unavailable("a release is not confirmed")
@@ -165,22 +164,22 @@ class Semaphore:
         return request_id in self._waits or request_id in self._permits or request_id in self._releases
 
     def _handed_off(self, request_id: str, token: int, end: int) -> None:
-        """A message says that this request left the queue."""
+        """Handles a grant message for a request."""
         claim, release = self._waits.get(request_id), self._releases.get(request_id)
         if release is not None:
-            release.is_late = token > 0  # the grant may be newer than the call that is under way
+            release.is_late = token > 0  # the grant may be newer than the current call
         if claim is None or claim.outcome.done() or (token and end - self._lease_ms < claim.queued_at):
-            return  # held already, or given up; or about a permit of the past, older than the answer "queued"
+            return  # held already, or canceled; or the message is older than the reply "queued", and stale
         asked_at = claim.asked_at
         if token == 0 or asked_at is None or time.monotonic() - asked_at >= self.lease / 2:
-            # Asking tells why it left the queue, or starts the lease anew, or queues it again.
+            # Another acquire returns why the request was removed, restarts the lease, or queues the request again.
             claim.is_due = True
             self._poke()
         else:
             self._grant(claim, token, asked_at)
 
     def _ask_now(self) -> None:
-        """A message may have been missed."""
+        """Sends all requests again, because a message may have been missed."""
         for claim in self._waits.values():
             claim.is_due = True
         self._poke()
@@ -203,10 +202,10 @@ class Semaphore:
         return release
 
     def _give_up(self, claim: Claim) -> None:
-        """The caller wants no permit any more. The server may have queued it, or granted it."""
+        """Cancels a request. The server may have queued it, or granted it a permit."""
         outcome = claim.outcome
         if outcome.done() and not outcome.cancelled() and outcome.exception() is not None:
-            return  # refused, and given back already
+            return  # rejected, and already released
         self._waits.pop(claim.id, None)
         permit = self._permits.get(claim.id)
         if permit is not None:
@@ -227,7 +226,7 @@ class Semaphore:
 
     def _refuse(self, claim: Claim, error: Exception) -> None:
         if claim.outcome.done():
-            return  # given up meanwhile
+            return  # canceled in the meantime
         del self._waits[claim.id]
         claim.outcome.set_exception(error)
         if claim.asked_at is not None:

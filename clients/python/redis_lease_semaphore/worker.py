@@ -1,7 +1,7 @@
-"""The worker of a semaphore: it makes all its calls, one after the other.
+"""The worker of a semaphore: it makes all its calls, one after another.
 
-So requests are sent in the order in which they were made, what gathers during a call goes out with
-the next one, and a release never overtakes an acquire.
+So requests are sent in the order of the program's calls. Requests that come during a call share the next
+call, and a release never overtakes an acquire.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from .semaphore import Semaphore
 
 logger = logging.getLogger("redis_lease_semaphore")
 
-_BATCH = 1000  # requests in a call, at most
-_FIRST_WORD = 4  # which argument of `acquire` that is
-_MOST_LATE_GRANTS = 5  # for one acquire: a few may come of a process that was busy for once
+_BATCH = 1000  # the most requests in a call
+_FIRST_WORD = 4  # the index of the first ID in the arguments of `acquire`
+_MOST_LATE_GRANTS = 5  # per acquire; a busy process may cause a few
 _QUEUED, _GRANTED, _ALL_GRANTED, _ALL_HELD = 2, 1, 3, 3
 _T = TypeVar("_T")
 
 
 class Worker:
-    """Lives while there is something to do."""
+    """Lives while there is work."""
 
     def __init__(self, semaphore: Semaphore) -> None:
         self._semaphore, self._client = semaphore, semaphore._client
@@ -52,19 +52,19 @@ class Worker:
                 if pause > 0:
                     await self._rest_for(pause)
         except asyncio.CancelledError:
-            # A loop that ends cancels all tasks: what they release is still sent, if Redis is there. What
-            # fails, as the connection has a task, too, is sent once more by the client's last step.
+            # A loop that ends cancels all tasks. Their releases are still sent if Redis is available. The
+            # connection is a task, too, so a call may fail. Then the client's last step sends it again.
             while self._releases and not self._client._is_closed:
                 await self._pass()
                 if self._semaphore._error is not None:
                     break
             raise
-        except Exception as error:  # a defect: nobody may wait for ever for a worker that is gone
+        except Exception as error:  # a defect: no request may wait forever for a worker that has ended
             for claim in list(self._waits.values()):
                 self._semaphore._refuse(claim, error)
             raise
         finally:
-            if self._client._is_closed:  # while Redis is away
+            if self._client._is_closed:  # while Redis is unavailable
                 for release in self._releases.values():
                     release.outcome.set_result(None)
                 self._releases.clear()
@@ -72,7 +72,7 @@ class Worker:
             await self._client._has_ended(self._semaphore)
 
     async def _rest_for(self, pause: float) -> None:
-        """Unless it is poked before."""
+        """Rests for this time, or until it is poked."""
         loop = asyncio.get_running_loop()
         self._semaphore._rest = loop.create_future()
         timer = loop.call_later(pause, self._semaphore._poke)
@@ -86,14 +86,14 @@ class Worker:
         if self._releases or self._due():
             return 0
         semaphore = self._semaphore
-        # "At once" is for whoever else waits, too.
+        # An immediate wake also serves waiters of other clients.
         wake_at = semaphore._wake_at if self._waits or semaphore._wake_at <= time.monotonic() else math.inf
         ask_at = semaphore._ask_at if self._waits else math.inf
         renew_at = semaphore._renew_at if self._permits and self._client.is_connected else math.inf
         return min(wake_at, ask_at, renew_at)
 
     async def _pass(self) -> None:
-        """Makes each call that is due."""
+        """Makes all calls that are due."""
         failed: Optional[Exception] = None
         for step in (self._renew, self._send_releases, self._ask, self._wake):
             try:
@@ -113,15 +113,15 @@ class Worker:
     def _give_up_after_outage(self) -> None:
         semaphore = self._semaphore
         for claim in list(self._waits.values()):
-            # This process may have been stopped, so a long silence alone says nothing.
+            # This process may have been stopped, so a long silence alone is no outage.
             outage = time.monotonic() - max(claim.answered_at, semaphore._failing_since)
             if claim.is_due and outage > self._client.outage_tolerance:
                 semaphore._refuse(claim, semaphore._unavailable(f"all calls have failed for {outage:.1f} s"))
         if not self._waits and time.monotonic() - semaphore._failing_since > self._client.outage_tolerance:
-            semaphore._wake_at = math.inf  # who waits elsewhere asks again
+            semaphore._wake_at = math.inf  # the heartbeats of other clients serve their requests
 
     async def _call(self, script: str, *arguments: scripts.Argument) -> Any:
-        # One that has no answer must not use up the time in which permits can be renewed.
+        # A call without a reply must not use up the time in which permits can be refreshed.
         timeout = self._semaphore.lease / 6 if self._permits else None
         return await self._client._call(script, self._semaphore.name, arguments, timeout)
 
@@ -138,12 +138,12 @@ class Worker:
             self._plan_wake(wake_in)
             for permit, lease_ms, end in zip(permits, leases, ends):
                 if permit.id not in self._permits:
-                    continue  # released or lost meanwhile
+                    continue  # released or lost in the meantime
                 if end == 0:
                     permit.lose()
                 else:
                     permit.renewed(sent + lease_ms / 1000 - 0.001)
-        # One that a message granted meanwhile may be due before the others.
+        # A permit that a message has granted in the meantime may be due before the others.
         ends_of_leases = [permit.deadline for permit in self._permits.values() if permit.can_last_longer]
         self._semaphore._renew_at = min(ends_of_leases, default=math.inf) - self._semaphore.lease * 2 / 3
 
@@ -157,7 +157,7 @@ class Worker:
             try:
                 _, wake_in, *statuses = await self._call("release", "return", *(request_id for request_id, _ in batch))
             except BaseException as error:
-                was_refused = isinstance(error, (redis.ResponseError, SemaphoreError))  # nothing was done
+                was_refused = isinstance(error, (redis.ResponseError, SemaphoreError))  # the call had no effect
                 for _, release in batch:
                     release.is_repeated |= not was_refused
                 raise
@@ -166,7 +166,7 @@ class Worker:
                 statuses = [1] * len(batch)
             for (request_id, release), status in zip(batch, statuses):
                 if release.is_late and status == 0:
-                    continue  # once more
+                    continue  # the release is sent again
                 del self._releases[request_id]
                 release.outcome.set_result(status != 0 or release.is_repeated)
 
@@ -185,7 +185,7 @@ class Worker:
         for batch in _batches(tries if self._client._deaf_because else due):
             await self._ask_for(batch)
         if len(tries) < len(due) and self._client._deaf_because:
-            # Subscribe first, then queue: nobody is granted a permit to whom no message would come.
+            # Subscribe first, then queue, so that each grant message is received.
             raise redis.ConnectionError(f"not subscribed: {self._client._deaf_because}")
 
     async def _ask_for(self, claims: Sequence[Claim]) -> None:
@@ -202,7 +202,7 @@ class Worker:
         try:
             server_time, wake_in, limit, *answers = await self._call("acquire", *arguments)
         except TooHeavy as error:
-            # The whole call was refused: the others are asked for without it.
+            # The server rejected the whole call, so the others are sent without it.
             semaphore._refuse(claims[(error.argument - _FIRST_WORD) // 2], error)
             for claim in claims:
                 claim.is_due = True
@@ -211,21 +211,23 @@ class Worker:
             self._not_answered(claims, error)
             raise
         if not semaphore._is_declared and limit not in (-1, semaphore.limit):
-            logger.warning("semaphore %s had a limit of %s, now %s", semaphore.name, limit, semaphore.limit)
+            logger.warning(
+                "semaphore %s: the declared limit was %s, and is %s now", semaphore.name, limit, semaphore.limit
+            )
         semaphore._is_declared = True
         if answers[0] == _ALL_GRANTED:
             _, token, end = answers
             answers = [number for i in range(len(claims)) for number in (_GRANTED, token + i, end)]
         for i, claim in enumerate(claims):
             if wake_in == 0 and answers[3 * i] == 0:
-                claim.is_due = True  # refused, as the script stopped at a bound: again after `wake`
+                claim.is_due = True  # the script has more work: it is sent again after `wake`
             else:
                 self._answered(claim, sent, server_time, *answers[3 * i : 3 * i + 2])
         self._plan_wake(wake_in, is_asked=_QUEUED in answers[::3])
 
     def _answered(self, claim: Claim, sent: float, server_time: int, status: int, number: int) -> None:
         if claim.outcome.done():
-            return  # given up: its release comes next; or the message of a later grant was faster
+            return  # canceled: its release comes next; or a grant message was faster
         claim.answered_at = time.monotonic()
         if status == _GRANTED:
             if claim.answered_at < sent + self._semaphore.lease / 2:
@@ -241,40 +243,39 @@ class Worker:
             claim.outcome.set_result(None)
 
     def _granted_late(self, claim: Claim) -> None:
-        """Asking again starts the lease anew. Where all answers take that long, it would never end."""
+        """Sends the request again, which restarts the lease. If all replies are late, this ends after a few times."""
         claim.late_grants += 1
         if claim.late_grants < _MOST_LATE_GRANTS:
             claim.is_due = True
             return
         semaphore = self._semaphore
-        what = f"half of the lease of {semaphore.lease} s had passed each time before the answer came"
+        what = f"half of the lease of {semaphore.lease} s was over each time before the reply arrived"
         semaphore._refuse(claim, SemaphoreError(f"semaphore {semaphore.name}: {what}: use a longer lease"))
 
     def _not_answered(self, claims: Sequence[Claim], error: Exception) -> None:
         for claim in claims:
             claim.is_due = True
-            # One that is in the queue outlasts what the server refuses for a while, as when its
-            # memory is full.
+            # A queued request survives temporary rejections, for example while the server's memory is full.
             if claim.ticket == math.inf and not scripts.is_passing(error):
                 self._semaphore._refuse(claim, error)
 
     def _plan_wake(self, wake_in: int, is_asked: bool = False) -> None:
-        """Heeds the `wake_in` of a reply: ms, 0 for at once, -1 for not by this client.
+        """Plans `wake` by the `wake_in` of a reply: ms; 0: immediately; -1: not by this client.
 
-        The server chooses who calls `wake`. What it says to a client that waits replaces what it said
-        before (`is_asked`); of other replies only a 0 counts.
+        The server chooses the client that calls `wake`. A reply to a waiting client (`is_asked`) replaces the
+        earlier plan. In other replies, only 0 counts.
         """
         now = time.monotonic()
         if wake_in == 0:
             self._semaphore._wake_at = now
-        elif is_asked and self._semaphore._wake_at > now:  # what is due is done
+        elif is_asked and self._semaphore._wake_at > now:  # a due call is still made
             self._semaphore._wake_at = now + wake_in / 1000 if wake_in > 0 else math.inf
 
     async def _wake(self) -> None:
-        """Serves the queue when a lease ends."""
+        """Serves the queue when a lease may have expired."""
         if time.monotonic() >= self._semaphore._wake_at:
             _, wake_in, _ = await self._call("wake")
-            self._semaphore._wake_at = math.inf  # where it fails, it stays due
+            self._semaphore._wake_at = math.inf  # after a failure, it stays due
             self._plan_wake(wake_in, is_asked=bool(self._waits))
 
 

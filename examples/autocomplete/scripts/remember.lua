@@ -1,4 +1,4 @@
--- remember: adds a contact to the front of the recent ones, or moves it there.
+-- remember: adds a contact to the front of the recent contacts, or moves it to the front.
 --
 -- KEYS[1] recent    list: entries, the most recent first
 -- ARGV[1] entry     an entry, see lib/entry.lua

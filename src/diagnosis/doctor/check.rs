@@ -8,7 +8,7 @@ use std::fmt::{self, Display, Formatter};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Check {
-    /// The subject: `role`, `commands`, `wake-ups`, `eviction`, `memory`, `persistence`, `saves`,
+    /// The subject: `role`, `commands`, `messages`, `eviction`, `memory`, `persistence`, `saves`,
     /// `replicas`, `clients` or `clock`, and `local` for a server in memory. A report may contain
     /// several checks with the same name.
     pub name: &'static str,
@@ -16,17 +16,18 @@ pub struct Check {
     pub verdict: Verdict,
     /// The finding, and its consequence.
     pub finding: String,
-    /// The fix: a command for `redis-cli` if one exists. `None` if nothing needs to be fixed.
+    /// The fix, if possible as a command for `redis-cli`. `None` if nothing needs to be fixed.
     pub fix: Option<String>,
 }
 
-/// The severity of a [`Check`]. The worst comes first.
+/// The severity of a [`Check`]. The worst verdict is the smallest value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Permits can be lost, or calls will be rejected. Fix it before you rely on a semaphore.
+    /// Permits can be lost, or calls will be rejected. Fix the problem before you rely on a
+    /// semaphore.
     Critical,
-    /// Worth knowing. It may be intended.
+    /// The finding is worth knowing, but may be intended.
     Notice,
     /// The server does not allow the check, so the risk is unknown.
     Unchecked,

@@ -7,7 +7,7 @@ use super::{Check, Verdict};
 /// The results of all checks of each server. Returned by
 /// [`SemaphoreClient::doctor`](crate::SemaphoreClient::doctor).
 ///
-/// `Display` prints a report for people, with one line for each check and one for its fix.
+/// `Display` prints a report for people, with a line for each check and a line for its fix.
 ///
 /// # Examples
 ///

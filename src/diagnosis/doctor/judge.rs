@@ -25,7 +25,7 @@ pub(super) fn by_config(facts: &Facts, disk: &Disk) -> [Check; 2] {
 
 fn role(facts: &Facts) -> Check {
     match &facts.primary {
-        None => Check::ok("role", "it is a primary"),
+        None => Check::ok("role", "the server is a primary"),
         Some(primary) => Check::critical(
             "role",
             format!("the server is a replica of {primary} and rejects all calls"),
@@ -66,7 +66,8 @@ fn memory(facts: &Facts) -> Check {
     let Facts { policy, maxmemory, used_memory, .. } = facts;
     match percent_of(*used_memory, *maxmemory) {
         _ if *maxmemory == 0 => Check::ok("memory", "maxmemory is not set"),
-        // Memory is then always nearly full, and the check `eviction` already reports lost keys.
+        // A server that evicts keys always has nearly full memory. The check `eviction` reports the
+        // risk.
         _ if policy != "noeviction" => {
             Check::ok("memory", "keys are evicted before the memory is full")
         }

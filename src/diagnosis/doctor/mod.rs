@@ -1,8 +1,8 @@
 //! Checks a server for conditions that endanger semaphores.
 //!
 //! The facts come from `INFO`, `CONFIG GET` and `TIME`, and from trying every command that a client
-//! uses. If the server or the user's permissions do not allow a check, this is reported and is not
-//! an error. If the server can report that a command is not permitted, the command is not tried.
+//! uses. A check that the server or the user's permissions do not allow is reported, and is not an
+//! error. If the server can report that a command is not permitted, the command is not tried.
 
 mod check;
 mod diagnosis;
@@ -16,6 +16,7 @@ use futures_util::future::try_join_all;
 use redis::{Cmd, FromRedisValue, InfoDict, RedisError};
 use tokio::time::Instant;
 
+use crate::diagnosis::connect::Access;
 use crate::diagnosis::{Probe, inquire, permission};
 use crate::error::{ConnectErrorKind as Kind, Error, lacks_right};
 use crate::server::{Backoff, Servers};
@@ -29,6 +30,7 @@ pub(crate) async fn examine(
     servers: &Servers,
     prefix: &str,
     patience: Duration,
+    access: Access,
 ) -> Result<Diagnosis, Error> {
     let probes = match servers {
         Servers::One(link) => vec![Probe::single(link, prefix)],
@@ -39,7 +41,8 @@ pub(crate) async fn examine(
         #[cfg(feature = "local")]
         Servers::Local(_) => return Ok(of_local()),
     };
-    let servers = try_join_all(probes.iter().map(|probe| examine_server(probe, patience))).await?;
+    let examined = probes.iter().map(|probe| examine_server(probe, patience, access));
+    let servers = try_join_all(examined).await?;
     Ok(Diagnosis { servers })
 }
 
@@ -55,11 +58,15 @@ fn of_local() -> Diagnosis {
 
 /// Retries for up to `patience` if the connection closes during the checks. Each attempt
 /// reconnects.
-async fn examine_server(probe: &Probe, patience: Duration) -> Result<ServerReport, Error> {
+async fn examine_server(
+    probe: &Probe,
+    patience: Duration,
+    access: Access,
+) -> Result<ServerReport, Error> {
     let mut backoff = Backoff::of_connections(probe.link.response_timeout());
     let started = Instant::now();
     loop {
-        let error = match look_at_all(probe).await {
+        let error = match look_at_all(probe, access).await {
             Ok(examination) => return Ok(examination),
             Err(error) => error,
         };
@@ -76,7 +83,7 @@ async fn more_about(probe: &Probe, error: Error) -> Error {
     inquire(probe.link.dialer(), |server| probe.link.source().client_at(server), error).await
 }
 
-async fn look_at_all(probe: &Probe) -> Result<ServerReport, Error> {
+async fn look_at_all(probe: &Probe, access: Access) -> Result<ServerReport, Error> {
     // An idle connection may have closed unnoticed.
     probe.link.check().await;
     let connected = probe.link.connection().await.map_err(|error| probe.explain(error))?;
@@ -97,20 +104,21 @@ async fn look_at_all(probe: &Probe) -> Result<ServerReport, Error> {
             checks.extend(judge::BY_CONFIG.map(|name| untold.about(name)));
         }
     }
-    match facts.is_ok_and(|facts| facts.primary.is_some()) {
-        true => {
-            checks.extend(["commands", "wake-ups"].map(|name| {
+    match access {
+        Access::ReadOnly => checks.extend(try_looks(probe, user).await?),
+        _ if facts.is_ok_and(|facts| facts.primary.is_some()) => {
+            checks.extend(["commands", "messages"].map(|name| {
                 Check::unchecked(name, "not checked, because a replica rejects writes")
             }))
         }
-        false => checks.extend(try_all(probe, user).await?),
+        _ => checks.extend(try_all(probe, user).await?),
     }
     checks.push(compare_clocks(probe, user).await?);
     checks.sort_by_key(|check| check.verdict);
     Ok(ServerReport { address, version, checks })
 }
 
-/// Returns the server's reply, or its refusal.
+/// Returns the server's reply, or the error that the server returned.
 async fn ask<T: FromRedisValue>(probe: &Probe, cmd: &Cmd) -> Result<Result<T, RedisError>, Error> {
     let unreachable = |error| probe.explain(error);
     let words: Vec<_> = cmd.args_iter().filter_map(word).collect();
@@ -187,20 +195,30 @@ async fn look_at_disk(probe: &Probe, user: &str) -> Result<Result<Disk, Unchecke
 async fn try_all(probe: &Probe, user: &str) -> Result<Vec<Check>, Error> {
     let refused = probe.refused_commands().await.unwrap_or_else(|error| vec![error]);
     let mut checks = of_refused("commands", user, refused, "all required commands are allowed")?;
+    checks.extend(try_to_listen(probe, user).await?);
+    Ok(checks)
+}
+
+/// Tries everything that a read-only client does. In a cluster, it does not subscribe.
+async fn try_looks(probe: &Probe, user: &str) -> Result<Vec<Check>, Error> {
+    let refused = probe.try_looks().await.err().into_iter().collect();
+    let fine = "all commands of a read-only user are allowed";
+    let mut checks = of_refused("commands", user, refused, fine)?;
+    if probe.node.is_none() {
+        checks.extend(try_to_listen(probe, user).await?);
+    }
+    Ok(checks)
+}
+
+async fn try_to_listen(probe: &Probe, user: &str) -> Result<Vec<Check>, Error> {
     let unheard = match probe.ask_and_listen().await {
         Ok(()) => Vec::new(),
         Err(error) => vec![more_about(probe, error).await],
     };
-    checks.extend(of_refused(
-        "wake-ups",
-        user,
-        unheard,
-        "the channels of grant messages can be subscribed to",
-    )?);
-    Ok(checks)
+    of_refused("messages", user, unheard, "the channels of grant messages can be subscribed to")
 }
 
-/// A refusal is a finding. An unreachable server is an error.
+/// A rejected command is a finding. An unreachable server is an error.
 fn of_refused(
     name: &'static str,
     user: &str,
@@ -226,7 +244,7 @@ fn of_refused(
             },
             other => return Err(other),
         };
-        // If all commands are rejected for the same reason, it is reported once.
+        // If all commands are rejected for the same reason, the reason is reported once.
         if !checks.iter().any(|told| told.fix == check.fix) {
             checks.push(check);
         }

@@ -1,4 +1,4 @@
-//! Permits that replicas must acknowledge before they are returned.
+//! Permits that are returned only after replicas have acknowledged them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,8 +29,7 @@ pub(crate) struct Acknowledged {
 }
 
 impl Core {
-    /// Returns the grant once enough replicas have it, or `None` if the permit was lost before
-    /// that.
+    /// Returns the grant once enough replicas have it, or `None` if the permit was lost first.
     pub(crate) async fn acknowledge(
         self: &Arc<Self>,
         wanted: Acknowledgement,
@@ -114,7 +113,7 @@ impl Request for Acknowledge {
         };
         let servers = &core.context.servers;
         let Some(link) = servers.link_of(core.slot)? else {
-            // Behaves like a server without replicas.
+            // A server in memory behaves like a server without replicas.
             let mut reply: Vec<i64> = servers
                 .attempt(core.slot, &core.releases.until(mark), Self::SCRIPT, write, limit)
                 .await?;

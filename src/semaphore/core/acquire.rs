@@ -16,7 +16,7 @@ use crate::server::Failure;
 /// The handling of a request if no permit is free.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum IfFull {
-    /// Does not grant a permit. The operation is the name of the method that the caller used.
+    /// Ends the request without a permit. The value is the name of the method that the caller used.
     Refuse(&'static str),
     /// Queues the request. `head_start` is in ms.
     Queue { head_start: u32 },
@@ -64,14 +64,15 @@ impl Request for Acquire {
         self.acquisition.is_over() || is_resolved || core.closing.is_ended()
     }
 
-    /// Requests that may be too heavy are batched separately. In one batch, they would make the
-    /// other requests fail. Those would be sent again, behind requests that came later.
+    /// Requests that may be too heavy are batched separately. In a shared batch, they would make
+    /// the other requests fail. The others would then be sent again, behind requests that arrived
+    /// later.
     fn joins(&self, first: &Self, core: &Core) -> bool {
         let limit = core.settings.limit.number();
         (self.acquisition.weight > limit) == (first.acquisition.weight > limit)
     }
 
-    /// Enters the waits before the request is sent, because the message may overtake the reply.
+    /// Enters the requests into the table of waits before they are sent.
     fn sending<'a>(core: &Core, requests: impl Iterator<Item = &'a Self>) {
         let mut waits = core.waits();
         for request in requests {
@@ -89,7 +90,8 @@ impl Request for Acquire {
         let granted = answers.clone().filter_map(|(request, reply)| {
             matches!(reply.acquired, Acquired::Granted { .. }).then_some(&request.acquisition)
         });
-        // In this order, so that a message always finds the request in one of the two tables.
+        // The held permits are entered first, so that a message always finds the request in one of
+        // the two tables.
         core.hold(granted.clone(), sent);
         let mut waits = core.waits();
         for acquisition in granted {
@@ -145,7 +147,7 @@ impl Request for Acquire {
 
     fn error(&self, core: &Core, failure: Failure) -> Error {
         match core.error(self.operation(), failure) {
-            // The server names one request of the batch.
+            // The server's error names one request of the batch.
             Error::TooHeavy { semaphore, limit, .. } => {
                 Error::TooHeavy { semaphore, weight: self.acquisition.weight, limit }
             }
@@ -158,12 +160,12 @@ impl Request for Acquire {
     }
 }
 
-/// Handles the reply to a heartbeat, which counts even if its caller has given up.
+/// Handles the reply to a heartbeat. The reply counts even if the heartbeat's caller has given up.
 fn apply(core: &Arc<Core>, acquisition: &Arc<Acquisition>, sent: Instant, reply: &AcquireReply) {
     let is_lost = acquisition.lease().is_some_and(|lease| lease.is_lost());
     match reply.acquired {
         Acquired::NotGranted => {}
-        // The permit was lost during the call. The server may have granted it again.
+        // The permit was lost during the call, and the server may have granted it again.
         _ if is_lost => core.give_back(acquisition, ReleaseMode::Return),
         // A later grant message has overtaken this reply.
         Acquired::Queued(_) if acquisition.is_resolved() => {}

@@ -12,13 +12,12 @@ use crate::releases::{Entry, GivenUp};
 use crate::semaphore::acquisition::{ACQUIRE, ADOPT, Acquisition};
 
 impl Core {
-    /// Releases everything that the server has for the ID: before any later call, and until the
-    /// server confirms. Never blocks.
+    /// Releases everything that the server has for the ID, before any later call. The release is
+    /// retried until the server confirms it. Never blocks.
     pub(crate) fn give_back(self: &Arc<Self>, acquisition: &Arc<Acquisition>, mode: ReleaseMode) {
         self.give_back_all(std::iter::once(acquisition), mode);
     }
 
-    /// Releases several acquisitions, like [`give_back`](Self::give_back).
     pub(super) fn give_back_all<'a>(
         self: &Arc<Self>,
         acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>,
@@ -55,8 +54,8 @@ impl Core {
         }
     }
 
-    /// Returns the caller's guard and the task's guard of a call that a task makes. If the caller
-    /// is dropped before the call is over, later calls wait for the call.
+    /// Returns the caller's guard and the task's guard for a call that a task makes. If the
+    /// caller's guard is dropped before the call is over, later calls wait for that call.
     pub(super) fn abandonable_call(self: &Arc<Self>) -> (Caller, Over) {
         let is_over = Arc::new(AtomicBool::new(false));
         let caller = Caller { core: self.clone(), is_over: is_over.clone() };
@@ -64,7 +63,7 @@ impl Core {
     }
 }
 
-/// A caller waits for the reply of a call until this is dropped.
+/// While this guard exists, a caller waits for the reply to a call.
 pub(super) struct Caller {
     core: Arc<Core>,
     is_over: Arc<AtomicBool>,
@@ -81,7 +80,7 @@ impl Drop for Caller {
     }
 }
 
-/// A call is over when this is dropped.
+/// A call is over when this guard is dropped.
 pub(super) struct Over {
     core: Arc<Core>,
     is_over: Arc<AtomicBool>,
@@ -101,8 +100,8 @@ struct GivenUpRequest {
 }
 
 impl GivenUpRequest {
-    /// A request that may be queued can be granted until the heartbeat timeout of this process
-    /// ends.
+    /// A request that may be queued can be granted until the heartbeat timeout of this process has
+    /// passed.
     fn into_entry(self, mode: ReleaseMode) -> Entry {
         let held_for = self.core.until_leases_end();
         let patience = match self.acquisition.lease() {
@@ -146,7 +145,7 @@ impl GivenUp for GivenUpRequest {
 
     /// The acquisition stays in the table of held permits until now, so that a late message cannot
     /// release a permit that is to be forgotten. If an acquire may still reach the server, the ID
-    /// is released again later, when this is no longer possible.
+    /// is released again later, when no acquire can reach the server any more.
     fn released(&self) -> Option<(Instant, Entry)> {
         let (core, acquisition) = (&self.core, &self.acquisition);
         core.hold_no_more(std::iter::once(&**acquisition));
@@ -199,7 +198,7 @@ impl GivenUp for UnwantedPermit {
     fn left_to_lease(&self) {}
 }
 
-/// A call that continues in a task after its caller was dropped. It needs no release.
+/// A call that continues in a task after its caller was dropped, and needs no release.
 struct AbandonedCall {
     is_over: Arc<AtomicBool>,
 }

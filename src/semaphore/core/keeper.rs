@@ -1,4 +1,4 @@
-//! The task that sends releases without waiting for a call to carry them, until none is left.
+//! The task that sends pending releases by itself, without another call, until no release is left.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,11 +16,10 @@ pub(super) struct Keeper {
     core: Arc<Core>,
     is_done: bool,
     backoff: Backoff,
-    /// No call is sent before this time, after a failure.
+    /// After a failure, no call is sent before this time.
     paused_until: Option<Instant>,
     /// Why the last call failed.
     failure: Option<Error>,
-    /// A rejection is logged once.
     was_refused: bool,
 }
 

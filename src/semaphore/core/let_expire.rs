@@ -22,8 +22,8 @@ impl Core {
         }
     }
 
-    /// Starts the last lease in the background. This is done by the maintenance, or by a task if
-    /// the maintenance has ended.
+    /// Starts the last lease in the background: in the maintenance, or in a task if the maintenance
+    /// has ended.
     pub(crate) fn let_expire(self: &Arc<Self>, acquisition: &Arc<Acquisition>) {
         if !self.enqueue(Task::LetExpire(acquisition.clone())) {
             let expiring = Undelivered::expiring(self, vec![acquisition.clone()]);

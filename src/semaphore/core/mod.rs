@@ -2,11 +2,11 @@
 //! make its calls to the server.
 //!
 //! A request that may be queued enters the table of waits before it is sent, because the grant
-//! message may overtake the reply. Once granted, it enters the table of held permits before it
-//! leaves the table of waits. It stays there until its release is confirmed, or the permit is lost.
-//! If this process lets the permit expire or detaches it, the router knows the ID for another
-//! lease. So a late or repeated message always finds a permit that is in use. A permit that it does
-//! not find is released.
+//! message may overtake the reply. After its grant, the request enters the table of held permits
+//! before it leaves the table of waits. The permit stays in that table until its release is
+//! confirmed, or the permit is lost. If this process lets the permit expire or detaches it, the
+//! router knows the ID for another lease. So a late or repeated message always finds a permit that
+//! is in use. If a message finds no request or permit, the permit that it grants is released.
 
 mod acknowledge;
 mod acquire;
@@ -57,7 +57,6 @@ pub(crate) struct Core {
     keys: Keys,
     /// The hash slot, if the server is a cluster.
     pub(crate) slot: u16,
-    /// Receives the messages.
     pub(crate) channel: Arc<Channel>,
     pub(crate) settings: Settings,
     /// The start of an ID of weight 1.
@@ -68,7 +67,7 @@ pub(crate) struct Core {
     upkeep: Upkeep,
     /// Everything that the semaphores of this name have given up.
     pub(crate) releases: Arc<Releases>,
-    /// The server knows the limit of the configuration.
+    /// The server knows the configured limit.
     declared: AtomicBool,
     acquires: Lazy<Batcher<Acquire>>,
     release_batcher: Lazy<Batcher<Release>>,
@@ -86,11 +85,10 @@ pub(crate) struct Core {
     wake_plan: Mutex<WakePlan>,
 }
 
-/// When to call `wake`.
 #[derive(Default)]
 struct WakePlan {
     planned: Option<Instant>,
-    /// When the maintenance checks the plan, which is not later than `planned`.
+    /// When the maintenance checks the plan: at `planned` or earlier.
     alarm: Option<Instant>,
 }
 
@@ -103,9 +101,8 @@ fn lazy<T: Default>() -> Lazy<T> {
 
 /// A task for the maintenance of a semaphore.
 pub(crate) enum Task {
-    /// Refresh all permits at this time, or earlier if that is planned.
+    /// Refresh all permits at this time, or at an earlier planned time.
     Renew(Instant),
-    /// Start the last lease of a permit.
     LetExpire(Arc<Acquisition>),
     /// A request waits: send heartbeats within the heartbeat timeout.
     Heartbeat,
@@ -182,12 +179,11 @@ impl Core {
         Arc::new(Acquisition::new(number, id, weight, created))
     }
 
-    /// Locks the table of requests that wait in the queue.
     pub(crate) fn waits(&self) -> MutexGuard<'_, HashMap<u128, Arc<Acquisition>>> {
         self.waits.lock().expect("nothing panics while it is locked")
     }
 
-    /// Returns for how long releases are retried: after that, the leases have expired anyway.
+    /// Returns for how long releases are retried: after this time, the leases have expired.
     pub(crate) fn until_leases_end(&self) -> Duration {
         self.settings.lease.max(self.context.settings.call_timeout())
     }
@@ -196,7 +192,7 @@ impl Core {
         self.declared.load(Ordering::Relaxed)
     }
 
-    /// Notes that the server knows our limit. `before` is the limit that was declared before.
+    /// Notes that the server knows the configured limit. `before` is the previous declared limit.
     pub(crate) fn note_declared(&self, before: i64) {
         if self.is_declared() || self.declared.swap(true, Ordering::Relaxed) {
             return;
@@ -213,7 +209,6 @@ impl Core {
         }
     }
 
-    /// Closes the semaphore: all waits end, and later acquires fail.
     pub(crate) fn close(self: &Arc<Self>) {
         self.closing.close();
         self.take_over_calls();
@@ -233,7 +228,7 @@ impl Core {
 
     /// Enters acquisitions into the table of held permits, with leases that began at `since`. The
     /// maintenance then refreshes them, unless automatic refresh is off. Ended acquisitions are
-    /// skipped: the reply to a heartbeat may come after its permit was detached.
+    /// skipped: the reply to a heartbeat may arrive after the permit was detached.
     pub(crate) fn hold<'a>(
         self: &Arc<Self>,
         acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>,
@@ -250,7 +245,8 @@ impl Core {
         let (now, interval) = (Instant::now(), self.settings.renewal_interval());
         let is_late = (now - since) * 10 > interval;
         if !self.renewing.swap(true, Ordering::AcqRel) || is_late {
-            // All permits are refreshed together, but not more often for each late one.
+            // All permits are refreshed together. A permit that arrives late must not make these
+            // refreshes more frequent.
             self.enqueue(Task::Renew((since + interval).max(now + interval / 2)));
         }
     }
@@ -266,7 +262,7 @@ impl Core {
         self.held().contains_key(&number)
     }
 
-    /// Marks the permit as lost. The first caller for a permit logs the loss.
+    /// Marks the permit as lost. Only the first call for a permit logs the loss.
     pub(crate) fn lose(&self, permit: &Acquisition) {
         let Some(lease) = permit.lease().filter(|lease| lease.lose()) else {
             return;
@@ -274,20 +270,21 @@ impl Core {
         tracing::warn!(semaphore = self.name, id = permit.id, token = lease.token, "permit lost");
     }
 
-    /// Returns the permits to refresh, or `None` if there are none until the next [`Task::Renew`].
+    /// Returns the permits to refresh. `None` means that refreshing stops until the next
+    /// [`Task::Renew`].
     pub(crate) fn permits_to_renew(&self) -> Option<Vec<Arc<Acquisition>>> {
         let held = self.held();
         if held.is_empty() {
-            // Under the lock, so that no permit is entered unnoticed.
+            // The flag is cleared under the lock, so that no permit is entered unnoticed.
             self.renewing.store(false, Ordering::Release);
             return None;
         }
         Some(held.values().filter_map(Weak::upgrade).collect())
     }
 
-    /// Replaces the plan for the next `wake`: the server names the process that is to call it.
-    /// `None` means that this process is not named. A call that is already due is kept, because a
-    /// script that stopped at its bound needs it.
+    /// Replaces the plan for the next `wake`: the server names the process that is to call `wake`.
+    /// `None` means that this process is not named. A call that is already due stays planned,
+    /// because a script that stopped at its bound needs it.
     pub(crate) fn plan_wake(self: &Arc<Self>, wake_in: Option<Duration>) {
         let now = Instant::now();
         let mut wake = self.wake_plan();
@@ -342,7 +339,7 @@ impl Handler for Core {
 
     fn ended(self: Arc<Self>) {
         self.closing.shut_down();
-        // When a runtime ends, no task could take over the calls.
+        // While a runtime ends, no task can take over calls.
         if self.context.was_told_to_end() {
             self.take_over_calls();
         }

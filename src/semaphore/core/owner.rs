@@ -132,7 +132,7 @@ impl Owner for Core {
                 Error::Unavailable { semaphore, operation, server, elapsed, source: last }
             }
             Failure::Rejected(source) => match too_heavy(&source) {
-                // This crate never declares a limit of 0, so 0 means that there is none.
+                // This crate never declares a limit of 0, so 0 means that no limit exists.
                 Some((_, 0)) if self.settings.limit == Limit::Existing => {
                     Error::NoLimit { semaphore }
                 }

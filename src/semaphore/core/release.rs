@@ -50,9 +50,7 @@ impl Request for Release {
         cmd.arg(&self.acquisition.id);
     }
 
-    /// The acquisitions stay in the table of held permits until now, so that a late message cannot
-    /// release a permit that is to be forgotten. If an acquire may still reach the server, the ID
-    /// is released again later, when this is no longer possible.
+    /// Works like `GivenUpRequest::released` in `give_back.rs`.
     fn answered<'a>(
         core: &Arc<Core>,
         _sent: Instant,

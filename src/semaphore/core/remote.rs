@@ -1,5 +1,4 @@
-//! The scripts as functions, without batching: arguments in, reply out. `docs/protocol.md` explains
-//! them.
+//! Calls the scripts without batching. `docs/protocol.md` explains the scripts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,8 +62,8 @@ impl Core {
             let write = |cmd: &mut Cmd| copy_arguments(&arguments, cmd);
             core.context.servers.run(core.slot, &earlier, script, write, deadline).await
         });
-        // A task makes the call. A caller that is no longer polled would keep one of the
-        // connection's places for commands to send.
+        // A task makes the call. A caller that is no longer polled would occupy one of the
+        // connection's slots for outgoing commands.
         let answer =
             self.context.in_a_task(deadline, run).await.map_err(|undone| match undone {
                 Undone::Stalled => self.home_stalled(operation, deadline.elapsed()),
@@ -90,7 +89,7 @@ impl Core {
         }
     }
 
-    /// Refreshes up to 1,000 permits. Returns for each whether it is still held.
+    /// Refreshes up to 1,000 permits. Returns for each permit whether it is still held.
     pub(crate) async fn renew(
         self: &Arc<Self>,
         requests: &[(&Acquisition, Duration)],
@@ -107,7 +106,7 @@ impl Core {
         Ok(Answer { sent, reply: Refresh::read(self, &reply, requests.len()), is_repeated })
     }
 
-    /// Returns when to call again, and the length of the queue.
+    /// Returns when to call `wake` again, and the length of the queue.
     pub(crate) async fn wake(self: &Arc<Self>) -> Result<(Option<Duration>, u64), Error> {
         let patience = self.context.settings.call_timeout();
         let answer: Answer<(i64, i64, u64)> = self.call("wake", "wake", patience, |_| {}).await?;
@@ -115,7 +114,7 @@ impl Core {
         Ok((wake_in_of(next), queued))
     }
 
-    /// Does not use the batcher, because its calls may no longer be driven.
+    /// Does not use the batcher, because the batcher's calls may no longer be driven.
     pub(super) async fn release_ids(
         self: &Arc<Self>,
         mode: ReleaseMode,

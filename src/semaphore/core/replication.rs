@@ -3,8 +3,8 @@
 //! WAIT blocks its connection, and counts only writes that were sent over it. Therefore each
 //! semaphore that uses WAIT has an additional connection, and refreshes a new permit over it first.
 //! A replica that has the refresh also has the grant, because replicas apply all writes in order. A
-//! refresh always writes, because it takes a number. If it wrote nothing, Valkey would count every
-//! replica that has the earlier writes of the connection.
+//! refresh always writes, because it takes a number. If a refresh wrote nothing, Valkey would count
+//! every replica that has the earlier writes of the connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,14 +21,14 @@ use crate::server::{self, CallError, Dialed, Link};
 pub(crate) struct Replication(Mutex<Option<Box<Connection>>>);
 
 struct Connection {
-    /// The connection goes to the same server as the connection `beside` of this link.
+    /// This connection goes to the same server as connection number `beside` of the link.
     link: Arc<Link>,
     beside: u64,
     dialed: Dialed,
 }
 
 impl Replication {
-    /// Calls `refresh` and WAIT. The number of replicas comes last in the reply.
+    /// Calls `refresh` and WAIT.
     pub(super) async fn call(
         &self,
         link: &Arc<Link>,
@@ -60,7 +60,7 @@ impl Replication {
     }
 }
 
-/// Returns the kept connection, as long as the link has the same server.
+/// Returns the kept connection, or a new connection if the link has reconnected.
 async fn connection(
     kept: &mut Option<Box<Connection>>,
     link: &Arc<Link>,

@@ -35,7 +35,7 @@ impl Undelivered {
         Self { core: core.clone(), releases: Vec::new(), expiring }
     }
 
-    /// Collects last leases that the maintenance has not started.
+    /// Collects the last leases that the maintenance has not started yet.
     pub(crate) fn of(tasks: &mut Tasks) -> Option<Self> {
         let mut of = None;
         while let Ok((core, task)) = tasks.try_recv() {
@@ -47,9 +47,9 @@ impl Undelivered {
         of
     }
 
-    /// Takes note of the failures of the attempt. Redis has confirmed the rest. Returns whether
-    /// nothing more can be done. This is not the case if the runtime has dropped the tasks that
-    /// made the calls.
+    /// Handles the failures of the attempt. Redis has confirmed all other calls. Returns false if
+    /// the runtime has dropped the tasks that made the calls. Returns true if nothing more can be
+    /// done.
     pub(crate) fn settle(&mut self, failures: &[Error]) -> bool {
         let was_stopped = failures.iter().any(|error| matches!(error, Error::Shutdown));
         if was_stopped && !self.core.context.runs() {
@@ -90,7 +90,7 @@ impl Drop for Undelivered {
     }
 }
 
-/// Stops when `patience` ends, even if a thread of the runtime blocks.
+/// Runs `work`, and stops after `patience`, even if a thread of the runtime blocks.
 fn in_a_runtime<T>(patience: Duration, work: impl Future<Output = T>) -> io::Result<T> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(async { tokio::time::timeout(patience, work).await });
@@ -108,7 +108,7 @@ impl Core {
     ) -> Result<(), Error> {
         self.context.servers.leave_connections();
         for mode in [ReleaseMode::Return, ReleaseMode::Forget] {
-            // A call accepts an ID once.
+            // A call accepts each ID only once.
             let mut seen = HashSet::new();
             let of_mode = releases.iter().filter(|(its, id)| *its == mode && seen.insert(id));
             let ids: Vec<_> = of_mode.map(|(_, id)| id.clone()).collect();

@@ -29,8 +29,9 @@ impl Upkeep {
 }
 
 impl Core {
-    /// Sends a task to the maintenance. The task keeps the semaphore alive until it is done. Never
-    /// blocks. Returns false if the maintenance has ended, with a shutdown or with its runtime.
+    /// Sends a task to the maintenance. The task keeps the semaphore alive until the task is done.
+    /// Never blocks. Returns false if the maintenance has ended, with a shutdown or with its
+    /// runtime.
     pub(crate) fn enqueue(self: &Arc<Self>, task: Task) -> bool {
         let mut tasks = self.upkeep.tasks();
         if let Some(tasks) = &*tasks {
@@ -48,7 +49,7 @@ impl Core {
         is_sent
     }
 
-    /// Ends the maintenance, unless it has tasks. Returns whether it ends.
+    /// Ends the maintenance, unless it has tasks. Returns whether the maintenance ends.
     pub(crate) fn rest(&self, tasks: &Tasks) -> bool {
         let mut sender = self.upkeep.tasks();
         tasks.is_empty() && mem::take(&mut *sender).is_some()

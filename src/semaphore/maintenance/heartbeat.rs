@@ -15,7 +15,7 @@ use crate::semaphore::core::{Acquire, Core, IfFull};
 const OUTAGE_PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) async fn beat(core: Arc<Core>) -> Done {
-    // Requests that the server has queued before. The first acquires of the others are still in
+    // Only requests that the server has queued: the first acquires of all others are still in
     // flight.
     let is_queued = |waiting: &&Arc<Acquisition>| waiting.place().is_some() && !waiting.is_over();
     let mut waits: Vec<_> = core.waits().values().filter(is_queued).cloned().collect();
@@ -30,7 +30,7 @@ pub(super) async fn beat(core: Arc<Core>) -> Done {
     Done::Heartbeat { next }
 }
 
-/// Returns whether there was a reply.
+/// Returns whether the server replied.
 async fn ask(core: &Arc<Core>, waiting: &Arc<Acquisition>, deadline: Deadline) -> bool {
     let request = Acquire { acquisition: waiting.clone(), if_full: IfFull::Stay };
     match core.ask_along(request, deadline).await {
@@ -40,15 +40,15 @@ async fn ask(core: &Arc<Core>, waiting: &Arc<Acquisition>, deadline: Deadline) -
             give_up_after_outage(core, waiting, error);
             return false;
         }
-        // The request waits no longer, or the maintenance has ended and has notified all waiters.
+        // The request no longer waits, or the maintenance has ended and has notified all waiters.
         Err(Error::Shutdown) => {}
         Err(error) => waiting.resolve(Err(error)),
     }
     true
 }
 
-/// Whether a wait may outlast the error. A server whose memory or disk is full rejects even
-/// heartbeats of queued requests.
+/// Returns whether the wait continues after the error. A server whose memory or disk is full
+/// rejects even heartbeats of queued requests.
 fn is_outage(error: &Error) -> bool {
     match error {
         Error::Unavailable { .. } => true,

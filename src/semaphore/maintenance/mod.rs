@@ -1,15 +1,15 @@
 //! The maintenance of a semaphore: a task that runs while permits are held, requests wait, or work
 //! is planned.
 //!
-//! - `renewal` refreshes permits every third of the lease. It makes its own calls.
-//! - `heartbeat` sends waiting requests again every third of the heartbeat timeout, and after each
-//!   new subscription. It also does this if a message reports that a request left the queue without
-//!   a permit.
-//! - `wake` calls `wake` when the next lease expires, if the server has named this process.
+//! - `renewal` refreshes permits every third of the lease, with its own calls.
+//! - `heartbeat` sends waiting requests again: every third of the heartbeat timeout, after each new
+//!   subscription, and after a message that a request left the queue without a permit.
+//! - `wake` calls the script `wake` when the next lease expires, if the server has named this
+//!   process.
 //! - `expiring` starts the last lease of permits that are to expire.
 //!
 //! Calls run as jobs beside the task, so a slow call does not delay the others. Permits that are to
-//! expire and running jobs keep the semaphore alive. Plans do not.
+//! expire and running jobs keep the semaphore alive. Planned work does not.
 
 mod expiring;
 mod heartbeat;
@@ -25,7 +25,6 @@ use tokio_util::sync::CancellationToken;
 use crate::batching::MAX_BATCH;
 use crate::semaphore::core::{Core, Task, Tasks, Undelivered};
 
-/// The result of a job.
 enum Done {
     Renewed { next: Option<Instant> },
     Heartbeat { next: Option<Duration> },
@@ -37,15 +36,15 @@ struct Maintenance {
     core: Weak<Core>,
     tasks: Tasks,
     jobs: JoinSet<Done>,
-    /// The number of jobs that let permits expire. The maintenance does not end before them.
+    /// The number of jobs that let permits expire. The maintenance does not end before these jobs.
     expiring: usize,
     renewal: Option<Instant>,
     /// Only one refresh runs at a time.
     is_renewing: bool,
     wake: Option<Instant>,
     heartbeat: Heartbeat,
-    /// The work is done, or the maintenance was shut down. If this is false in `drop`, the runtime
-    /// ends.
+    /// The work is done, or the maintenance was shut down. If `is_done` is false in `drop`, the
+    /// runtime ends.
     is_done: bool,
 }
 
@@ -91,7 +90,6 @@ impl Maintenance {
         self.is_done = true;
     }
 
-    /// Works until nothing is left to do.
     async fn serve(&mut self) {
         let mut tasks = Vec::new();
         while !self.may_rest() {
@@ -124,7 +122,7 @@ impl Maintenance {
         is_idle && self.core.upgrade().is_none_or(|core| core.rest(&self.tasks))
     }
 
-    /// When the next work is due.
+    /// Returns when the next work is due.
     fn next(&self) -> Option<Instant> {
         let renewal = self.renewal.filter(|_| !self.is_renewing);
         [renewal, self.wake, self.heartbeat.next].into_iter().flatten().min()
@@ -145,7 +143,8 @@ impl Maintenance {
         }
         if let Some(core) = of.filter(|_| !expiring.is_empty()) {
             self.expiring += 1;
-            // Created here, because a runtime that ends may drop a new job before its first poll.
+            // The guard is created here, because a runtime that ends may drop a new job before its
+            // first poll.
             let expiring = Undelivered::expiring(&core, expiring);
             self.jobs.spawn(expiring::let_expire(core, expiring));
         }
@@ -198,12 +197,12 @@ impl Maintenance {
         }
     }
 
-    /// Plans a refresh at this time, unless an earlier one is planned.
+    /// Plans a refresh at this time, unless an earlier refresh is planned.
     fn plan_renewal(&mut self, at: Instant) {
         self.renewal = Some(self.renewal.map_or(at, |next| next.min(at)));
     }
 
-    /// Plans a heartbeat after `pause`, unless an earlier one is planned.
+    /// Plans a heartbeat after `pause`, unless an earlier heartbeat is planned.
     fn plan_heartbeat(&mut self, pause: Duration) {
         let at = Instant::now() + pause;
         self.heartbeat.next = Some(self.heartbeat.next.map_or(at, |next| next.min(at)));
@@ -218,7 +217,7 @@ impl Maintenance {
         }
     }
 
-    /// Shuts down: takes the remaining tasks, and no more.
+    /// Shuts down: takes the remaining tasks, and accepts no new tasks.
     async fn end(&mut self) {
         self.tasks.close();
         let mut last = Vec::new();
@@ -231,11 +230,11 @@ impl Maintenance {
 }
 
 impl Drop for Maintenance {
-    /// Handles a runtime that ends without a shutdown. Requests whose waits end here must not rely
-    /// on that runtime. If this maintenance panics, other semaphores continue.
+    /// Ends all semaphores if the runtime ends without a shutdown. If this maintenance panics, the
+    /// other semaphores continue.
     fn drop(&mut self) {
         self.tasks.close();
-        // Dropping it delivers the last leases.
+        // Dropping this value delivers the last leases.
         drop(Undelivered::of(&mut self.tasks));
         let Some(core) = self.core.upgrade().filter(|_| !self.is_done) else { return };
         if std::thread::panicking() {
@@ -253,7 +252,7 @@ async fn wake(core: Arc<Core>) -> Done {
                 core.plan_wake(next);
             }
         }
-        // Heartbeats continue, and serve the queue as well.
+        // Heartbeats continue, and also make the server grant free permits.
         Err(error) => tracing::debug!(%error, "wake failed"),
     }
     Done::Woke

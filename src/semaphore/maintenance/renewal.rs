@@ -24,7 +24,7 @@ pub(super) async fn renew(core: Arc<Core>) -> Done {
         return Done::Renewed { next: None };
     };
     let mut next = started + core.settings.renewal_interval();
-    // Sent together: one after the other, the calls would take as many round trips.
+    // The calls are sent together: one after the other, each call would take a round trip.
     let renewed = permits.chunks(MAX_BATCH).map(|some| renew_batch(&core, renewable(&core, some)));
     for error in join_all(renewed).await.into_iter().filter_map(Result::err) {
         core.meter.renewal_failed();
@@ -40,7 +40,7 @@ type Renewable<'a> = (&'a Acquisition, &'a Lease, Duration);
 fn renewable<'a>(core: &Core, permits: &'a [Arc<Acquisition>]) -> Vec<Renewable<'a>> {
     let mut renewable = Vec::new();
     for permit in permits {
-        // A permit that the caller has not received yet is confirmed at that time.
+        // A permit that the caller has not received yet is confirmed when the caller receives it.
         let Some(lease) = permit.lease().filter(|_| !permit.is_over()) else {
             continue;
         };
@@ -54,7 +54,7 @@ fn renewable<'a>(core: &Core, permits: &'a [Arc<Acquisition>]) -> Vec<Renewable<
 }
 
 /// Does not use the batcher of `refresh`, because an attempt that has timed out would delay the
-/// next attempt there.
+/// next attempt in that batcher.
 async fn renew_batch(core: &Arc<Core>, batch: Vec<Renewable<'_>>) -> Result<(), Error> {
     if batch.is_empty() {
         return Ok(());

@@ -16,13 +16,13 @@ use crate::server::earlier::{Earlier, Way, run_in_order};
 
 /// The number of consecutive timeouts after which a connection is given up.
 const MAX_TIMEOUTS: u32 = 2;
-/// The round trip of a slow network. A shorter timeout, such as that of refreshing a short lease,
-/// shows nothing about the connection.
+/// The round trip of a slow network. A shorter timeout, such as the timeout for refreshing a short
+/// lease, shows nothing about the connection.
 const SLOW_TRIP: Duration = Duration::from_millis(200);
 
 impl Link {
-    /// Makes one attempt to run a script. It takes at most `limit` or the response timeout,
-    /// including the time to connect if no connection exists.
+    /// Makes one attempt to run a script. The attempt takes at most the shorter of `limit` and the
+    /// response timeout, including the time to connect if no connection exists.
     pub(crate) async fn attempt<T: FromRedisValue>(
         self: &Arc<Self>,
         earlier: &impl Earlier,
@@ -127,7 +127,8 @@ impl Link {
                 self.outages.failed(started, None, self.server(), &error);
                 CallError::unsent(error)
             })?,
-            // An attempt that was cut short found out less than the one before it.
+            // This attempt was cut short, so the error of the previous attempt gives more
+            // information.
             Err(_) => {
                 return Err(match self.state().refusal() {
                     Some(refusal) => CallError::unsent(refusal.clone()),

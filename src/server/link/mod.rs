@@ -1,5 +1,5 @@
-//! The connection for commands to one server. All calls share it, and it is replaced when it is
-//! lost.
+//! The connection for commands to one server. All calls share the connection, which is replaced
+//! when it is lost.
 //!
 //! redis-rs keeps a connection to a silent peer, because a timeout may also mean a slow peer. This
 //! link replaces the connection after two consecutive timeouts.
@@ -36,7 +36,8 @@ pub(crate) struct Link {
     dialer: Dialer,
     state: Mutex<State>,
     outages: Outages,
-    /// Restarts when failures end, because a server may accept connections and reject all calls.
+    /// Restarts when calls succeed, not when connecting succeeds, because a server may accept
+    /// connections and reject all calls.
     backoff: Mutex<Backoff>,
     /// The last server that was tried.
     server: Mutex<Option<String>>,
@@ -51,7 +52,7 @@ pub(crate) struct Link {
 
 enum State {
     Away,
-    /// An attempt to connect has failed, or all calls over its connection. No attempt is made
+    /// An attempt to connect failed, or all calls over its connection failed. No attempt is made
     /// before `until`, because it would fail, too.
     Refused {
         until: Instant,
@@ -61,7 +62,7 @@ enum State {
     Connecting {
         since: Instant,
         attempt: Attempt,
-        /// The error of the attempt before, if it failed.
+        /// The error of the previous attempt, if it failed.
         refusal: Option<RedisError>,
     },
     Connected(Connected),
@@ -82,7 +83,7 @@ type Attempt = Shared<BoxFuture<'static, Result<Connected, RedisError>>>;
 
 #[derive(Clone)]
 pub(crate) struct Connected {
-    /// Starts at 1. No other connection has this number, not even one to another server.
+    /// Starts at 1. No other connection to any server has this number.
     pub(crate) number: u64,
     pub(crate) connection: MultiplexedConnection,
     _dialed: Dialed,
@@ -111,7 +112,7 @@ impl Link {
         }
     }
 
-    /// Changes when a connection is replaced.
+    /// Returns a receiver whose value changes when the connection is replaced.
     pub(crate) fn connections(&self) -> watch::Receiver<u64> {
         self.connections.subscribe()
     }
@@ -239,7 +240,7 @@ impl Link {
         Ok(connected)
     }
 
-    /// `is_repeated`: the attempt before has failed, too.
+    /// `is_repeated`: an earlier attempt failed, too.
     fn give_up(&self, number: u64, error: &RedisError, is_repeated: bool) {
         let mut state = self.state();
         if matches!(&*state, State::Connected(connected) if connected.number == number) {
@@ -260,7 +261,7 @@ impl Link {
         *self.server.lock().expect("nothing panics while it is locked") = server;
     }
 
-    /// The server to name in messages: the last one that was tried, if there are several.
+    /// The server to name in messages: the last server that was tried, if several are configured.
     pub(crate) fn server(&self) -> String {
         let server = self.server.lock().expect("nothing panics while it is locked");
         server.clone().unwrap_or_else(|| self.source.to_string())

@@ -1,4 +1,4 @@
-//! The server to connect to. It is looked up for each connection, because a failover changes it.
+//! The server to connect to, which is looked up for each connection, because a failover changes it.
 
 mod sentinel;
 
@@ -26,7 +26,6 @@ const NO_CHOICE: &str = "the query to the sentinels panicked: if it uses TLS and
 #[derive(Clone)]
 pub(crate) enum Source {
     Client(Box<Client>),
-    /// The primary of these servers.
     PrimaryOf(Vec<Client>),
     /// The primary that the sentinels name, if its role confirms this.
     Sentinels(Box<Sentinels>),
@@ -110,7 +109,7 @@ impl Source {
         }
     }
 
-    /// Whether another server than the connected one may become the primary.
+    /// Whether a server other than the connected server may become the primary.
     pub(crate) fn may_move(&self) -> bool {
         !matches!(self, Self::Client(_))
     }
@@ -145,7 +144,7 @@ async fn primary_of(clients: &[Client], dialer: &Dialer) -> Result<(Client, Dial
         }
     }
     if let Some(to_be_mended) = to_be_mended {
-        return Err(to_be_mended); // a person must fix this, on any server
+        return Err(to_be_mended); // a person must fix this error
     }
     let reasons = reasons.join("; ");
     let error = (ErrorKind::Io, "no server in the list is a primary that can be reached", reasons);
@@ -179,7 +178,7 @@ async fn is_primary(connection: &mut MultiplexedConnection) -> Result<(), RedisE
     }
 }
 
-/// Omits the password.
+/// Returns the address without the password.
 pub(crate) fn address(client: &Client) -> String {
     client.get_connection_info().addr().to_string()
 }

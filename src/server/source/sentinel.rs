@@ -7,6 +7,7 @@ use futures_util::stream::{self, StreamExt};
 use redis::{Client, ConnectionInfo, ErrorKind, RedisError};
 
 use super::{Unconnected, address, is_primary};
+use crate::error::{NO_SENTINEL, SENTINEL_WANTS_PASSWORD, is_unknown_command, says};
 use crate::server::dialer::{Dialed, Dialer};
 use crate::server::slots::Address;
 
@@ -57,11 +58,8 @@ impl Sentinels {
         dialer: &Dialer,
     ) -> Result<(Client, Dialed), (Step, Unconnected)> {
         let asked = address(sentinel);
-        let at_sentinel = |error| {
-            let server = Some(format!("{asked} (a sentinel)"));
-            (Step::Sentinel, Unconnected { server, error })
-        };
-        let masters = masters(sentinel, dialer).await.map_err(at_sentinel)?;
+        let masters =
+            masters(sentinel, dialer).await.map_err(|error| at_sentinel(&asked, error))?;
         let known = masters.iter().find(|master| master.get("name") == Some(&self.service));
         let Some(named) = known else {
             return Err((Step::Name, self.unknown(&asked, &masters)));
@@ -102,6 +100,21 @@ impl Sentinels {
         let error = (ErrorKind::MasterNameNotFoundBySentinel, "no primary", found).into();
         Unconnected { server: Some(format!("{asked} (a sentinel)")), error }
     }
+}
+
+/// Explains why a sentinel did not return its data.
+fn at_sentinel(asked: &str, error: RedisError) -> (Step, Unconnected) {
+    let (server, error) = if is_unknown_command(&error.to_string()) {
+        (asked.to_owned(), (ErrorKind::InvalidClientConfig, NO_SENTINEL).into())
+    } else if says(&error, "NOAUTH") {
+        // The sentinel wants its own password, not the password of the primary.
+        let detail = SENTINEL_WANTS_PASSWORD.to_owned();
+        let error = redis::make_extension_error("NOAUTH".to_owned(), Some(detail));
+        (format!("{asked} (a sentinel)"), error)
+    } else {
+        (format!("{asked} (a sentinel)"), error)
+    };
+    (Step::Sentinel, Unconnected { server: Some(server), error })
 }
 
 /// Returns the sentinel's data about all primaries that it monitors.

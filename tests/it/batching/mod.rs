@@ -1,4 +1,4 @@
-//! Which caller makes the calls: the caller that came first, until other callers depend on them.
+//! A caller drives its own call. If other callers depend on that call, a task takes over.
 
 mod network;
 
@@ -15,7 +15,7 @@ use test_support::observer::{Observer, eventually, in_time};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_url, unique_name};
 
-/// Polls a future once. Its request is then under way, and nothing polls it any more.
+/// Polls a future once. Its request is then under way, and nothing polls the future again.
 async fn begin<F: Future + ?Sized>(future: &mut std::pin::Pin<&mut F>) {
     poll_fn(|cx| {
         assert!(future.as_mut().poll(cx).is_pending(), "nothing answers at once");
@@ -27,7 +27,7 @@ async fn begin<F: Future + ?Sized>(future: &mut std::pin::Pin<&mut F>) {
 async fn warm(url: &str, limit: u32) -> Semaphore {
     let client = SemaphoreClient::connect(url).await.unwrap();
     let semaphore = client.semaphore(unique_name()).limit(limit).build().unwrap();
-    // This declares the limit.
+    // The first acquire declares the limit.
     semaphore.acquire().await.unwrap().release().await.unwrap();
     semaphore
 }
@@ -53,7 +53,8 @@ async fn a_caller_that_is_not_polled_holds_nobody_up() {
     left.await.unwrap();
 }
 
-/// These calls are not batched. Each unpolled call could keep a place among the commands to send.
+/// Inspections and changes of the limit are not batched. Each unpolled call could occupy one of the
+/// client library's slots for commands.
 #[tokio::test]
 async fn many_looks_and_changes_that_are_not_polled_hold_nobody_up() {
     let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(600));
@@ -107,7 +108,7 @@ async fn a_caller_that_is_dropped_holds_nobody_up_and_leaves_nothing() {
     }
 }
 
-/// A runtime other than the I/O runtime may end while its call is under way.
+/// A runtime other than the I/O runtime may end while one of its calls is under way.
 #[test]
 fn a_caller_whose_runtime_ends_holds_nobody_up() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -124,7 +125,8 @@ fn a_caller_whose_runtime_ends_holds_nobody_up() {
     }
 }
 
-/// The I/O runtime has ended. A second runtime starts to reconnect, and then nothing drives it.
+/// The I/O runtime has ended. A second runtime starts to reconnect, and then nothing drives that
+/// runtime.
 #[test]
 fn a_caller_that_begins_to_connect_in_a_runtime_that_then_rests_holds_nobody_up() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -189,7 +191,7 @@ async fn a_caller_that_is_left_alone_while_it_connects_holds_up_no_other_semapho
     }
 }
 
-/// The client library has 50 places for commands to send, and assigns them in order of arrival.
+/// The client library has 50 slots for commands, which are assigned in order of arrival.
 #[tokio::test]
 async fn callers_of_many_semaphores_that_are_left_alone_hold_up_no_release() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
@@ -222,8 +224,8 @@ async fn a_caller_that_is_left_alone_while_it_declares_the_limit_holds_nobody_up
     drop(in_time("the first permit", left).await.unwrap());
 }
 
-/// The server names one request that is too heavy and rejects the whole call. The other requests
-/// must not wait until each of thousands has been rejected separately.
+/// The server's error names one request that is too heavy, and rejects the whole call. The other
+/// requests must not wait for thousands of separate rejections.
 #[tokio::test]
 async fn many_requests_that_are_too_heavy_hold_nobody_up() {
     let server = Server::start();

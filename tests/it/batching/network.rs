@@ -74,8 +74,8 @@ async fn what_is_asked_while_a_call_is_out_does_not_wait_for_its_answer() {
     }
 }
 
-/// Each connection gets one reply, to the first thing that redis-rs sends. By then the client has
-/// sent everything else: the subscription and the trial call.
+/// Each connection gets one reply, to the first command of redis-rs. Without further replies, the
+/// client must send the rest: the subscription and the trial call.
 #[tokio::test]
 async fn connecting_takes_two_round_trips() {
     let server = Server::start();
@@ -98,8 +98,7 @@ async fn connecting_takes_two_round_trips() {
     in_time("the connection", connecting).await.unwrap().unwrap();
 }
 
-/// The release travels to the server, and the grant message to the other process. Nothing else has
-/// to pass.
+/// A handoff needs only the release to the server, and the grant message to the other process.
 #[tokio::test]
 async fn a_hand_off_takes_one_way_there_and_one_way_on() {
     let scene = Scene::set(1, PATIENT).await;
@@ -125,12 +124,12 @@ async fn a_hand_off_takes_one_way_there_and_one_way_on() {
     }
 }
 
-/// Calls without a reply when the connection was lost are sent again in their original order.
+/// After a connection is lost, calls without a reply are sent again in their original order.
 #[tokio::test]
 async fn calls_that_fail_together_are_made_again_in_their_order() {
     let scene = Scene::set(1, PATIENT).await;
     let held = scene.semaphore.acquire().await.unwrap();
-    // The server never gets these calls, so it learns their order from the second attempt.
+    // These calls never reach the server, so only the second attempts determine their order.
     scene.proxy.commands(Flow::Swallow);
     let mut waiting = Vec::new();
     for _ in 0..8 {
@@ -152,7 +151,7 @@ async fn calls_that_fail_together_are_made_again_in_their_order() {
     }
 }
 
-/// This includes the loss of the connection on which the first request was sent.
+/// The order holds even if the connection of the first request is lost.
 #[tokio::test]
 async fn requests_of_one_permit_do_not_overtake_each_other() {
     let scene = Scene::set(1, PATIENT).await;
@@ -177,8 +176,8 @@ async fn requests_of_one_permit_do_not_overtake_each_other() {
     assert_eq!(*answered.lock().unwrap(), [1, 2, 3]);
 }
 
-/// The client gives up the connection on which it sent an acquire. The network delivers that
-/// acquire later, after its retry has been granted and released.
+/// The client abandons the connection on which it sent `acquire`. The network delivers that call
+/// after a retry has been granted and released.
 #[tokio::test]
 async fn a_copy_of_an_acquire_that_arrives_after_its_release_leaves_nothing() {
     let scene = Scene::set(1, Duration::from_millis(300)).await;
@@ -229,7 +228,7 @@ async fn a_copy_of_a_new_limit_that_arrives_late_undoes_no_newer_one() {
     assert_eq!(other.limit().await.unwrap(), 3);
 }
 
-/// The first request declares the limit.
+/// The first request also declares the limit.
 #[tokio::test]
 async fn a_new_semaphore_needs_one_call_for_its_first_permit() {
     let scene = Scene::set(1, PATIENT).await;
@@ -243,7 +242,7 @@ async fn a_new_semaphore_needs_one_call_for_its_first_permit() {
     let fewer = scene.client.semaphore(semaphore.name()).limit(1).build().unwrap();
     fewer.acquire().await.unwrap().release().await.unwrap();
     assert_eq!(semaphore.limit().await.unwrap(), 1, "the newest declaration counts");
-    // The limit is already declared, so this is no second declaration.
+    // A semaphore declares its limit only with its first call.
     semaphore.acquire().await.unwrap().release().await.unwrap();
     assert_eq!(semaphore.limit().await.unwrap(), 1);
 }
@@ -286,14 +285,15 @@ async fn a_bad_request_among_calls_that_are_out_fails_alone() {
     }
 }
 
-/// In one call with the heavy request, it would be sent again after the rejection, behind requests
-/// that arrived in between.
+/// A request in the same call as the heavy request would be sent again after the rejection, and
+/// would be queued behind later requests.
 #[tokio::test]
 async fn who_comes_with_a_request_that_is_too_heavy_keeps_its_place() {
     let scene = Scene::set(4, PATIENT).await;
     let held = scene.acquire(4).await.unwrap().unwrap();
     scene.proxy.replies(Flow::Hold);
-    // The first request is sent alone. The next two are batched while they wait for its reply.
+    // The first request is sent alone. The next two wait for the reply to the first, and are
+    // batched.
     let mut waits = vec![scene.acquire(1), scene.acquire(3)];
     let heavy = scene.acquire(5);
     scene.observer.sees(4, 2).await;

@@ -1,5 +1,5 @@
-//! Connecting over TCP and sockets, with passwords, users and databases, and the errors if it
-//! fails.
+//! Connecting over TCP and sockets, with passwords, users and databases, and the errors of failed
+//! attempts.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The crate sends nothing that is denied to the users of `docs/production.md`. Denied commands
+//! The crate sends no command that is denied to the users of `docs/production.md`. Denied commands
 //! fill the server's ACL log and trigger alarms. The tests read the server's own counts.
 
 use redis_semaphore::{Semaphore, SemaphoreClient};
@@ -21,7 +21,6 @@ fn denied(server: &Server) -> Vec<String> {
     list.iter().map(|entry| format!("{entry:?}")).chain(counts.map(str::to_owned)).collect()
 }
 
-/// Does everything that a program does with a semaphore.
 async fn use_it(semaphore: &Semaphore, observer: &Observer) {
     let held = in_time("a permit", semaphore.acquire()).await.unwrap();
     let waits = tokio::spawn({
@@ -38,7 +37,7 @@ async fn use_it(semaphore: &Semaphore, observer: &Observer) {
     permit.release().await.unwrap();
 }
 
-/// Servers before 7.0 cannot report a user's rights, so the crate tries the commands there.
+/// Returns whether the server reports a user's rights. Servers before 7.0 do not.
 fn can_be_asked(server: &Server) -> bool {
     !server.is_older_than_7()
 }
@@ -63,7 +62,7 @@ async fn at_a_server_nothing_is_denied() {
         return;
     }
     let url = server.url_of(acl::LOOKER);
-    let looker = SemaphoreClient::builder().read_only().connect(&url).await.unwrap();
+    let looker = SemaphoreClient::builder().for_doctor().connect(&url).await.unwrap();
     looker.names().await.unwrap();
     looker.semaphore(&*name).existing_limit().build().unwrap().inspect().await.unwrap();
     let diagnosis = looker.doctor().await.unwrap().to_string();
@@ -87,7 +86,7 @@ async fn in_a_cluster_nothing_is_denied() {
         acl::set_user(&mut node.connect(), acl::LOOKER, &acl::looker_rules()[1]);
         node.url_of(acl::LOOKER)
     });
-    let looker = SemaphoreClient::builder().read_only().connect_cluster(looking).await.unwrap();
+    let looker = SemaphoreClient::builder().for_doctor().connect_cluster(looking).await.unwrap();
     looker.names().await.unwrap();
     let diagnosis = looker.doctor().await.unwrap().to_string();
     assert!(diagnosis.contains(" +ssubscribe"), "{diagnosis}");

@@ -1,10 +1,12 @@
-//! The read-only user of `docs/production.md` can read, and cannot do anything else.
+//! The read-only user of `docs/production.md` can only read.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use redis::InfoDict;
-use redis_semaphore::{ConnectErrorKind, Error, SemaphoreClient, SemaphoreClientBuilder, Verdict};
+use redis_semaphore::{
+    ConnectErrorKind, Diagnosis, Error, SemaphoreClient, SemaphoreClientBuilder, Verdict,
+};
 
 use test_support::acl;
 use test_support::cluster::Cluster;
@@ -31,16 +33,52 @@ async fn looks(client: &SemaphoreClient, name: &str) {
     let now = semaphore.inspect().await.unwrap();
     assert_eq!((now.limit, now.held, semaphore.limit().await.unwrap()), (2, 1, 2));
     let diagnosis = client.doctor().await.unwrap();
-    let lacks = |right: &str| {
-        let mut checks = diagnosis.servers.iter().flat_map(|server| &server.checks);
-        checks.any(|check| check.fix.as_ref().is_some_and(|fix| fix.ends_with(right)))
-    };
-    assert!(lacks(" +zrem") && lacks(" +persist") && !lacks(" +zcard"), "{diagnosis}");
+    assert!(!lacks_rights(&diagnosis), "{diagnosis}");
     let mut checks = diagnosis.servers.iter().flat_map(|server| &server.checks);
     assert!(checks.all(|check| check.verdict != Verdict::Unchecked), "{diagnosis}");
 }
 
-/// Makes every call that writes. All of them fail.
+fn lacks_rights(diagnosis: &Diagnosis) -> bool {
+    let mut checks = diagnosis.servers.iter().flat_map(|server| &server.checks);
+    checks.any(|check| check.fix.as_ref().is_some_and(|fix| fix.starts_with("ACL")))
+}
+
+/// Returns whether the server's log of denied commands, which sets off alarms, is empty.
+fn is_log_empty(server: &Server) -> bool {
+    let denied: Vec<redis::Value> =
+        redis::cmd("ACL").arg("LOG").query(&mut server.connect()).unwrap();
+    denied.is_empty()
+}
+
+#[tokio::test]
+async fn the_doctor_of_a_read_only_client_requires_only_its_permissions() {
+    let server = Server::start();
+    make_looker(&server, &acl::looker_rules()[0]);
+    let url = server.url_of(acl::LOOKER);
+    let diagnosis = builder().connect(&url).await.unwrap().doctor().await.unwrap();
+    assert!(!lacks_rights(&diagnosis), "{diagnosis}");
+    assert!(is_log_empty(&server));
+    let all = SemaphoreClient::builder().for_doctor().connect(&url).await.unwrap();
+    let diagnosis = all.doctor().await.unwrap();
+    let lacks = |right: &str| diagnosis.to_string().contains(&format!("looker {right}"));
+    assert!(lacks("+zrem") && lacks("+persist") && !lacks("+zcard"), "{diagnosis}");
+}
+
+#[tokio::test]
+async fn the_doctor_of_a_read_only_client_reports_a_missing_permission() {
+    let server = Server::start();
+    let rules = &acl::looker_rules()[0];
+    make_looker(&server, rules);
+    let client = builder().connect(&server.url_of(acl::LOOKER)).await.unwrap();
+    for lacking in ["+zmscore", "+subscribe"] {
+        make_looker(&server, &acl::without(rules, lacking));
+        let diagnosis = client.doctor().await.unwrap();
+        assert_eq!(diagnosis.worst(), Verdict::Critical, "{diagnosis}");
+        assert!(diagnosis.to_string().contains(&format!("looker {lacking}")), "{diagnosis}");
+    }
+}
+
+/// Checks that every call that writes fails.
 async fn changes_nothing(client: &SemaphoreClient, name: &str, id: &str) {
     let semaphore = client.semaphore(name).limit(7).build().unwrap();
     for refused in [
@@ -141,7 +179,7 @@ async fn without_the_rights_for_lists_the_list_says_so() {
     assert_eq!(client.names().await.unwrap().keys, None);
 }
 
-/// An acquire still tries to subscribe: over one connection, with each heartbeat.
+/// The client retries a denied subscription only with each heartbeat, over the same connection.
 #[tokio::test]
 async fn a_node_that_may_not_be_listened_to_is_not_asked_all_the_time() {
     const HEARTBEAT: Duration = Duration::from_millis(200);

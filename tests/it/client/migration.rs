@@ -1,6 +1,6 @@
-//! The migration of `docs/migrating.md`. The permits of an older design move while old and new
-//! workers run, or new workers take both kinds. All workers together never hold more than the
-//! limit.
+//! The migration of `docs/migrating.md`. Either permits move from the older design while old and
+//! new workers run, or new workers take both kinds of permits. All workers together never exceed
+//! the limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -54,7 +54,7 @@ struct Tokens {
 }
 
 impl Tokens {
-    /// Connects separately, because each waiter of that design needs its own connection.
+    /// Connects separately, because each waiter of the older design needs its own connection.
     async fn at(list: &str) -> Self {
         let settings = AsyncConnectionConfig::new().set_response_timeout(None);
         let client = Client::open(shared_admin_url()).unwrap();
@@ -66,7 +66,7 @@ impl Tokens {
         assert!(self.pop_within(0).await);
     }
 
-    /// Returns whether a token came in time; 0 means no time limit.
+    /// Returns whether a token was popped in time; 0 means no time limit.
     async fn pop_within(&mut self, seconds: u32) -> bool {
         let mut pop = cmd("BLPOP");
         pop.arg(&self.list).arg(seconds);
@@ -99,7 +99,7 @@ async fn new_worker(semaphore: Semaphore, work: Arc<Work>) {
     }
 }
 
-/// Takes a permit first and then a token of the older design, until the work is over.
+/// Until the work is over, repeatedly takes a permit, and then a token of the older design.
 async fn worker_with_both(semaphore: Semaphore, mut tokens: Tokens, work: Arc<Work>) {
     while !work.is_over.load(SeqCst) {
         let permit = semaphore.acquire().await.unwrap();

@@ -1,4 +1,4 @@
-//! `names` returns all semaphores, with any kind of name, whatever else happens at the same time.
+//! `names` returns the names of all semaphores, even if slots move or servers fail over.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,6 @@ fn server() -> Server {
     server
 }
 
-/// Writes keys of another application.
 fn fill(server: &Server, count: usize) {
     let script = "for i = 1, ARGV[1] do redis.call('SET', 'other:' .. i, '') end";
     redis::cmd("EVAL").arg(script).arg(0).arg(count).exec(&mut server.connect()).unwrap();
@@ -147,9 +146,9 @@ async fn of_a_cluster_all_primaries_are_asked() {
     assert_eq!(client.names().await.unwrap().keys, Some(all.len() as u64 * 2));
 }
 
-/// Slots move from the node that is scanned last to the node that is scanned first, so a key may be
-/// missed at both. All slots move in one direction. Otherwise a node may not notice that another
-/// node has taken slots, and take them back.
+/// Slots move from the node that is scanned last to the node that is scanned first, so the scan may
+/// miss a key at both nodes. All slots move in one direction. Otherwise a node may miss that
+/// another node has taken slots, and may take the slots back.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_name_is_missed_while_slots_move() {
     const NAMES: usize = 40;
@@ -167,8 +166,8 @@ async fn no_name_is_missed_while_slots_move() {
             moving.push(name);
         }
     }
-    // Slots move while `names` runs. Each call of `names` starts one more move, at any speed of the
-    // calls.
+    // Slots move while `names` runs. Each call of `names` starts one more move, so the speed of the
+    // calls does not matter.
     let (look, looked) = std::sync::mpsc::channel();
     let moved = tokio::task::spawn_blocking({
         let cluster = cluster.clone();

@@ -13,7 +13,7 @@ use test_support::observer::{Observer, in_time};
 use test_support::scripts::{Scripts, id, words};
 use test_support::server::{Server, connect};
 
-/// Returns each rule that grants a right: a command, keys or channels.
+/// Returns each rule that grants a right to commands, keys or channels.
 fn rights(rules: &[String]) -> Vec<&str> {
     let is_right = |rule: &&str| rule.starts_with(['+', '~', '&']);
     let rights: Vec<&str> = rules.iter().map(String::as_str).filter(is_right).collect();
@@ -205,7 +205,7 @@ async fn no_script_runs_on_the_keys_of_another_tenant() {
     ] {
         assert_refused(script, scripts.call_with(script, &keys, &words(&arguments)));
     }
-    // The server checks keys that a script does not declare when the script uses them.
+    // If a script uses a key that it does not declare, the server checks that key, too.
     for call in ["'ZREM', K, 'x'", "'HSET', K, 'runtime', '9'", "'ZRANGE', K, 0, 9", "'UNLINK', K"]
     {
         let script = format!("local K = 'theirs:{{{NAME}}}:permits' return redis.call({call})");
@@ -242,7 +242,7 @@ async fn nobody_is_told_anything_over_the_channel_of_another_tenant() {
     let first = id("N", "x", 1, 60_000, "first");
     scripts.ok("acquire", &format!("declare_if_unset 1 1000 {first} try"));
     scripts.ok("acquire", &format!("declare_if_unset 1 1000 {waiter} wait"));
-    // The ID is granted there. The message goes to one of the attacker's channels.
+    // The ID is granted in that semaphore, and the message goes to one of the attacker's channels.
     scripts.ok("release", &format!("return {first}"));
     let mut admin = tenants.server.connect();
     for (channel, listener) in channels.iter().zip(&mut listeners) {

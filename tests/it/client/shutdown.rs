@@ -1,4 +1,4 @@
-//! A shutdown leaves nothing behind: neither calls under way nor values that are dropped after it.
+//! After a shutdown no permit and no request remains, even of calls under way or of later drops.
 
 use std::time::Duration;
 
@@ -10,8 +10,7 @@ use test_support::observer::{Observer, in_time};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_url, unique_name};
 
-/// A semaphore with limit 1, on a server behind a proxy. Its lease expires after the end of the
-/// test.
+/// A semaphore with limit 1, on a server behind a proxy. Its leases are longer than any test.
 struct Scene {
     _server: Server,
     proxy: Proxy,
@@ -75,8 +74,8 @@ async fn no_try_is_granted_after_a_shutdown() {
     observer.sees(0, 0).await;
 }
 
-/// The first call of one wait is under way, and the other request is queued. Both waits end before
-/// the shutdown, which waits for the server.
+/// The first call of one wait is under way, and another wait is queued. Both waits end before the
+/// shutdown, because only the shutdown waits for the server.
 #[tokio::test]
 async fn waits_end_at_once_in_a_shutdown_that_gets_no_answer() {
     let Scene { proxy, observer, client, semaphore, .. } = &Scene::set().await;
@@ -112,7 +111,7 @@ async fn a_shutdown_that_gets_no_answer_returns() {
     observer.sees(0, 0).await;
 }
 
-/// A drop may be under way when the maintenance takes its last tasks.
+/// A permit may be dropped at the moment at which the background maintenance ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_dropped_during_a_shutdown_are_given_back() {
     let url = shared_url();
@@ -133,7 +132,7 @@ async fn permits_dropped_during_a_shutdown_are_given_back() {
     }
 }
 
-/// For example, `select!` stops polling it when the signal to end arrives first.
+/// For example, `select!` stops polling a wait when a termination signal arrives first.
 #[tokio::test]
 async fn a_wait_that_nobody_polls_any_more_is_given_back() {
     let Scene { observer, client, semaphore, .. } = &Scene::set().await;
@@ -173,8 +172,8 @@ async fn shutdown_ends_waits_gives_back_and_refuses_what_comes_after() {
     assert_eq!(observer.look().await.held, 0);
 }
 
-/// The shutdown comes while acquires are under way. Each acquire ends with a permit that the server
-/// knows, or with an error and no permit.
+/// The shutdown begins while acquires are under way. Each acquire ends with a permit that the
+/// server knows, or with an error and no permit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_at_any_moment_hands_out_nothing_that_is_not_held() {
     let (url, name) = (shared_url(), unique_name());

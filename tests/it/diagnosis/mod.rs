@@ -1,3 +1,3 @@
-//! What the library finds out about a server.
+//! Findings of the library about a server.
 
 mod doctor;

@@ -1,4 +1,4 @@
-//! What the programs do. Each program gets a permit, and ends.
+//! The programs: each acquires a permit, and ends.
 
 use std::error::Error;
 use std::process::{self, ExitCode};
@@ -13,7 +13,7 @@ use crate::LEASE;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// Each way with its exit status; 101 is the status of a panic.
+/// Each way to end, with its exit status. A panic has the status 101.
 pub const ALL: [(&str, i32); 21] = [
     ("blocking_scope", 0),
     ("blocking_drop", 0),
@@ -43,7 +43,7 @@ pub fn go(way: &str, url: &str, name: &str) -> ExitCode {
         Some(way) => (way, true),
         None => (way, false),
     };
-    // The log shows why something was not delivered.
+    // The log shows why a release was not delivered.
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let done = match way.strip_prefix("async_") {
         Some(way) => of_async(way, url, name, is_away),
@@ -55,12 +55,11 @@ pub fn go(way: &str, url: &str, name: &str) -> ExitCode {
     }
 }
 
-/// On a busy machine the timeout is long enough for a reply. In an outage it ends soon.
+/// The response timeout is long enough for a busy machine, and short in an outage.
 fn settings(is_away: bool) -> SemaphoreClientBuilder {
     SemaphoreClient::builder().response_timeout(Duration::from_secs(if is_away { 1 } else { 20 }))
 }
 
-/// Pauses the server, which then sends no replies.
 fn pause(url: &str) -> Outcome {
     let mut admin = redis::Client::open(url)?.get_connection()?;
     Ok(redis::cmd("CLIENT").arg("PAUSE").arg(600_000).exec(&mut admin)?)
@@ -133,7 +132,7 @@ fn of_async(way: &str, url: &str, name: &str, is_away: bool) -> Outcome {
             "drop" => drop(permit),
             "question_mark" => Err("what had to be done has failed")?,
             "panic" => panic!("as it must"),
-            // This task holds the permit until the end.
+            // This task holds the permit until the program ends.
             "task" => _ = tokio::spawn(async move { permit.lost().await }),
             "static" => {
                 let client = ASYNC.get_or_init(|| client);
@@ -149,8 +148,8 @@ fn of_async(way: &str, url: &str, name: &str, is_away: bool) -> Outcome {
                     tokio::spawn(async move { permit.lost().await });
                 }
             }
-            // The process's own tasks wait on two instances of the semaphore, and get permits in
-            // between.
+            // The process's own tasks wait on two instances of the semaphore, and get permits while
+            // the program ends.
             "waiters" | "waiters_panic" => {
                 let again = client.semaphore(name).limit(1).lease(LEASE).build()?;
                 for task in 0..10 {

@@ -1,4 +1,4 @@
-//! The `Debug` output of public types is short, whatever they contain.
+//! The `Debug` output of public types is short, even if a value contains much data.
 
 use std::fmt::Debug;
 
@@ -57,7 +57,7 @@ async fn nor_are_permits_of_many_semaphores_nor_their_names() {
     permits.release().await.unwrap();
 }
 
-/// The text of a server's error has any length.
+/// The text of a server's error may have any length.
 #[test]
 fn nor_is_the_whole_text_of_an_error() {
     let code = redis::ErrorKind::Extension;

@@ -1,9 +1,11 @@
-//! Errors: a chain prints each fact once, in a few lines. Tests also cover what a caller can do
-//! with an error.
+//! Errors: a chain states each fact once, in a few lines. The tests also cover how a caller can use
+//! an error.
 
 mod debug;
+mod login;
 mod not_ready;
 mod passwords;
+mod sentinels;
 mod sources;
 mod states;
 
@@ -20,11 +22,11 @@ use test_support::observer::in_time;
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_admin_url, unique_name};
 
-/// Long enough for a reply on a busy machine.
+/// A timeout that is long enough for a reply on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Checks that no text in the chain contains another one, that each text is one line, and that none
-/// is very long.
+/// Checks that no text in the chain contains another text, that no text is very long, and that the
+/// first text is one line.
 fn assert_told_once(error: &Error) {
     let texts = chain(error);
     for (place, text) in texts.iter().enumerate() {
@@ -36,7 +38,7 @@ fn assert_told_once(error: &Error) {
     assert!(!texts[0].contains('\n'), "{:?}", texts[0]);
 }
 
-/// Starts a peer that is not Redis. It runs until the end of the test.
+/// Starts a peer that is not Redis and that runs until the end of the test.
 async fn peer<F: Future<Output = ()> + Send>(
     serve: impl Fn(TcpStream) -> F + Send + Copy + 'static,
 ) -> String {
@@ -183,7 +185,7 @@ async fn sentinels_that_are_away_or_none() {
         (
             server.admin_url(),
             ConnectErrorKind::Unusable,
-            "an address does not belong to a sentinel: use the sentinels' addresses",
+            "given as a sentinel is not a sentinel: use the sentinels' addresses",
         ),
     ] {
         let (service, role) = (String::from("jobs"), SentinelServerType::Master);

@@ -1,4 +1,4 @@
-//! Servers that cannot serve requests yet.
+//! Servers that are not ready yet.
 
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ impl<'a> EndlessScript<'a> {
     }
 }
 
-/// Redis uses another text if the URL selects a database.
+/// If the URL selects a database, Redis returns a different text.
 #[tokio::test]
 async fn a_script_that_takes_long_will_end() {
     let server = Server::start();
@@ -71,7 +71,7 @@ async fn what_was_answered_is_told_when_the_last_attempt_is_cut_short() {
         let before = proxy.passed_requests();
         let silence = async {
             eventually("a call", async || proxy.passed_requests(), |passed| *passed > before).await;
-            // From here on, no attempt has a full response timeout.
+            // After one response timeout, a further attempt has less than a full response timeout.
             let begun = Instant::now();
             eventually("half", async || begun.elapsed(), |past| *past > response_timeout).await;
             proxy.replies(Flow::Hold);
@@ -98,7 +98,8 @@ async fn too_many_connections() {
 /// A server that restarts needs time to load its data.
 #[tokio::test]
 async fn a_server_that_loads_its_data_will_have_them() {
-    // The server checks its clients after every two megabytes, so the load has many pauses.
+    // A loading server replies to clients after every 2 MB, so the data consist of many such
+    // values.
     let slow = ["--key-load-delay", "300000", "--rdbcompression", "no"];
     let mut server = Server::start_with(&slow);
     for key in 0..40 {

@@ -37,7 +37,7 @@ async fn passwords() {
     }
 }
 
-/// If a password is required, a server rejects a long call with another text than NOAUTH.
+/// If a password is required, a server rejects a long call with an error other than NOAUTH.
 #[tokio::test]
 async fn a_password_that_is_set_later() {
     let server = Server::start();

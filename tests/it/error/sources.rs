@@ -11,7 +11,7 @@ use test_support::server::{connect, shared_admin_url, shared_url, unique_name};
 
 use super::assert_told_once;
 
-/// Searches like code that has any error, for example in a box of anyhow or in its own error type.
+/// Searches a chain as a caller does whose error type may be, for example, `anyhow::Error`.
 fn found<'a>(mut error: &'a (dyn StdError + 'static)) -> &'a RedisError {
     loop {
         if let Some(found) = error.downcast_ref() {
@@ -21,7 +21,8 @@ fn found<'a>(mut error: &'a (dyn StdError + 'static)) -> &'a RedisError {
     }
 }
 
-/// Checks that `downcast_ref` finds Redis's text, and that the chain and `Debug` contain it once.
+/// Checks that `downcast_ref` finds Redis's text, and that the chain and `Debug` contain that text
+/// once.
 fn assert_said(error: Error, said: &str) {
     assert_told_once(&error);
     for printed in [whole(&error), format!("{error:?}")] {

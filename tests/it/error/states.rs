@@ -17,7 +17,7 @@ use test_support::observer::{eventually, in_time};
 use test_support::proxy::Proxy;
 use test_support::server::Server;
 
-/// Much longer than any of these states lasts here.
+/// A timeout that is much longer than any of these states lasts in the tests.
 const LONG: Duration = Duration::from_secs(120);
 
 fn run(server: &Server, command: &str) {
@@ -147,7 +147,7 @@ async fn what_can_be_read_is_read() {
     }
 }
 
-/// The server supports the command, and its configuration disables it: the server is not too old.
+/// The server is not too old: it supports the command, but its configuration disables the command.
 #[tokio::test]
 async fn commands_that_are_renamed_are_named() {
     // PING is needed to find the server, so it keeps its name.
@@ -161,7 +161,7 @@ async fn commands_that_are_renamed_are_named() {
     }
 }
 
-/// Sends data without end, as fast as the client reads it.
+/// Sends endless data, as fast as the client reads.
 async fn endless(mut stream: TcpStream) {
     let piece = vec![b'a'; 1 << 20];
     let _ = stream.write_all(b"$900000000\r\n").await;
@@ -179,7 +179,7 @@ async fn a_reply_without_end_ends_the_connection() {
     );
 }
 
-/// Delays each piece of data, like a long distance.
+/// Delays each piece of data, as a long network path does.
 async fn delayed(server: u16, delay: Duration) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -37,9 +37,9 @@ async fn members_are_completed_in_order_in_any_script() {
         ask(&["join", &guild, member]).await;
     }
     assert_eq!(complete("ΝΊΚΟΣ").await, ["Νίκος", "ΝΊΚΟΣΤΡΑΤΟΣ"], "a sigma at the end");
-    assert_eq!(ask(&["join", &guild, "Zoë"]).await, ["was a member already"]);
+    assert_eq!(ask(&["join", &guild, "Zoë"]).await, ["was already a member"]);
     assert_eq!(ask(&["leave", &guild, "Zoë"]).await, ["left"]);
-    assert_eq!(ask(&["leave", &guild, "Zoë"]).await, ["was no member"]);
+    assert_eq!(ask(&["leave", &guild, "Zoë"]).await, ["was not a member"]);
     assert_eq!(complete("zo").await, ["zoe"]);
 }
 

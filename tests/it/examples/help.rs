@@ -1,4 +1,4 @@
-//! The examples, and the scripts that test clients, only print help if help is requested.
+//! If help is requested, the examples and the scripts that test clients only print help.
 
 use std::path::Path;
 use std::process::Command;

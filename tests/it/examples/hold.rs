@@ -16,8 +16,8 @@ async fn a_try_is_refused_at_once_while_all_is_held() {
     for holder in &mut holders {
         holder.reads("granted ").await;
     }
-    assert_eq!(output_of("hold", &arguments).await, "refused\n");
-    // The killed process left nothing that counts.
+    assert_eq!(output_of("hold", &arguments).await, "not granted\n");
+    // The process without a permit left no request in the queue.
     observe(&name, 2).await.sees(2, 0).await;
     holders[0].let_go();
     assert_eq!(holders[0].line().await.as_deref(), Some("released"));
@@ -66,7 +66,7 @@ async fn a_stream_outlives_its_lease_and_stops_when_the_permit_is_lost() {
         elapsed = time.strip_suffix(" ms").unwrap().parse().unwrap();
     }
     assert_eq!(observer.look().await.holders[0].id, at_first, "after two leases");
-    assert_eq!(output_of("hold", &["try", &name, "1"]).await, "refused\n");
+    assert_eq!(output_of("hold", &["try", &name, "1"]).await, "not granted\n");
 
     stream.signal(Signal::SIGSTOP);
     let mut next = Process::start("hold", &["queue", &name, "1"]);

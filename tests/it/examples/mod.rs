@@ -31,7 +31,6 @@ fn command<A: AsRef<std::ffi::OsStr>>(name: &str, arguments: &[A]) -> Command {
     command
 }
 
-/// Returns the output of an example that succeeds.
 async fn output_of<A: AsRef<std::ffi::OsStr>>(name: &str, arguments: &[A]) -> String {
     let output = timeout(PATIENCE, command(name, arguments).output()).await;
     let output = output.unwrap_or_else(|_| panic!("{name} never ended")).unwrap();
@@ -66,7 +65,7 @@ impl Process {
         in_time("a line", self.lines.next_line()).await.unwrap()
     }
 
-    /// Reads up to a line with this beginning, and returns the rest of that line.
+    /// Reads until a line starts with `beginning`, and returns the rest of that line.
     async fn reads(&mut self, beginning: &str) -> String {
         while let Some(line) = self.line().await {
             if let Some(rest) = line.strip_prefix(beginning) {
@@ -80,7 +79,7 @@ impl Process {
         kill(Pid::from_raw(self.child.id().unwrap() as i32), signal).unwrap();
     }
 
-    /// Ends its input.
+    /// Closes the example's input.
     fn let_go(&mut self) {
         self.child.stdin = None;
     }

@@ -18,13 +18,13 @@ async fn all_pages_are_queried_and_never_more_at_once_than_the_limit() {
             let (most, too_many) = most.split_once(" of 2 at once").unwrap();
             let most: u32 = most.parse().unwrap();
             assert_eq!(too_many.is_empty(), most <= 2, "{output}");
-            // The older design may admit more tasks as soon as a wake-up is left over.
+            // The blocking list may admit more tasks if an unused wake-up remains in the list.
             assert!((1..=2).contains(&most) || title == "blocking list", "{output}");
         }
     }
     let left_over: u32 = connect(&shared_admin_url()).llen(format!("{name}:wake-ups")).unwrap();
     assert!(left_over >= 2, "whoever was let in at once leaves one: {left_over}");
-    assert!(output.ends_with(&format!("list: {left_over} wake-ups for nobody are left over\n")));
+    assert!(output.ends_with(&format!("list: {left_over} unused wake-ups are left over\n")));
     Observer::new(&shared_admin_url(), &name, 2).await.sees(0, 0).await;
 }
 

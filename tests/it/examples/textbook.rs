@@ -8,7 +8,7 @@ use test_support::server::{connect, shared_admin_url, unique_name};
 
 const ROUNDS: usize = 10;
 
-/// Returns the actions in the order in which Redis saw them, as name and action, and the output.
+/// Returns the output, and pairs of name and action in the order in which Redis received them.
 async fn play(problem: &str, name: &str) -> (Vec<(String, String)>, String) {
     let output = output_of("textbook", &[problem, name]).await;
     let lines: Vec<String> =
@@ -78,7 +78,7 @@ async fn the_buffer_never_overflows_and_each_product_is_taken_once_in_order() {
     }
 }
 
-/// Returns the names of all that are active at each moment.
+/// Returns the names of all active participants at each moment.
 fn moments(story: &[(String, String)]) -> impl Iterator<Item = BTreeSet<&str>> {
     story.iter().scan(BTreeSet::new(), |at_it, (who, what)| {
         match what.as_str() {

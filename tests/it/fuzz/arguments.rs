@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-/// IDs of the protocol for the wrong arguments, and texts that resemble the protocol's constants.
+/// Constants of the protocol, used as wrong arguments, and texts that resemble them.
 const WORDS: [&str; 22] = [
     "declare_if_unset",
     "initial",
@@ -27,7 +27,7 @@ const WORDS: [&str; 22] = [
     "longest_lease",
     "sem:{fuzz}:permits",
 ];
-/// Texts that some language parses as a number.
+/// Texts that at least one programming language parses as a number.
 const NUMBERS: [&str; 24] = [
     "nan",
     "NaN",

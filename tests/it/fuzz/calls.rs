@@ -62,7 +62,7 @@ impl Call {
             4 if count > 0 => arguments.extend_from_within(random.usize(..count)..),
             5 if count > 0 => arguments.swap(random.usize(..count), random.usize(..count)),
             6 if count > 0 && random.u8(..20) == 0 => {
-                // This is more than any call may have.
+                // More arguments than any call may have.
                 let short = |argument: &Vec<u8>| argument.iter().take(100).copied().collect();
                 let more: Vec<Vec<u8>> = arguments.iter().map(short).collect();
                 arguments.extend(more.into_iter().cycle().take(6_000));
@@ -125,7 +125,6 @@ fn time(random: &mut Rng) -> Vec<u8> {
     number(pick(random, &TIMES))
 }
 
-/// Replaces one part or one byte of the ID.
 fn spoil_id(random: &mut Rng, id: &mut Vec<u8>) {
     let at = random.usize(..=id.len());
     match random.u8(..4) {
@@ -145,8 +144,8 @@ fn spoil_id(random: &mut Rng, id: &mut Vec<u8>) {
 const CLIENTS: [(&str, &str); 6] =
     [("P", "c0"), ("P", "c0"), ("P", "c1"), ("P", "gone"), ("N", "c0"), ("S", "c1")];
 
-/// Returns a few IDs of a client, so that they repeat. The number of an ID determines its weight
-/// and lease.
+/// Returns the IDs of a client, which are few so that calls repeat them. The number of an ID
+/// determines its weight and lease.
 fn ids_of(random: &mut Rng, (how, client): (&str, &str)) -> Vec<Vec<u8>> {
     let count = match random.u8(..240) {
         0 => random.usize(100..=1_000),

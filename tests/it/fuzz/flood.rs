@@ -14,16 +14,16 @@ use test_support::scripts::{keys_of, part};
 use test_support::server::Server;
 
 const NAME: &str = "flooded";
-/// A waiter is granted by a message, or not at all during the test.
+/// During the test, a waiter finds out about its grant only by a message.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3600);
 const LARGE: usize = 1 << 16;
 const LARGE_MESSAGES: usize = 1_000;
 const SMALL_MESSAGES: usize = 10_000;
-/// The memory in kB that a client may need for these 64 MB. It reads about 128 messages before it
-/// handles them.
+/// The memory in kB that a client may need for these 64 MB. A client reads about 128 messages
+/// before it handles them.
 const MOST: u64 = 32 * 1024;
 
-/// This is not a test, but the code of the second process. Without a role it does nothing.
+/// The code of the second process, which is not a test. Without a role it does nothing.
 #[tokio::test]
 async fn a_client_in_a_flood() {
     let Some(url) = child::role() else {

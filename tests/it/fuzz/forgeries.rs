@@ -8,13 +8,11 @@ use super::arguments::{bytes, hostile, pick};
 #[derive(Default)]
 pub struct Known {
     pub names: Vec<String>,
-    /// IDs of waiters. No message has contained them yet, and a message forged with them may look
-    /// exactly like a real one. They are therefore used only in messages that are wrong in another
-    /// way.
+    /// IDs of waiters, which no message has contained yet. A message forged with such an ID may
+    /// look exactly like a real message, so these IDs are used only in messages that are wrong for
+    /// another reason.
     pub waiting: Vec<String>,
-    /// IDs of requests that were granted.
     pub granted: Vec<String>,
-    /// Real messages of the past.
     pub messages: Vec<Vec<u8>>,
     /// The fencing token that a real message would contain now.
     pub token: u64,

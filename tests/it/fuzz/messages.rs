@@ -18,7 +18,7 @@ use test_support::server::Server;
 
 const NAMES: [&str; 2] = ["first", "second"];
 const WAITERS: u64 = 5;
-/// The number of messages between two real ones.
+/// The number of forged messages between two real messages.
 const ROUND: u64 = 100;
 /// No heartbeat is sent during the test, so a waiter finds out about its grant only by a message.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -61,7 +61,6 @@ struct Scene {
 struct Place {
     semaphore: Semaphore,
     observer: Observer,
-    /// This is `None` only for a moment.
     holder: Option<Permit>,
     waiting: FuturesUnordered<JoinHandle<Result<Permit, Error>>>,
 }
@@ -97,7 +96,6 @@ impl Scene {
         Self { _server: server, stranger, tap, channel, known, places }
     }
 
-    /// Publishes messages that no script would publish.
     fn forge(&mut self, random: &mut Rng) -> Vec<Vec<u8>> {
         let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(&mut self.stranger).unwrap();
         self.known.token = seconds * 1_000_000 + micros;
@@ -112,7 +110,8 @@ impl Scene {
         messages
     }
 
-    /// Checks that a real message after the forged ones grants to the next waiter only.
+    /// Checks that a real message after the forged messages grants the permit to the next waiter
+    /// only.
     async fn hand_off(&mut self, place: usize) -> Result<(), String> {
         let granted = self.places[place].hand_off().await?;
         let message = self.heard();
@@ -144,7 +143,6 @@ impl Scene {
 }
 
 impl Place {
-    /// Adds a waiter to the queue.
     async fn wait(&mut self) {
         let queued = self.observer.look().await.queued;
         let semaphore = self.semaphore.clone();

@@ -48,7 +48,7 @@ impl Rules {
         }
         let held: i64 = after.live(now).map(|id| weight(id)).sum();
         let allowed = after.live(now).map(|id| largest[id]).max().unwrap_or(0).max(limit);
-        // Weight that was forgotten in this call was held under the earlier limit.
+        // If this call forgets a permit, the permit was held under the earlier limit.
         let allowed = allowed.max(self.before.limit()).max(earlier.unwrap_or(0));
         ensure(held <= allowed, || format!("S1: {held} held, the largest limit was {allowed}"))
     }
@@ -76,7 +76,7 @@ impl Rules {
                 continue;
             }
             let ticket = self.before.queue.get(id);
-            // A request with its earlier ticket may return to the front.
+            // A request that brings its earlier ticket may return to the front.
             let overtakes = ticket.map_or(!brings_ticket(call, id), |ticket| *ticket > first);
             ensure(!overtakes, || format!("S3: {id:?} ({ticket:?}) overtook {first}"))?;
         }
@@ -96,7 +96,7 @@ impl Rules {
     }
 }
 
-/// Converts an ID, which has one char for each byte.
+/// Returns the bytes of an ID, in which each char represents one byte.
 fn bytes(id: &str) -> Vec<u8> {
     id.chars().map(|c| c as u8).collect()
 }
@@ -108,7 +108,7 @@ fn brings_ticket(call: &Call, id: &str) -> bool {
         && its.is_some_and(|request| request[1].iter().all(|byte| b"+0123456789".contains(byte)))
 }
 
-/// S5: the queue is empty, or its head does not fit. A dead head has left the queue.
+/// S5: the queue is empty, or its head does not fit. A dead request is not the head.
 fn check_head(now: i64, after: &Contents) -> Result<(), String> {
     let Some((id, _)) = after.queue.iter().min_by_key(|(id, ticket)| (**ticket, *id)) else {
         return Ok(());
@@ -122,7 +122,7 @@ fn check_head(now: i64, after: &Contents) -> Result<(), String> {
 pub fn check_message(channel: &str, text: &[u8], name: &str) -> Result<(), String> {
     ensure(LISTENED.contains(&channel), || format!("nobody listens to {channel}"))?;
     if text.is_empty() {
-        // The message is that of a probe.
+        // A probe sends this message.
         return Ok(());
     }
     let mut lines = text.split(|byte| *byte == b'\n');

@@ -19,7 +19,7 @@ use test_support::server::Server;
 const START_US: i64 = 1_800_000_000_000_000;
 /// If a call takes longer, the server has stalled.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How far the clock moves, in ms. In rare cases it moves back.
+/// The steps of the clock, in ms. In rare cases it moves back.
 const STEPS: [i64; 8] = [1, 499, 501, 5_003, 30_011, 70_017, 3_600_023, 86_400_029];
 
 #[test]
@@ -161,7 +161,7 @@ impl Field {
     fn answered(&mut self, call: &Call, reply: &Value) -> Result<(), String> {
         *self.tally.answered.entry(call.script).or_default() += 1;
         let answer = replies::read(call, reply).map_err(|e| format!("reply {reply:?}: {e}"))?;
-        // The call's keys may be those of the semaphore in another order.
+        // The call may use the semaphore's keys in another order.
         self.is_wounded |= !call.has_its_keys();
         if self.is_wounded {
             return Ok(());

@@ -28,8 +28,8 @@ fn against_the_order(source: &Source) -> Vec<(Names, Names)> {
     against
 }
 
-/// Returns the files that use each other in a circle. A file and its own parts may do that, but the
-/// parts may not form a circle without it.
+/// Returns the files that use each other in a circle. A file and its own parts may form a circle,
+/// but the parts alone may not.
 fn circles(uses: &Uses, mut files: BTreeSet<Names>) -> Vec<BTreeSet<Names>> {
     let all = files.iter().map(|file| (file.clone(), reached(uses, &files, file)));
     let reached: BTreeMap<_, _> = all.collect();

@@ -12,10 +12,9 @@ pub type Uses = BTreeMap<Names, BTreeSet<Names>>;
 
 #[derive(Default)]
 pub struct Source {
-    /// The file of each module.
     modules: BTreeMap<Names, Names>,
-    /// The items that a module has imported under a name. If there are several, only one is
-    /// compiled.
+    /// The items that a module has imported under a name. If a name has several items, only one of
+    /// them is compiled.
     imports: BTreeMap<Names, Vec<Names>>,
     /// Each path with the module that contains it.
     paths: Vec<(Names, Names)>,

@@ -1,4 +1,5 @@
-//! Which clients share a server in memory, and its replies that are not about one semaphore.
+//! The clients that share a server in memory, and the replies of that server that do not concern a
+//! single semaphore.
 
 use std::time::Duration;
 
@@ -81,7 +82,7 @@ fn processes_in_several_runtimes_wake_each_other() {
     waits.join().unwrap().unwrap();
 }
 
-/// The process neither shuts down nor releases, because its runtime has ended.
+/// The dead process neither shuts down nor releases, because its runtime has ended.
 #[test]
 fn a_process_that_ends_in_the_middle_is_passed_over() {
     let runtime = || Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,4 +1,4 @@
-//! Semaphores in memory: they behave like those on a server, and the test controls the time.
+//! Semaphores in memory behave like semaphores on a server, and the test controls the time.
 
 mod alike;
 mod clients;

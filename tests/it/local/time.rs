@@ -14,7 +14,7 @@ const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// Returns builders of two processes.
+/// Returns the builders of two processes.
 fn builders(limit: u32) -> [SemaphoreBuilder; 2] {
     let one = SemaphoreClient::local().unwrap();
     let other = one.another_process().unwrap();
@@ -25,7 +25,7 @@ fn semaphores(limit: u32) -> [Semaphore; 2] {
     builders(limit).map(|builder| builder.build().unwrap())
 }
 
-/// Starts to wait, and returns after the request was queued.
+/// Starts a wait, and returns after the request was queued.
 async fn queue(
     semaphore: &Semaphore,
     weight: u32,
@@ -34,7 +34,7 @@ async fn queue(
     let before = semaphore.inspect().await.unwrap().queued;
     let wait = semaphore.request().weight(weight).head_start(ahead).acquire();
     let wait = tokio::spawn(async move { (wait.await.unwrap(), Instant::now()) });
-    // The clock is paused and gives no deadline, so the loop has a fixed number of rounds.
+    // The paused clock cannot provide a deadline, so the loop has a fixed number of rounds.
     for _ in 0..100 {
         if semaphore.inspect().await.unwrap().queued > before {
             return wait;
@@ -136,7 +136,8 @@ async fn the_clock_goes_as_far_as_a_test_advances_it() {
     let watch = permit.watch();
     advance(LEASE - MS * 2).await;
     assert!(watch.is_held() && one.try_acquire().await.unwrap().is_none());
-    // The server counts in whole milliseconds, and this one may be the last of the lease.
+    // The server counts in whole milliseconds. The lease may last until the end of this
+    // millisecond.
     advance(MS).await;
     assert!(watch.is_lost() && one.try_acquire().await.unwrap().is_none());
     advance(MS).await;
@@ -224,8 +225,8 @@ async fn limits_change_for_those_who_wait() {
     second.release().await.unwrap();
 }
 
-/// A waiter sends a heartbeat every five seconds. Its grant message may be about a grant at any
-/// moment since the last heartbeat.
+/// A waiter sends a heartbeat every five seconds. The grant may have been made at any moment since
+/// the last heartbeat.
 #[tokio::test(start_paused = true)]
 async fn a_permit_that_was_waited_for_has_most_of_its_lease() {
     let [one, other] = builders(1).map(|builder| builder.lease(SECOND * 10).build().unwrap());
@@ -271,7 +272,7 @@ async fn a_permit_that_is_left_counts_its_start_for_a_lease() {
     assert_eq!(starts, [1, 2, 31, 32, 61].map(Duration::from_secs));
 }
 
-/// A start counts for one lease, or for `max_hold` if that is shorter.
+/// A start counts for one lease, or for `max_hold` if `max_hold` is shorter.
 #[tokio::test(start_paused = true)]
 async fn a_start_counts_for_no_longer_than_a_permit_may_be_held() {
     let [one, other] = builders(1).map(|builder| builder.max_hold(LEASE / 3).build().unwrap());

@@ -24,7 +24,7 @@ async fn each_request_goes_out_in_one_call() {
     let calls = counted.get("batch_size_count", &acquire);
     assert_eq!(counted.get("batch_size_sum", &acquire), f64::from(REQUESTS));
     assert!((1.0..f64::from(REQUESTS / 2)).contains(&calls), "{calls}");
-    let answered = [("script", "acquire"), ("outcome", "answered")];
+    let answered = [("script", "acquire"), ("outcome", "succeeded")];
     assert_eq!(counted.get("call_seconds_count", &answered), calls);
     let took = counted.get("call_seconds_sum", &answered);
     assert!(took > 0.0 && took < 20.0, "{took}");
@@ -33,7 +33,7 @@ async fn each_request_goes_out_in_one_call() {
     }
     assert_eq!(counted.get("batch_size_sum", &[("script", "release")]), f64::from(REQUESTS));
     semaphore.inspect().await.unwrap();
-    let looked = [("script", "inspect"), ("outcome", "answered")];
+    let looked = [("script", "inspect"), ("outcome", "succeeded")];
     assert_eq!(counted.get("call_seconds_count", &looked), 1.0);
 }
 
@@ -45,7 +45,7 @@ async fn a_call_that_fails_counts_as_such() {
     semaphore.acquire_many(2).await.unwrap_err();
     let calls =
         |outcome| counted.get("call_seconds_count", &[("script", "acquire"), ("outcome", outcome)]);
-    assert_eq!((calls("failed"), calls("answered")), (1.0, 0.0));
+    assert_eq!((calls("failed"), calls("succeeded")), (1.0, 0.0));
 }
 
 #[tokio::test]

@@ -14,7 +14,8 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Records for everything that connects or is built in this thread, while the value exists.
+    /// Installs the recorder in this thread. Until the returned value is dropped, all clients and
+    /// semaphores created here use the recorder.
     pub fn here() -> Self {
         let recorder: &PrometheusRecorder =
             Box::leak(Box::new(PrometheusBuilder::new().build_recorder()));
@@ -25,8 +26,8 @@ impl Counted {
         self.handle.render()
     }
 
-    /// Returns all current values. This is slow if many permits were held, so call it once for many
-    /// values.
+    /// Returns all current values. This call is slow if many permits were held, so use one result
+    /// for many values.
     pub fn values(&self) -> Values {
         Values(read(&self.text()))
     }

@@ -1,4 +1,5 @@
-//! Permits count as held from the moment they are returned until they end. Each loss counts once.
+//! A permit counts as held from the moment at which it is returned until it ends. Each loss counts
+//! once.
 
 use std::time::Duration;
 
@@ -78,7 +79,7 @@ async fn a_loss_counts_when_the_deadline_passes_and_never_again() {
     let (released, dropped) = (released.unwrap(), dropped.unwrap());
     proxy.refuse_connections(true);
     proxy.cut_all();
-    // No call uses the permits.
+    // The losses are counted although no call uses the permits.
     let lost = async || counted.held_waiting_ended_lost("cut");
     eventually("both are lost", lost, |now| *now == [0.0, 0.0, 2.0, 2.0]).await;
     assert!(counted.of("cut", "refresh_failures_total") >= 1.0);
@@ -128,7 +129,7 @@ async fn what_is_given_back_while_it_is_renewed_is_not_lost() {
     eventually("a renewal is under way", async || proxy.held_requests(), |held| *held > 0).await;
     let adopted = there.adopt(permit.detach()).await.unwrap();
     proxy.commands(Flow::Pass);
-    let renewal = [("script", "refresh"), ("outcome", "answered")];
+    let renewal = [("script", "refresh"), ("outcome", "succeeded")];
     let answered = async || counted.get("call_seconds_count", &renewal);
     // The adoption is a refresh, too.
     eventually("the renewal's answer", answered, |calls| *calls >= 2.0).await;

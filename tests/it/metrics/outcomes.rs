@@ -30,7 +30,6 @@ impl Scene {
         Self { counted, client, semaphore, observer, name }
     }
 
-    /// Checks that these outcomes were counted, and no others.
     #[track_caller]
     fn assert_outcomes(&self, outcomes: &[(&str, u32)]) {
         let wanted: BTreeMap<_, _> = outcomes
@@ -144,7 +143,7 @@ async fn closed_and_shut_down() {
 #[tokio::test]
 async fn several_at_once_count_each() {
     let scene = Scene::set(1).await;
-    // This name makes it the first in the order of keys.
+    // With this name, the semaphore is the first in the order of keys.
     let first = format!("a-{}", scene.name);
     let other = scene.client.semaphore(&first).limit(1).build().unwrap();
     let both = || [scene.semaphore.request(), other.request()];
@@ -153,7 +152,7 @@ async fn several_at_once_count_each() {
     assert_eq!(scene.counted.outcomes(&first)["immediate"], 1.0);
     permits.release().await.unwrap();
 
-    // The first request is granted. It is released when the other request times out.
+    // The first request is granted. Its permit is released when the other request times out.
     let held = scene.semaphore.acquire().await.unwrap();
     let late = acquire_all(both().map(|request| request.timeout(Duration::from_secs(3)))).await;
     assert!(matches!(late, Err(Error::Timeout { semaphore, .. }) if semaphore == scene.name));
@@ -165,7 +164,7 @@ async fn several_at_once_count_each() {
     eventually("all given back", held, |held| *held == [0.0; 2]).await;
 }
 
-/// A request ends in one of several ways, and only the first one counts.
+/// Several events may end a request at the same time, but each request has only one outcome.
 #[tokio::test]
 async fn races_of_ends_count_once() {
     const TASKS: u64 = 8;

@@ -1,4 +1,4 @@
-//! `docs/metrics.md` describes all metrics, and no others.
+//! `docs/metrics.md` describes exactly the metrics that exist.
 
 use std::collections::BTreeSet;
 

@@ -11,7 +11,6 @@ use redis_semaphore::{Error, Semaphore, SemaphoreClient};
 use test_support::observer::{eventually, in_time};
 use test_support::server::Server;
 
-/// Panics at the first failed refresh.
 struct Broken;
 
 impl CounterFn for Broken {
@@ -55,7 +54,7 @@ async fn a_panic_ends_one_semaphore_only() {
     let sound = build("sound", 600);
     let permit = broken.acquire().await.unwrap();
     let held = sound.acquire().await.unwrap();
-    // This makes its refresh fail.
+    // A value of the wrong type makes the refresh fail.
     redis::cmd("SET")
         .arg("sem:{broken}:permits")
         .arg("stranger's")

@@ -1,4 +1,4 @@
-//! Lost keys, which do not occur in memory.
+//! Lost keys, which do not occur with a semaphore in memory.
 
 use super::system::Model;
 

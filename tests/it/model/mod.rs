@@ -52,7 +52,7 @@ pub enum Step {
     },
     /// Removes a key, which is given as its number.
     Lose(usize),
-    /// Adds more clients than the scripts ask to call `wake`.
+    /// Adds a crowd of clients. The scripts let only some of them call `wake`.
     Crowd,
 }
 
@@ -62,7 +62,7 @@ const DAY: i64 = 86_400_000 * MS;
 /// Clients that subscribe, and one that polls.
 pub const CLIENTS: [(&str, &str); 3] = [("P", "client0"), ("P", "client1"), ("N", "client2")];
 
-/// Returns all IDs of a client. They are few, so they repeat.
+/// Returns all IDs of a client. Only a few exist, so that calls repeat them.
 fn ids_of((how, client): (&str, &str)) -> Vec<String> {
     const WANTED: [(i64, i64); 7] =
         [(1, 30_000), (1, 600_000), (1, 500), (2, 30_000), (1, 1), (3, 5_000), (2, 604_800_000)];
@@ -83,7 +83,6 @@ fn ids(from: Vec<String>) -> impl Strategy<Value = Vec<String>> {
     prop::sample::subsequence(from, 1..4).prop_shuffle()
 }
 
-/// Returns IDs of all clients.
 fn any_ids() -> impl Strategy<Value = Vec<String>> {
     ids(CLIENTS.into_iter().flat_map(ids_of).collect())
 }
@@ -93,7 +92,8 @@ fn requests() -> impl Strategy<Value = Vec<Request>> {
         3 => Just(Place::Try),
         6 => Just(Place::Wait),
         2 => prop_oneof![Just(0), Just(1), Just(500), Just(3_600_000)].prop_map(Place::Ahead),
-        // The system replaces this by an earlier ticket of this ID, if it has one.
+        // The system replaces this ticket with an earlier ticket of the request's ID, if one
+        // exists.
         2 => Just(Place::Ticket(0)),
         1 => Just(Place::Ticket(9_007_199_254_740_991)),
     ];

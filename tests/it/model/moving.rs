@@ -1,6 +1,6 @@
-//! The only cluster node with slots. During each call the semaphore's slot is migrating to another
-//! node. All keys are still on the node. However, the node considers a key that a script has
-//! emptied as already moved, and aborts a script that accesses it again.
+//! A cluster in which one node has all slots. During each call, the semaphore's slot is migrating
+//! to another node. All keys are still on the first node. If a script empties a key, however, that
+//! node considers the key moved, and aborts the script when it accesses the key again.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value, cmd};
 
@@ -11,12 +11,13 @@ use test_support::server::Server;
 pub struct Moving {
     to: String,
     slot: u16,
-    /// Calls that were executed, and not redirected because a key is missing.
+    /// The number of calls that were executed. The others were redirected because a key was
+    /// missing.
     pub served: u32,
     _target: Server,
 }
 
-/// Starts the source node of the migration. Returns it with the value that moves slots.
+/// Starts the source node of the migration. Returns the server with the value that moves slots.
 pub fn start(key: &str) -> (Server, Moving) {
     let mut cluster = Cluster::form(1, false, &[]);
     let target = cluster.add_node();

@@ -14,7 +14,7 @@ pub enum Place {
     Ticket(i64),
 }
 
-/// What a refresh requests for a permit.
+/// The change that a refresh requests for a permit.
 #[derive(Debug, Clone)]
 pub enum Next {
     Lease(i64),

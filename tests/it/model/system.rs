@@ -22,7 +22,6 @@ pub struct System {
     server: Server,
     pub moving: Option<Moving>,
     pub scripts: Scripts,
-    /// The connections of the subscribed clients.
     pub(super) listeners: Vec<Connection>,
     pub model: Model,
     pub watch: Watch,
@@ -31,7 +30,6 @@ pub struct System {
     frozen_us: i64,
     /// The time of the last call, or of the last move of the clock.
     pub now: i64,
-    /// Whether the last call was rejected.
     was_refused: bool,
 }
 
@@ -72,8 +70,8 @@ impl System {
         self.tickets.clear();
         self.freeze_at(START_US);
         for client in 0..2 {
-            // A failed case may leave messages behind. They must not affect the smaller case after
-            // it.
+            // A failed case may leave messages behind. These messages must not affect the smaller
+            // case that follows.
             let _of_the_case_before = self.listen(client, true);
         }
     }
@@ -166,7 +164,7 @@ impl System {
         let before = self.model.clone();
         let expected = ask(&mut self.model, script, arguments);
         self.was_refused = expected.is_err();
-        // E1 is checked if the call must fail. In all other cases the model determines the changes.
+        // If the call must fail, E1 is checked. Otherwise the model determines the changes.
         let dump = if self.was_refused { self.scripts.dump() } else { Vec::new() };
         match (self.call(script, arguments), expected) {
             (Ok(reply), Ok(expected)) => {
@@ -213,8 +211,8 @@ impl System {
     }
 
     /// Checks the reply for a slightly later time. Valkey reads the system's clock once per
-    /// millisecond, and its time continues in between. The reply and the last number show the time
-    /// of this call.
+    /// millisecond, and its own time continues until the next reading. The reply and the last
+    /// number show the time of this call.
     fn agrees_a_little_later(
         &mut self,
         (script, arguments): (&str, &[String]),
@@ -246,12 +244,12 @@ impl System {
         self.server.clock.freeze_seen_at(us, &mut self.scripts.connection);
     }
 
-    /// Moves the clock. Keys may expire, but only if nothing in them is alive.
+    /// Keys may expire, but only if they contain no valid lease or request.
     fn move_clock(&mut self, us: i64) -> Result<(), String> {
         self.freeze_at(self.frozen_us + us);
         self.model.now_us = self.frozen_us;
-        // The server's clock is not exactly at the given time. A key that may expire at any moment
-        // is removed now, so leases that expire until then may have expired.
+        // The server's clock is not exactly at the given time. A key that is about to expire is
+        // removed now, so leases that expire before `soon` may have expired.
         let soon = self.model.now() + CLOCK_LAG.end / 1000;
         let gone = |key: &str, scripts: &mut Scripts| {
             let lives: i64 = redis::cmd("PTTL").arg(key).query(&mut scripts.connection).unwrap();
@@ -321,7 +319,7 @@ impl System {
         Err(format!("inspect {told:?}, the model says {expected:?}"))
     }
 
-    /// Checks that no message was sent that the model does not expect.
+    /// Checks that the model expects every message that was sent.
     pub fn end_case(&mut self) -> Result<(), String> {
         (0..2).try_for_each(|client| self.listen(client, true))?;
         self.check_that_all_goes()
@@ -358,7 +356,8 @@ fn read_inspected(reply: Value) -> Inspected {
     Inspected { numbers: [a, b, c, d, e, f, g, h], holders, waiters }
 }
 
-/// Compares the replies. `wake_in` may be early, because it comes from the earliest known expiry.
+/// Compares the replies. `wake_in` may be too small, because it is computed from the earliest known
+/// expiry.
 fn agree(script: &str, reply: &[i64], expected: &[i64]) -> bool {
     assert!(reply.len() > 2, "{script} answers {reply:?}");
     let waits = match script {

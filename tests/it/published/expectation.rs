@@ -52,7 +52,6 @@ impl Variables {
         *self.numbers.get(name).unwrap_or_else(|| panic!("no number {name} was saved"))
     }
 
-    /// Returns the text of an argument.
     pub fn text(&self, expression: &Json) -> String {
         match (expression.as_str(), expression["is"].as_str()) {
             (Some(text), _) => text.to_owned(),

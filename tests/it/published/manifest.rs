@@ -21,7 +21,6 @@ struct Manifest {
     scripts: Vec<Entry>,
 }
 
-/// A name with its description.
 #[derive(Serialize)]
 struct Named {
     name: String,
@@ -76,7 +75,7 @@ struct Entry {
 
 #[derive(Serialize, Default)]
 struct Argument {
-    /// The position in `ARGV`; for `requests`, of the first one.
+    /// The position in `ARGV`. For `requests`, the position of the first request.
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<usize>,
     name: String,
@@ -96,7 +95,6 @@ struct Argument {
     /// The forms of an argument whose value decides which arguments follow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     formats: Vec<Named>,
-    /// The arguments of each request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     of: Vec<Argument>,
 }
@@ -104,7 +102,6 @@ struct Argument {
 #[derive(Serialize)]
 struct Reply {
     description: String,
-    /// The possible replies to a request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cases: Vec<Named>,
     /// The values after the time, in this order.
@@ -138,7 +135,7 @@ fn all_named(parts: &[(String, String)]) -> Vec<Named> {
 fn argument(name: &str, text: &str) -> Argument {
     let is_choice = text.starts_with('"');
     let is_id = ["id", "idempotency_key"].contains(&name);
-    // For `wait_mode`, the range of tickets.
+    // For `wait_mode`, this is the range of tickets.
     let range = range(text.split(" or the ").last().unwrap());
     let units = ["ms", "bytes"].into_iter();
     let mut units = units
@@ -198,7 +195,7 @@ fn argument_of(section: &Section) -> Argument {
     }
 }
 
-/// A case begins with a number, or is `expires_at`. The other parts are fields.
+/// A part that begins with a number, or is `expires_at`, is a case. All other parts are fields.
 fn reply_of(section: &Section) -> Reply {
     let is_case =
         |name: &str| name.starts_with(|c: char| c.is_ascii_digit()) || name == "expires_at";

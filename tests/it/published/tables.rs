@@ -7,7 +7,8 @@ use test_support::head::{Head, Section, folder};
 const PAGE: &str = "../docs/protocol.md";
 const END: &str = "<!-- end -->";
 
-/// A table with these columns, empty without rows. Texts in quotes become code.
+/// Returns a table with these columns, or an empty text if there are no rows. Texts in quotes
+/// become code.
 fn table(columns: &[&str], rows: Vec<Vec<String>>) -> String {
     if rows.is_empty() {
         return String::new();
@@ -22,13 +23,13 @@ fn code(text: &str) -> String {
     format!("`{}`", text.replace('"', ""))
 }
 
-/// The parts of a section: their names as code, and their texts.
+/// Returns the parts of a section: their names as code, and their texts.
 fn parts(section: &Section) -> Vec<Vec<String>> {
     section.parts.iter().map(|(name, text)| vec![code(name), text.clone()]).collect()
 }
 
-/// A row for each argument. The arguments of a request have a row each, with a `+`, because they
-/// repeat. Below `change` there is a row for each form.
+/// Returns a row for each argument. Arguments of requests are marked with a `+`, because they
+/// repeat. Rows for each form of `change` follow its row.
 fn rows_of(section: &Section) -> Vec<Vec<String>> {
     let position = section.label.trim_start_matches("ARGV[").trim_end_matches(']');
     let row = |position: &str, cells: Vec<String>| [vec![position.to_owned()], cells].concat();
@@ -42,7 +43,7 @@ fn rows_of(section: &Section) -> Vec<Vec<String>> {
     [own].into_iter().chain(forms).collect()
 }
 
-/// The text of a section, and a table of its rows.
+/// Returns the text of a section, and a table of its rows.
 fn below(section: &Section, columns: &[&str], rows: Vec<Vec<String>>) -> String {
     let text = section.text.trim_end_matches(':');
     let ending = if rows.is_empty() { "." } else { ":\n" };

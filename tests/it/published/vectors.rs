@@ -19,7 +19,7 @@ enum Calls {
     Functions,
 }
 
-/// The errors and the reply cases of each script that the vectors have seen.
+/// The errors and the reply cases of each script that occurred in the vectors.
 type Seen = BTreeSet<String>;
 
 struct Case<'a> {
@@ -44,7 +44,7 @@ impl<'a> Case<'a> {
         Self { server, calls, scripts, variables, listener, seen }
     }
 
-    /// Replaces "@" in each string by the name of the semaphore.
+    /// Replaces "@" in each string with the name of the semaphore.
     fn with_its_name(&self, case: &Json) -> Json {
         let name = self.variables.text(&serde_json::json!({ "is": "name" }));
         serde_json::from_str(&case.to_string().replace('@', &name)).unwrap()
@@ -210,7 +210,7 @@ fn vectors() -> BTreeMap<String, Json> {
     files.map(read).collect()
 }
 
-/// Runs all cases. Returns the errors and the reply cases that were seen.
+/// Runs all cases. Returns the errors and the reply cases that occurred.
 fn run(server: &Server, calls: Calls) -> Seen {
     let mut seen = Seen::new();
     for (file, content) in vectors() {
@@ -231,7 +231,7 @@ fn run(server: &Server, calls: Calls) -> Seen {
     seen
 }
 
-/// Every error and every reply case of each script.
+/// Returns every error and every reply case of each script.
 fn all_cases() -> Seen {
     let mut all = Seen::new();
     for script in ScriptRegistry::embedded().scripts() {

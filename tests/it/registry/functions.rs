@@ -54,7 +54,7 @@ async fn a_server_without_functions_is_named() {
     assert!(reason.contains("6.2") && reason.contains("does not know FCALL"), "{reason}");
 }
 
-/// Each kind of client starts in half of the rounds, and its waiters are woken by the other kind.
+/// Clients of both kinds take turns, so each kind also wakes waiters of the other kind.
 #[tokio::test]
 async fn both_kinds_take_turns() {
     const TURNS: usize = 40;
@@ -123,8 +123,8 @@ fn libraries(server: &Server) -> BTreeSet<String> {
     list.iter().map(name).collect()
 }
 
-/// Another client may have loaded a newer library, and the user does not need the right to load
-/// one.
+/// Another client may have loaded a newer library. The user does not need the right to load a
+/// library.
 #[tokio::test]
 async fn a_library_that_is_there_is_used_as_it_is() {
     let Some(mut server) = start() else { return };
@@ -156,7 +156,7 @@ async fn without_a_right_for_functions_connecting_names_it() {
     }
 }
 
-/// If memory is full, the server rejects functions completely, unless their flags allow them.
+/// If memory is full, the server rejects all functions whose flags do not allow them.
 #[tokio::test]
 async fn a_full_memory_takes_nothing_from_those_who_hold() {
     let Some(server) = start() else { return };

@@ -19,7 +19,7 @@ fn includes_are_put_in_once_and_in_order_and_heads_are_left_out() {
     let sum = registry.script("sum").unwrap();
     assert_eq!(sum.source().matches("local function add").count(), 1);
     assert!(sum.source().find("function add") < sum.source().find("function total"));
-    assert!(sum.source().starts_with("local function add(a, b)\n  -- Of numbers.\n"));
+    assert!(sum.source().starts_with("local function add(a, b)\n  -- Both are numbers.\n"));
     assert!(sum.source().contains("end\n--[[ Of\na list. ]]\nlocal function total"));
     assert_eq!(sum.keys(), ["numbers"]);
     assert_eq!(sum.arguments(), ["first", "others"]);
@@ -69,7 +69,7 @@ async fn runs_scripts_of_a_user_and_says_what_fails() {
     assert!(matches!(refused, Err(Error::Redis(_))), "{refused:?}");
 }
 
-/// This happens after SCRIPT FLUSH, a restart or a failover, and takes one more round trip, once.
+/// After SCRIPT FLUSH, a restart or a failover, only the first call takes one more round trip.
 #[tokio::test]
 async fn a_server_that_forgot_a_script_gets_it_in_one_more_trip() {
     let server = Server::start();

@@ -43,7 +43,7 @@ fn who_waits_for_a_loss_goes_on_in_another_runtime() {
     });
     let (first, second) = (one_thread(), one_thread());
     let mut lost = Box::pin(permit.lost());
-    // The permit may be lost if the machine stood still.
+    // The permit may be lost already, if the machine was suspended or too busy.
     let is_lost = first.block_on(async { (&mut lost).now_or_never().is_some() });
     drop((first, home));
     if !is_lost {
@@ -52,7 +52,7 @@ fn who_waits_for_a_loss_goes_on_in_another_runtime() {
     assert!(permit.is_lost());
 }
 
-/// The I/O runtime has ended, so calls are made in the callers' runtimes, for other callers, too.
+/// The I/O runtime has ended, so a caller's runtime makes calls, also for other callers.
 #[test]
 fn a_call_whose_runtime_ends_does_not_answer_for_others_in_flight() {
     let faults = Runtime::new().unwrap();
@@ -79,7 +79,7 @@ fn a_call_whose_runtime_ends_does_not_answer_for_others_in_flight() {
         one_thread,
         (semaphore, first),
         move |(semaphore, permit): (Semaphore, Permit)| async move {
-            // This makes the connection for the following calls.
+            // This call opens the connection for the following calls.
             semaphore.inspect().await.unwrap();
             connected.send(()).unwrap();
             goes.await.unwrap();

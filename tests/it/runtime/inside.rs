@@ -1,4 +1,4 @@
-//! A runtime inside a task of another runtime, for a limited time.
+//! A runtime that exists for a limited time inside a task of another runtime.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use super::one_thread;
 use test_support::observer::in_time;
 use test_support::server::{shared_url, unique_name};
 
-/// A future that was polled inside continues outside, whether the inner runtime is idle or has
-/// ended.
+/// A future that was polled in the inner runtime continues in the outer runtime, whether the inner
+/// runtime is idle or has ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_polled_there_goes_on_at_home() {
     let on_home = tokio::spawn(async {

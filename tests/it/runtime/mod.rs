@@ -1,5 +1,5 @@
-//! Calls from outside the I/O runtime: from another runtime while the I/O runtime is idle, blocked
-//! or has ended, and from outside any runtime. All documented times apply there.
+//! Calls from outside the I/O runtime: from another runtime while the I/O runtime is idle, is
+//! blocked or has ended, and from outside any runtime. All documented times apply to these calls.
 
 mod ends;
 mod inside;
@@ -27,7 +27,7 @@ const SHORT: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Home {
-    /// It runs in its own threads.
+    /// A runtime with its own threads.
     Runs,
     /// A runtime of one thread that nothing drives.
     Idle,
@@ -42,7 +42,7 @@ struct Scene {
     permits: Mutex<Vec<Permit>>,
 }
 
-/// Keeps the I/O runtime in its state.
+/// Keeps the I/O runtime in the state described by [`Home`].
 type Guard = Box<dyn std::any::Any>;
 
 fn one_thread() -> Runtime {
@@ -197,7 +197,7 @@ fn first_set_limit(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
     async move { first.set_limit(2).await.map(drop) }.boxed()
 }
 
-/// No client has this permit.
+/// Revokes a permit that no client holds.
 fn revoke(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
     let id = format!("P:nobody.1:1:1000:{}", "0".repeat(22));
     async move { scene.semaphore.revoke(&id).await.map(drop) }.boxed()
@@ -290,7 +290,7 @@ fn all_calls_end_while_the_worker_of_the_connection_is_blocked() {
     all_calls_end(Home::BlockedWorker);
 }
 
-/// The maintenance reports the reason, because the I/O runtime runs.
+/// The background task reports the reason for the outage, because the I/O runtime runs.
 #[test]
 fn a_wait_from_elsewhere_says_what_an_outage_is() {
     let server = Server::start();

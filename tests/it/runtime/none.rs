@@ -81,7 +81,7 @@ async fn permit_of(lease: Duration) -> Permit {
 
 type Watches = fn(Permit) -> BoxFuture<'static, Result<(), Error>>;
 
-/// Both ways to wait for the end of a permit.
+/// `Permit::lost` and `PermitWatch::ended`, which both wait for the end of a permit.
 const WATCHES: [(&str, Watches); 2] =
     [("lost", |permit| lost(permit).boxed()), ("a watch", |permit| watched(permit).boxed())];
 
@@ -107,7 +107,7 @@ fn a_loss_is_told_outside_any_runtime() {
     }
 }
 
-/// No timer measures the lease any more.
+/// After the I/O runtime has ended, no timer measures the lease.
 #[test]
 fn a_permit_is_lost_outside_any_runtime_when_that_of_the_connection_has_ended() {
     for (what, watches) in WATCHES {

@@ -1,4 +1,4 @@
-//! Tokio's clock is paused: calls that cannot work return an error, and nothing loops forever.
+//! Tokio's clock is paused: calls that cannot succeed return an error, and nothing loops forever.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn says_so<T: std::fmt::Debug>(answer: Result<T, Error>) {
     assert!(failed.to_string().contains("tokio's clock is paused"), "{failed}");
 }
 
-/// In this real time, thousands of attempts could be made.
+/// A real time in which thousands of attempts would be possible.
 const WHILE: Duration = Duration::from_secs(2);
 
 /// Waits in a runtime whose clock runs.

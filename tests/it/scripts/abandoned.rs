@@ -24,8 +24,8 @@ fn ask(semaphore: &mut Timed, client: &str) -> i64 {
     semaphore.acquire_for(1, client, &format!("other 1 {LEASE} wait"))[0].position()
 }
 
-/// Checks that the abandoned request is granted, because its client is alive, and holds its permit
-/// for one lease.
+/// Checks that the abandoned request is granted, because its client is alive, and that its permit
+/// stays taken for one lease.
 fn blocks_for_one_lease(mut semaphore: Timed, client: &str) {
     semaphore.ok("release", "return holder");
     let end = semaphore.now() + LEASE;
@@ -51,7 +51,7 @@ fn a_wait_of_a_polled_client_that_was_given_up_blocks_its_place_for_one_lease() 
     blocks_for_one_lease(semaphore, &client);
 }
 
-/// A client is subscribed, but the message is lost because it reads nothing.
+/// The client is subscribed, but reads nothing, so the message is lost.
 #[test]
 fn a_wait_whose_message_nobody_got_blocks_its_place_for_one_lease() {
     let (semaphore, client) = abandoned("publish");

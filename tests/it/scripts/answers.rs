@@ -48,8 +48,8 @@ pub(super) fn outcomes(reply: &[i64]) -> Vec<Outcome> {
     reply[3..].chunks(3).map(outcome).collect()
 }
 
-/// The reply of `inspect`: holders and waiters by name, with their weights and the time remaining
-/// or waited. Idempotency keys are omitted.
+/// The reply of `inspect`: the names and weights of holders with the rest of their leases, and of
+/// waiters with their waiting times. Idempotency keys are omitted.
 #[derive(Debug, PartialEq)]
 pub(super) struct Inspection {
     pub(super) now: i64,
@@ -106,7 +106,6 @@ impl Inspection {
     }
 }
 
-/// An error of a script: its code and its text.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) code: String,

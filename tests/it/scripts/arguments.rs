@@ -7,7 +7,7 @@ use super::values::Kind::{Choice, Client, Id, Integer, Next, Place};
 use super::values::*;
 use super::{Scripts, fresh, in_use};
 
-/// A way to call a script: its arguments. The last `repeated` arguments form one request.
+/// A form of a call, with its arguments. The last `repeated` arguments form one request.
 pub(super) struct Call {
     pub(super) script: &'static str,
     pub(super) arguments: Vec<Argument>,
@@ -28,7 +28,7 @@ pub(super) fn calls() -> Vec<Call> {
     let number = || Argument("n", "9", Integer(0, MAX_COUNT));
     let mark = || Argument("idempotency_key", MARK, Id(0, 0));
     let acquire = vec![
-        // No request is too heavy for a runtime limit.
+        // With a runtime limit, no request is too heavy.
         Argument("limit_mode", "initial", Choice),
         Argument("limit", "4294967295", Integer(0, MAX_COUNT)),
         Argument("heartbeat_timeout", "10000", Integer(1, MAX_LEASE)),
@@ -78,7 +78,6 @@ impl Call {
         reply.unwrap_or_else(|error| panic!("{} {values:?}: {error}", self.script));
     }
 
-    /// Returns the script's error for invalid arguments.
     fn refused(&self, semaphore: &mut Scripts, values: &[Vec<u8>]) -> String {
         let refusal = semaphore.refusal(self.script, &semaphore.keys.clone(), values);
         assert_eq!(refusal.code, "SEM_ARG", "{} {values:?}: {}", self.script, refusal.detail);
@@ -102,7 +101,7 @@ fn bad_arguments_are_named_and_change_nothing() {
     }
 }
 
-/// The IDs of a call usually have the same beginning, and the scripts use that.
+/// The scripts use the fact that the IDs of a call usually have the same beginning.
 #[test]
 fn a_forged_id_is_refused_also_behind_one_that_is_right() {
     let mut semaphore = in_use();
@@ -240,13 +239,13 @@ fn arguments_may_be_neither_missing_nor_too_many() {
     for call in calls() {
         let values = call.values();
         let (fixed, request) = values.split_at(values.len() - call.repeated);
-        // One request without its last argument, and two requests without one or more arguments.
+        // These calls have too few or too many arguments for one request, or too few for two.
         let mut bad = vec![values.clone(), values.clone(), [fixed, request, request].concat()];
         bad[0].pop();
         bad[1].push("more".into());
         bad[2].pop();
         if call.repeated == 1 {
-            // Every count of at least one is valid.
+            // Any number of arguments from one on is valid.
             bad = vec![fixed.to_vec()];
         }
         if values.is_empty() {

@@ -1,22 +1,22 @@
-//! Bounded work: thousands of expired leases or dead waiters neither cause a call to fail nor make
-//! it long. Work is counted in commands and members, not in time.
+//! Bounded work: thousands of expired leases or dead waiters make no call fail or take long. The
+//! tests count commands and members, not time.
 
 use std::ops::Range;
 
 use super::{Commands, Granted, Timed};
 
 const MANY: usize = 12_000;
-/// The number of expired leases that one call may remove: its bound, plus the ID in its arguments.
+/// The number of expired leases that a call may remove: its bound, plus the ID in its arguments.
 const MOST_PURGED: i64 = 1001;
-/// The number of waiters that one call may examine.
+/// The number of waiters that a call may examine.
 const MOST_LOOKED_AT: i64 = 1000;
-/// The number of commands that one call may run: two for each waiter that it examines or for each
+/// The number of commands that a call may run: two for each waiter that it examines or for each
 /// request, and a few for each chunk.
 const MOST_COMMANDS: i64 = 2 * MOST_LOOKED_AT + 60;
 /// The number of commands that a call may run if it examines no waiter.
 const MOST_COMMANDS_OF_A_PURGE: i64 = 30;
 
-/// Returns the requests of a call: `request` with a number for each %.
+/// Returns the requests of a call: copies of `request`, with a number in place of each %.
 pub(super) fn many(count: usize, request: &str) -> String {
     numbered(0..count, request)
 }
@@ -62,13 +62,13 @@ pub(super) fn bounded(semaphore: &mut Timed, script: &str, arguments: &str) -> V
     reply
 }
 
-/// Checks that a call reads expired leases once, and also leases that expire too late, and dead
-/// clients.
+/// Checks that a call does not repeat its searches for expired leases, for late leases, and for
+/// dead clients.
 fn assert_purges(commands: &Commands, script: &str) {
     assert!(commands.count("zrangebyscore") <= 5, "{script}: {commands:?}");
 }
 
-/// Calls `wake` while the replies request it immediately. Returns the number of calls.
+/// Calls `wake` until `wake_in` is no longer 0. Returns the number of calls.
 pub(super) fn wake_while_asked(semaphore: &mut Timed, mut wake_in: i64) -> usize {
     let mut calls = 0;
     while wake_in == 0 {
@@ -167,7 +167,7 @@ fn a_thousand_requests_find_room_behind_ended_leases() {
     let outcomes = semaphore.acquire(limit, &many(1000, "new% 2 60000 try"));
     assert!(outcomes.iter().all(|outcome| outcome.is_granted()));
     semaphore.assert_weights_agree();
-    // These IDs are those of expired leases.
+    // The leases of these IDs have expired.
     let outcomes = semaphore.acquire(limit, &many(1000, "id9-% 2 1000 try"));
     assert!(outcomes.iter().all(|outcome| outcome.is_granted()));
     semaphore.assert_weights_agree();
@@ -224,7 +224,7 @@ fn twelve_thousand_waiters_whose_client_was_lost_are_passed_over() {
     reach_the_live_one(semaphore);
 }
 
-/// Each dead request has its own client, so the script must try each.
+/// Each dead request has its own client, so the script must check each client.
 #[test]
 fn a_call_tries_no_more_clients_than_it_may_look_at() {
     let mut semaphore = Timed::start();
@@ -285,7 +285,7 @@ fn more_room_than_one_call_may_hand_off_is_handed_off_by_wake() {
     assert_eq!(semaphore.inspect().held, MANY as i64);
 }
 
-/// After the clock stepped back, leases that expire too late are cut in chunks, too.
+/// After the clock stepped back, leases that expire too late are also shortened in chunks.
 #[test]
 fn twelve_thousand_leases_are_cut_in_chunks() {
     let mut semaphore = all_ended(1);
@@ -306,7 +306,7 @@ fn twelve_thousand_leases_are_cut_in_chunks() {
     assert_eq!(semaphore.inspect().queued, 0);
 }
 
-/// All of these permits are free after the longest lease, however many they are.
+/// All 12,000 permits are free after the longest lease.
 #[test]
 fn twelve_thousand_leases_that_end_too_late_are_all_cut_at_once() {
     let mut semaphore = all_ended(1);
@@ -322,7 +322,7 @@ fn twelve_thousand_leases_that_end_too_late_are_all_cut_at_once() {
     assert_eq!(inspection.held, MANY as i64);
 }
 
-/// The same applies to clients that would count as alive for too long.
+/// All clients that would count as alive for too long are corrected at once.
 #[test]
 fn fifteen_hundred_clients_are_all_cut_at_once() {
     let mut semaphore = Timed::start();
@@ -337,7 +337,7 @@ fn fifteen_hundred_clients_are_all_cut_at_once() {
     assert_eq!(latest, Some(semaphore.now() + 30_000));
 }
 
-/// This includes leases that the call does not remove because of its bound.
+/// A reported loss is final, even if the call did not remove the lease because of its bound.
 #[test]
 fn leases_that_were_called_lost_among_thousands_stay_lost_when_the_clock_steps_back() {
     let mut semaphore = all_ended(1);
@@ -350,7 +350,7 @@ fn leases_that_were_called_lost_among_thousands_stay_lost_when_the_clock_steps_b
     semaphore.assert_weights_agree();
 }
 
-/// No call has removed these leases yet, because one call removes 1,000 at most.
+/// One call removes at most 1,000 expired leases, so the released lease still exists.
 #[test]
 fn a_release_of_an_ended_lease_among_thousands_is_of_nothing() {
     for how in ["return", "forget"] {
@@ -359,7 +359,7 @@ fn a_release_of_an_ended_lease_among_thousands_is_of_nothing() {
             let requests = numbered(1000 * thousand..1000 * (thousand + 1), "id% 1 1000 try");
             semaphore.acquire(5000, &requests);
         }
-        // This lease is the last to expire, and it expires now.
+        // All leases expire now.
         semaphore.pass(1000);
         for last in ["id2998", "id2999"] {
             let reply = semaphore.ok("release", &format!("{how} {last}"));
@@ -370,7 +370,7 @@ fn a_release_of_an_ended_lease_among_thousands_is_of_nothing() {
     }
 }
 
-/// The granted request is the last that the call examines.
+/// The granted request is the last request that a call examines.
 #[test]
 fn a_grant_behind_a_thousand_dead_waiters_leaves_nobody_in_the_queue() {
     for dead in [998, 999, 1000, 1001, 1026, 1027, 1028] {

@@ -16,7 +16,7 @@ fn an_ended_lease_is_lost_whether_purged_or_not() {
         assert_eq!(semaphore.ok("refresh", "a 5000")[2], end);
         semaphore.pass(5000);
         if is_purged {
-            // This request needs the free permits.
+            // This request makes the script remove the expired lease.
             assert!(semaphore.acquire_one(2, "c 1 5000 try").is_granted());
         }
         assert_eq!(semaphore.scores("permits").len(), 2);
@@ -26,8 +26,8 @@ fn an_ended_lease_is_lost_whether_purged_or_not() {
     }
 }
 
-/// After "lost" was returned, the permit stays lost, even if the clock steps back to before its
-/// expiry.
+/// After `refresh` has returned that a permit is lost, the permit stays lost, even if the clock
+/// steps back to before its expiry.
 #[test]
 fn a_permit_that_was_called_lost_stays_lost_when_the_clock_steps_back() {
     for ask in ["p 1000", "p 1", "p q"] {
@@ -49,8 +49,7 @@ fn a_permit_that_was_called_lost_stays_lost_when_the_clock_steps_back() {
     }
 }
 
-/// The permit was exchanged for another ID, and its lease has expired since. The test then
-/// refreshes both IDs.
+/// A permit was moved to another ID, and has then expired. The test refreshes both IDs.
 #[test]
 fn a_permit_that_was_called_lost_after_an_exchange_stays_lost_when_the_clock_steps_back() {
     let mut semaphore = Timed::start();
@@ -78,7 +77,7 @@ fn an_id_whose_lease_ended_starts_anew() {
     // The permit counts once.
     assert_eq!(semaphore.inspect().held, 3);
     semaphore.assert_weights_agree();
-    // It joins the end of the queue like any new request.
+    // The ID has no priority over a waiting request.
     semaphore.acquire(4, "b 3 60000 wait");
     semaphore.pass(5000);
     assert_eq!(semaphore.acquire_one(4, "a 3 5000 try"), Outcome::Refused);
@@ -99,8 +98,8 @@ fn wake_hands_off_what_ended() {
     semaphore.assert_weights_agree();
 }
 
-/// The dead holder's lease seems to expire an hour late, until it is cut to the longest lease in
-/// use.
+/// The dead holder's lease seems to expire an hour late, until the lease is shortened to the
+/// longest lease in use.
 #[test]
 fn after_a_step_back_a_dead_holder_keeps_its_place_no_longer_than_the_longest_lease() {
     // Either a second permit has the longest lease in use, or the waiter requires the whole limit.
@@ -144,7 +143,8 @@ fn after_a_step_back_holders_keep_their_permits() {
     assert_eq!(semaphore.inspect().holders, [("a".to_owned(), 2, 60_000)]);
 }
 
-/// After the state was lost, the longest lease is unknown, so seven days is assumed: the maximum.
+/// If the state was lost, the longest lease is unknown, so the scripts assume the maximum, seven
+/// days.
 #[test]
 fn after_a_step_back_and_a_lost_state_leases_are_not_cut_too_short() {
     let mut semaphore = Timed::start();
@@ -214,7 +214,7 @@ fn tokens_grow_when_all_keys_have_expired() {
     assert_eq!(later, first + DAY * 1000);
 }
 
-/// The last number is a day ahead of the clock. It must be kept until the clock has caught up.
+/// The last number is a day ahead of the clock, and is kept until the clock has caught up.
 #[test]
 fn the_last_number_is_kept_while_it_is_ahead_of_the_clock() {
     let mut semaphore = Timed::start();
@@ -226,8 +226,8 @@ fn the_last_number_is_kept_while_it_is_ahead_of_the_clock() {
     assert_eq!(semaphore.acquire_one(1, "b 1 5000 try").token(), first + 2);
 }
 
-/// Returns a semaphore with five waiters that die immediately, and then a live one. A dead waiter's
-/// lease would last a day.
+/// Returns a semaphore with five waiters that die immediately, and a live waiter behind them. A
+/// dead waiter's lease would last a day.
 fn five_dead_before_a_live_one(heartbeat_timeout: i64) -> Timed {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "holder 1 600000 try");
@@ -244,7 +244,7 @@ fn after_a_step_back_dead_waiters_go_within_the_longest_heartbeat_timeout_that_w
     for heartbeat_timeout in [1, 1000, 30_000, 600_000] {
         let mut semaphore = five_dead_before_a_live_one(heartbeat_timeout);
         semaphore.pass(-DAY);
-        // The heartbeat of the live client is enough. Any call would do.
+        // Any call lets a script notice the step, for example this heartbeat.
         semaphore.acquire_for(1, "live poll 1000", "live 1 60000 wait");
         semaphore.pass(heartbeat_timeout.max(1000) + 1);
         semaphore.acquire_for(1, "live poll 1000", "live 1 60000 wait");
@@ -272,7 +272,7 @@ fn after_a_step_back_no_mark_keeps_dead_waiters_in_the_queue() {
     semaphore.ok("release", "return holder");
     let inspection = semaphore.inspect();
     assert_eq!((inspection.holder_ids(), inspection.queued), (["live"].into(), 0));
-    // The change with this key counts once, whatever the clock does.
+    // The change with this key counts once, even if the clock steps.
     for step in [0, DAY] {
         semaphore.pass(step);
         assert_eq!(semaphore.ok("limit", &format!("existing 0 set 9 {mark}"))[2..4], [1, 1]);
@@ -303,7 +303,7 @@ fn after_a_step_back_live_waiters_keep_their_places() {
     assert!(heard.iter().all(|heard| (0..=30_000).contains(heard)), "{heard:?}");
 }
 
-/// For a day, nothing was granted or queued, but the waiting clients sent heartbeats.
+/// For more than a day, nothing was granted or queued, but the waiting clients sent heartbeats.
 #[test]
 fn after_a_step_back_dead_waiters_go_also_when_nothing_was_given_for_long() {
     let mut semaphore = Timed::start();

@@ -9,12 +9,12 @@ enum History {
     Plain,
     /// The limit was changed and changed back.
     Changed,
-    /// Leases differ: there is another permit, whose lease is ten minutes longer.
+    /// Leases differ: another permit has a lease that is ten minutes longer.
     Mixed,
 }
 
 /// Prepares the case named in a head, and returns the arguments of the call. The semaphore has been
-/// in use: its limit exists, and no expiry of a key must move.
+/// in use, so its limit exists, and the call moves no key's expiry.
 fn set_the_stage(semaphore: &mut Timed, script: &str, case: &str, history: History) -> String {
     let limit = if history == History::Mixed { 3 } else { 2 };
     // The keys live for another minute, so no call within that time moves their expiry.
@@ -38,8 +38,8 @@ fn set_the_stage(semaphore: &mut Timed, script: &str, case: &str, history: Histo
     arguments.replace("LIMIT", &limit.to_string())
 }
 
-/// Returns the arguments of the case. Before that, other requests `hold` or wait. Besides the
-/// permit of "long", a weight of 2 may be held.
+/// Makes other requests hold or wait with `hold`, and returns the arguments of the case. Besides
+/// the permit of "long", a weight of 2 may be held.
 fn arguments_of(script: &str, case: &str, hold: &mut dyn FnMut(&str)) -> &'static str {
     const NEW: &str = "declare_if_unset LIMIT client publish 1000 new 1 1000 wait";
     const TRY: &str = "declare_if_unset LIMIT client publish 1000 new 1 1000 try";
@@ -64,8 +64,8 @@ fn arguments_of(script: &str, case: &str, hold: &mut dyn FnMut(&str)) -> &'stati
         }
         ("acquire", "queued again with its ticket") => {
             hold("other 1 1000 try another 1 1000 try new 1 1000 wait");
-            // Clients send the ticket. Any ticket that may have been issued works here, because the
-            // queue keeps its own.
+            // A client sends its ticket. In this case any issued ticket works, because the queue
+            // keeps the original ticket.
             "declare_if_unset LIMIT client publish 1000 new 1 1000 1"
         }
         ("acquire", "queued behind others, more than 16 clients wait") => {

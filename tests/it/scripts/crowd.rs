@@ -1,4 +1,4 @@
-//! Which clients the scripts ask to call `wake` for the next expiry if many wait, and how live
+//! If many clients wait, the scripts ask only some of them to call `wake` at the next expiry. Live
 //! waiters pass the dead ones in the queue. The holder's lease expires after ten minutes.
 
 use super::START_US;
@@ -6,7 +6,7 @@ use super::answers::outcomes;
 use super::bounds::many;
 use super::timed::Timed;
 
-/// The constant of lua/lib/remember.lua.
+/// The value of CALLERS in lua/lib/remember.lua.
 const CALLERS: usize = 16;
 const HEARTBEAT_TIMEOUT: i64 = 15_000;
 
@@ -16,7 +16,7 @@ fn one_holds() -> Timed {
     semaphore
 }
 
-/// Queues a request of this client, or sends its heartbeat. Returns `wake_in` and the position.
+/// Queues a request of this client, or sends a heartbeat. Returns `wake_in` and the position.
 fn ask(semaphore: &mut Timed, client: &str, how: &str, place: i64) -> (i64, i64) {
     let place = if place == 0 { "wait".to_owned() } else { place.to_string() };
     let arguments =
@@ -36,7 +36,7 @@ fn named(semaphore: &mut Timed, clients: std::ops::Range<usize>) -> Vec<usize> {
 #[test]
 fn of_a_few_that_wait_all_are_to_call_wake() {
     let mut semaphore = one_holds();
-    // The number of requests does not matter.
+    // Only the number of clients matters, not the number of requests.
     semaphore.acquire_for(1, "many poll 15000", &many(500, "id% 1 60000 wait"));
     for client in 1..CALLERS {
         assert_eq!(ask(&mut semaphore, &format!("c{client}"), "poll", 0).0, 600_000, "{client}");
@@ -80,8 +80,8 @@ fn whoever_has_the_head_of_the_queue_is_to_call_wake_whatever_it_asks_for() {
     }
 }
 
-/// The dead waiters belong to many clients. While these may be alive, only some clients behind them
-/// are asked to call `wake`.
+/// The dead waiters belong to many clients. While these clients may be alive, only some clients
+/// behind them are asked to call `wake`.
 #[test]
 fn whoever_is_silent_for_longer_than_a_heartbeat_is_no_crowd() {
     let mut semaphore = one_holds();

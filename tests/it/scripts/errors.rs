@@ -1,4 +1,4 @@
-//! Errors that are not about the text of one argument. No error changes anything.
+//! Errors that do not concern the text of one argument. A call with an error changes nothing.
 
 use super::{Refusal, Timed};
 use super::{fill, in_use, script_names, semaphore_scripts, sound, told};
@@ -21,7 +21,7 @@ fn exactly_four_keys_are_needed() {
     }
 }
 
-/// The error shows the first wrong key, without characters that must not be in a line.
+/// The error shows the first wrong key, and replaces characters that are not printable ASCII.
 #[test]
 fn a_key_that_does_not_fit_is_shown() {
     let mut semaphore = in_use();
@@ -98,7 +98,7 @@ fn keys_that_are_not_of_one_semaphore_are_refused() {
             }
         }
     }
-    // All four keys are alike, but they have no name or two names.
+    // All four keys have the same stem, but the stem is not `PREFIX:{NAME}`.
     for stem in ["sem:{}", "sem:name", "sem:{a}{b}", "{a}:sem:{b}", "sem:{a}:more", "sem{a}"] {
         let keys = ["permits", "queue", "clients", "state"].map(|key| format!("{stem}:{key}"));
         for script in script_names() {
@@ -165,14 +165,13 @@ fn what_another_version_of_the_protocol_wrote_is_left_alone() {
     }
 }
 
-/// Returns whether the server rejected the call because its memory is full.
 fn is_for_want_of_memory(Refusal { code, detail }: &Refusal) -> bool {
-    // Redis 6.2 has this code in the text of another error.
+    // Redis 6.2 puts this code into the text of another error.
     code == "OOM" || detail.contains("-OOM ")
 }
 
-/// A server out of memory rejects calls that need more memory, before they write anything. Releases
-/// are accepted and handed off.
+/// A server out of memory rejects calls that need more memory before these calls write. Releases
+/// are accepted, and their permits are granted to waiters.
 #[test]
 fn a_call_that_fails_for_want_of_memory_changes_nothing() {
     let mut semaphore = Timed::start();
@@ -209,7 +208,7 @@ fn a_call_that_fails_for_want_of_memory_changes_nothing() {
     semaphore.assert_weights_agree();
 }
 
-/// A full server lets a script continue if the script began with a removal.
+/// A server out of memory lets a script continue if the script began with a removal.
 #[test]
 fn a_full_server_grants_where_an_ended_lease_goes_in_the_same_call() {
     for arguments in ["new 2 60000 try", "new 2 60000 wait", "a 2 5000 try"] {
@@ -220,7 +219,7 @@ fn a_full_server_grants_where_an_ended_lease_goes_in_the_same_call() {
         assert!(semaphore.acquire_one(3, arguments).is_granted(), "{arguments}");
         assert_eq!(semaphore.inspect().held, 3);
         semaphore.assert_weights_agree();
-        // No lease has expired now.
+        // No expired lease is left.
         let again = format!("declare_if_unset 3 client poll 600000 {arguments}");
         let refusal = semaphore.refuses("acquire", &again);
         assert!(is_for_want_of_memory(&refusal), "{refusal:?}");
@@ -245,7 +244,7 @@ fn a_full_server_hands_on_what_is_given_back_in_every_way() {
         assert!(told(&mut listener).starts_with("timed\nd "));
         semaphore.acquire(9, "c 1 60000 wait");
         semaphore.command::<()>("CONFIG SET maxmemory 1");
-        // The last of the cases above releases nothing by itself.
+        // The `refresh` case frees nothing unless a lease has expired.
         if script == "refresh" {
             semaphore.pass(5000);
         }
@@ -262,7 +261,7 @@ fn a_full_server_hands_on_what_is_given_back_in_every_way() {
     }
 }
 
-/// In this case, leases are cut before permits are released.
+/// After a step back of the clock, leases are shortened before permits are released.
 #[test]
 fn a_full_server_hands_on_what_is_given_back_after_its_clock_stepped_back() {
     for (script, arguments) in [("release", "return a"), ("refresh", "a 1"), ("wake", "")] {
@@ -326,8 +325,9 @@ const CALLS: [(&str, &str); 13] = [
     ("acquire", "declare_if_unset 5 client poll 600000 first 2 600000 wait"),
 ];
 
-/// A former primary or a lagging replica lacks the latest data. It must not reply that something is
-/// lost, unknown or not granted. After READONLY, a client retries until the primary replies.
+/// A former primary or a lagging replica lacks the latest data. Such a server must not return that
+/// a permit is lost or unknown, or that a request is not granted. After READONLY, a client retries
+/// until the primary replies.
 #[test]
 fn a_server_that_may_not_write_gives_no_final_answer() {
     let lags: [&[&str]; 5] = [

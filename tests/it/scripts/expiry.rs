@@ -1,10 +1,10 @@
-//! Nothing stays forever, and nothing expires while it is used.
+//! No key stays forever, and no key expires while it is in use.
 
 use super::{Timed, outcomes};
 
 const MINUTE: i64 = 60_000;
 const HOUR: i64 = 60 * MINUTE;
-/// How long keys outlive their use: at least a minute, or as long as their expiry was.
+/// The time for which keys outlive their use: as long as they must last, but at least a minute.
 const SLACK: i64 = MINUTE;
 const STATE_SLACK: i64 = 2 * HOUR;
 
@@ -46,7 +46,8 @@ fn every_key_outlives_its_use_and_then_goes() {
     }
 }
 
-/// A key that a later call creates again gets its expiry, although that has not moved.
+/// A key that a later call creates again gets the semaphore's expiry, although that expiry has not
+/// moved.
 #[test]
 fn keys_that_come_again_expire_too() {
     let mut semaphore = Timed::start();
@@ -197,8 +198,8 @@ fn weights_do_not_outlive_their_permits() {
     }
 }
 
-/// One call removes the only waiter and queues the next one. Another call does this with the only
-/// permit.
+/// One call removes the only permit and the only waiter, and adds another permit and another
+/// waiter.
 #[test]
 fn a_key_whose_last_entry_goes_in_a_call_that_adds_another_still_expires() {
     let mut semaphore = Timed::start();
@@ -216,8 +217,8 @@ fn a_key_whose_last_entry_goes_in_a_call_that_adds_another_still_expires() {
     assert_eq!(expire, [true; 4]);
 }
 
-/// A node whose slot is migrating considers a queue that a call has emptied as already moved. The
-/// call still succeeds.
+/// If a call empties the queue while its slot is migrating, the node considers the queue as already
+/// moved. The call still succeeds.
 #[test]
 fn expiry_is_moved_for_the_keys_that_are_left_while_their_slot_moves() {
     let (mut semaphore, mut moving) = Timed::start_moving();

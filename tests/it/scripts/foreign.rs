@@ -1,4 +1,4 @@
-//! Members of the keys that no client wrote, for example manual entries. They cause no problems.
+//! Members of the keys that no client wrote, for example manual entries, cause no problems.
 
 use super::{START_US, Timed};
 
@@ -14,7 +14,7 @@ fn with_rubbish() -> Timed {
         semaphore.command::<i64>(&format!("ZADD {permits} {ended} {rubbish}"));
     }
     semaphore.command::<i64>(&format!("ZADD {queue} 1 rubbish 2 X:client:1:60000:rubbish"));
-    // This makes the scripts examine the leases.
+    // The loss of the state makes the scripts examine the leases.
     semaphore.lose("state");
     semaphore
 }
@@ -47,7 +47,7 @@ fn those_behind_it_are_served() {
     assert_eq!(inspection.holder_ids(), ["waiting"].into());
 }
 
-/// A member must be an ID from its first letter on.
+/// A member that only ends like an ID is no ID.
 #[test]
 fn what_only_ends_like_a_id_is_given_nothing() {
     let mut semaphore = Timed::start();

@@ -24,7 +24,7 @@ fn shape(head: &Head) -> (Vec<(&str, &str)>, usize) {
     (shape, repeated)
 }
 
-/// Returns the head's descriptions of a call's arguments. `limit` has more arguments after a
+/// Returns the head's descriptions of a call's arguments. For `limit`, the arguments depend on the
 /// change.
 fn said_of<'a>(head: &'a Head, call: &Call) -> (Vec<(&'a str, &'a str)>, usize) {
     let (mut shape, repeated) = shape(head);
@@ -85,7 +85,8 @@ fn all_scripts_name_the_same_four_keys() {
     }
 }
 
-/// The results that use the table of `arguments` then apply to the heads, too.
+/// The heads agree with the calls in `arguments`, so the tests of those calls apply to the heads,
+/// too.
 #[test]
 fn heads_say_what_the_scripts_are_tried_with() {
     let (mut ranges, mut choices) = (0, 0);
@@ -130,7 +131,7 @@ fn provoke(script: &str) -> BTreeSet<String> {
         provoked.insert(semaphore.refusal(script, &keys, &heavy).code);
     }
     if script == "probe" {
-        // This script reads nothing that could be wrong.
+        // `probe` reads no data that could be invalid.
         return provoked;
     }
     semaphore.command::<()>(&format!("HSET {state} version 3"));
@@ -140,7 +141,6 @@ fn provoke(script: &str) -> BTreeSet<String> {
     provoked
 }
 
-/// Returns all error codes in a text.
 fn errors_in(text: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_uppercase() || c == '_';
     let words = text.split(|c| !is_part(c)).filter(|word| word.starts_with("SEM_"));

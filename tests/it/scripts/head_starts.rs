@@ -5,7 +5,7 @@ use super::{Outcome, START_US, Timed};
 const DAY: i64 = 24 * 3_600_000;
 
 /// A head start has no effect while the clock is more than a second behind the last number. The
-/// numbers grow only slowly then, so earlier requests would be overtaken as long as the clock lags.
+/// numbers then grow slowly, so earlier requests would be overtaken until the clock catches up.
 #[test]
 fn after_a_step_back_nobody_is_overtaken_for_ever_by_head_starts() {
     let mut semaphore = Timed::start();
@@ -91,8 +91,8 @@ fn place_behind_first(ahead: i64, waited: i64) -> i64 {
     semaphore.acquire_one(1, "ahead 1 60000 +1").position()
 }
 
-/// A request can be overtaken for as long as the head start. After a step back, this may last up to
-/// one second longer, which begins when the clock is one second behind the ticket.
+/// A request can be overtaken for as long as the head start. After a step back of the clock, that
+/// time is up to one second longer, and begins when the clock is one second behind the ticket.
 #[test]
 fn a_head_start_overtakes_for_at_most_a_second_more_after_a_step_back() {
     const DAY_US: i64 = 1000 * DAY;

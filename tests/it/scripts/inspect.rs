@@ -155,7 +155,7 @@ fn ended_leases_are_left_out_though_nothing_has_purged_them() {
         assert_eq!((inspection.held, inspection.members), (left, 1));
         assert_eq!(inspection.holders, [entry("a", left, 1000)]);
         let permits = semaphore.key("permits");
-        // The members are both permits and `*`.
+        // The members are the two permits and `*`.
         assert_eq!(semaphore.command::<i64>(&format!("ZCARD {permits}")), 3);
     }
 }
@@ -168,9 +168,9 @@ fn many_ended_leases_are_left_out_of_what_is_held() {
         semaphore.acquire(5000, &requests.collect::<Vec<_>>().join(" "));
     }
     semaphore.pass(1000);
-    // `inspect` examines 1,000 leases.
+    // `inspect` examines at most 1,000 leases.
     assert_eq!(semaphore.inspect().held, 1000);
-    // This call also removes 1,000 leases.
+    // This call removes 1,000 expired leases.
     semaphore.acquire(5000, "heavy 7 60000 try");
     assert_eq!(semaphore.inspect().held, 7);
     assert_eq!(semaphore.inspect().holders, [entry("heavy", 7, 60_000)]);
@@ -211,8 +211,7 @@ fn waiters_tell_for_how_long_their_client_is_taken_to_be_there() {
     assert_eq!(semaphore.inspect().heard, [-1, -1]);
 }
 
-/// The nonce contains the head start. If it does not, the head start cannot be distinguished from
-/// waiting time.
+/// If the nonce does not contain the head start, the head start counts as waiting time.
 #[test]
 fn a_head_start_that_the_id_tells_is_no_waiting() {
     let mut semaphore = Timed::start();

@@ -130,7 +130,7 @@ fn acquire_brings_a_limit_for_the_case_that_there_is_none() {
     semaphore.acquire(3, "a 1 60000 try");
     let inspection = semaphore.inspect();
     assert_eq!((inspection.limit, inspection.declared, inspection.runtime), (3, 3, NONE));
-    // If a limit exists, the one in the call is ignored.
+    // If a limit exists, the limit in the call is ignored.
     semaphore.acquire(9, "a 1 60000 try");
     assert_eq!(semaphore.inspect().limit, 3);
 
@@ -201,7 +201,7 @@ fn marks_of_add_weigh_nothing() {
     semaphore.assert_weights_agree();
     let marks = |semaphore: &mut Timed| semaphore.scores("clients").len();
     assert_eq!(marks(&mut semaphore), 5);
-    // Each new key removes two expired ones.
+    // Each new idempotency key removes two expired keys.
     semaphore.pass(1);
     semaphore.ok("limit", "add 1 more");
     assert_eq!(marks(&mut semaphore), 4);
@@ -266,7 +266,7 @@ fn consume_takes_the_weight_off_the_limit() {
     assert_eq!(semaphore.ok("release", "forget a nobody")[2..], [1, 0]);
     let inspection = semaphore.inspect();
     assert_eq!((inspection.limit, inspection.declared, inspection.runtime), (2, 5, 2));
-    // The limit decreases by its weight: one of two is free, and "c" needs both.
+    // The limit decreases by the weight of "a": one of two is free, and "c" needs both.
     assert_eq!((inspection.held, inspection.waiter_ids()), (1, vec!["c"]));
     // A request in the queue has no weight to forget.
     assert_eq!(semaphore.ok("release", "forget c")[2..], [2]);

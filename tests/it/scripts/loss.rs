@@ -57,8 +57,7 @@ fn no_call_fails_or_gives_too_much_after_the_loss_of_a_key() {
                 semaphore.assert_expiries(now);
             }
             let inspection = semaphore.inspect();
-            // If the call lowered the limit, more may still be held. Otherwise the limit is not
-            // exceeded.
+            // The weight held may exceed the limit only if the call lowered the limit.
             let allowed = inspection.limit.max(held);
             assert!(inspection.held <= allowed, "{key}, {script} {arguments}: {inspection:?}");
             semaphore.call("wake", "").unwrap();
@@ -78,7 +77,7 @@ fn lost_permits_are_free_again_with_all_their_weight() {
     semaphore.lose("permits");
     assert_eq!(semaphore.inspect().held, 0);
     assert_eq!(semaphore.ok("refresh", "heavy 600000 light 600000")[2..], [0, 0]);
-    // The call has already handed off the permit.
+    // The same call has already granted the lost permits to the waiters.
     let inspection = semaphore.inspect();
     assert_eq!((inspection.held, inspection.queued), (3, 0));
     assert_eq!(semaphore.ok("release", "return heavy pair")[2..], [0, 0]);
@@ -119,7 +118,7 @@ fn waiters_of_a_lost_queue_come_back_to_their_places() {
     let (mut semaphore, first, second) = full();
     semaphore.lose("queue");
     assert_eq!(semaphore.acquire_one(5, "new 1 60000 wait").position(), 1);
-    // The other requests return with their next heartbeat; here the last one is first.
+    // The lost requests return with their next heartbeat, in any order.
     let back = semaphore.acquire_one(5, &format!("second 1 60000 {second}"));
     assert_eq!(back, Outcome::Queued { ticket: second, position: 1 });
     let back = semaphore.acquire_one(5, &format!("first 2 60000 {first}"));
@@ -173,12 +172,12 @@ fn a_lost_state_takes_the_limit_along_but_no_weight() {
     semaphore.lose("state");
     let inspection = semaphore.inspect();
     assert_eq!((inspection.limit, inspection.held, inspection.queued), (-1, 6, 2));
-    // The first call with a limit sets it. That call frees nothing.
+    // The first call with a limit sets it. The call frees no permit.
     assert_eq!(semaphore.acquire_one(5, "new 1 60000 try"), Outcome::Refused);
     let inspection = semaphore.inspect();
     assert_eq!((inspection.declared, inspection.runtime, inspection.held), (5, -1, 6));
     assert_eq!(inspection.waiter_ids(), ["first", "second"]);
-    // Then two of five are free for "first", and none for "second".
+    // After the release, two of five are free for "first", and none for "second".
     semaphore.ok("release", "return heavy");
     let inspection = semaphore.inspect();
     assert_eq!((inspection.held, inspection.waiter_ids()), (5, vec!["second"]));
@@ -187,7 +186,7 @@ fn a_lost_state_takes_the_limit_along_but_no_weight() {
     semaphore.assert_weights_agree();
 }
 
-/// Three hundred permits with weights of 1 to 5. The leases of two thirds expire.
+/// The semaphore has 300 permits with weights of 1 to 5. The leases of two thirds expire.
 #[test]
 fn nothing_too_much_is_granted_when_the_state_is_lost_among_many_mixed_weights() {
     for (script, arguments) in [
@@ -234,7 +233,7 @@ fn a_newcomer_is_behind_a_thousand_waiters_whatever_was_lost() {
             let requests = (from..from + count).map(|n| format!("waits{n} 2 60000 wait"));
             semaphore.acquire(1, &requests.collect::<Vec<_>>().join(" "));
         }
-        // No number in the queue may be issued again, whatever the clock shows.
+        // No number in the queue may be issued again, even if the clock steps back.
         semaphore.pass(-1);
         semaphore.lose(key);
         semaphore.ok("limit", "set 1");
@@ -256,8 +255,8 @@ fn consume_sets_no_limit_where_none_is_known() {
     assert_eq!(inspection.holder_ids(), ["first", "pair", "second"].into());
 }
 
-/// The loss of the state must not cost a permit. The lengths of the leases are lost, but the keys
-/// still contain their expiry.
+/// The loss of the state must not end a permit. The lengths of the leases are lost, but not the
+/// times at which they expire.
 #[test]
 fn permits_live_on_after_the_loss_of_the_state() {
     for (script, arguments) in [
@@ -295,7 +294,7 @@ fn marks_weigh_nothing_after_the_loss_of_the_state() {
     semaphore.assert_weights_agree();
 }
 
-/// Their lifetimes are lost with the state, even if nothing else remains.
+/// Idempotency keys survive, although their lifetimes are lost with the state.
 #[test]
 fn marks_live_on_after_the_loss_of_the_state() {
     let mut semaphore = Timed::start();
@@ -307,8 +306,8 @@ fn marks_live_on_after_the_loss_of_the_state() {
     assert_eq!(semaphore.ok("limit", add)[2], 1, "it counts once");
 }
 
-/// The last ticket is then a month ahead of the clock, and must be kept until the clock has caught
-/// up.
+/// After the step back, the last ticket is a month ahead of the clock, and must be kept until the
+/// clock has caught up.
 #[test]
 fn numbers_grow_after_the_loss_of_the_state_and_a_long_step_back() {
     const DAY: i64 = 24 * 3_600_000;
@@ -329,7 +328,7 @@ fn waiters_keep_their_places_after_the_loss_of_permits_or_state() {
         semaphore.acquire(5, "heavy 5 60000 try");
         semaphore.acquire(5, "patient 5 60000 wait");
         semaphore.lose(key);
-        // The semaphore is paused, so nothing is handed off.
+        // The semaphore is paused, so it grants nothing.
         semaphore.ok("limit", "set 0");
         semaphore.pass(300_000);
         assert_eq!(semaphore.inspect().waiter_ids(), ["patient"], "{key}");

@@ -1,6 +1,5 @@
-//! The scripts alone, called as a client in any language would call them: their behavior as
-//! described in their head comments and in the protocol, their errors, and the failures that they
-//! survive.
+//! The scripts alone, called as by a client in any language. The tests cover the behavior that the
+//! head comments and the protocol describe, the errors, and failures that the scripts survive.
 
 mod abandoned;
 mod answers;
@@ -62,7 +61,6 @@ fn semaphore_scripts() -> impl Iterator<Item = &'static str> {
 /// change, with or without the name of an idempotency key.
 struct Scripts {
     raw: scripts::Scripts,
-    /// The ID of each name.
     ids: HashMap<String, String>,
     marks: u32,
 }
@@ -81,7 +79,6 @@ impl DerefMut for Scripts {
     }
 }
 
-/// Returns the name of an ID.
 fn name_of(id: &str) -> &str {
     part(id, 4).trim_end_matches('_')
 }
@@ -201,7 +198,7 @@ impl Scripts {
         self.raw.integers(script, &arguments)
     }
 
-    /// Acquires for a client that polls, so it needs no subscription.
+    /// Acquires for a client that polls and needs no subscription.
     fn acquire(&mut self, limit: i64, requests: &str) -> Vec<Outcome> {
         self.acquire_for(limit, "client poll 600000", requests)
     }
@@ -220,7 +217,6 @@ impl Scripts {
         redis::from_redis_value(self.call("inspect", "0 1000 0 1000").unwrap()).unwrap()
     }
 
-    /// Runs any command on the semaphore's server.
     fn command<T: FromRedisValue>(&mut self, command: &str) -> T {
         let mut parts = words(command).into_iter();
         let mut command = redis::cmd(&parts.next().unwrap());
@@ -277,8 +273,8 @@ impl Scripts {
         members.into_iter().filter(|(member, _)| member != "*").collect()
     }
 
-    /// Checks that each key lives at least as long as the leases and waits in it, and that each has
-    /// an expiry. Only `state` has none while a runtime limit is set.
+    /// Checks that each key lives at least as long as the leases and waits in it, and that each key
+    /// has an expiry. Only `state` has none while a runtime limit is set.
     fn assert_expiries(&mut self, now: i64) {
         let latest = |scores: Vec<(String, i64)>| {
             // The score of an idempotency key is negative.

@@ -25,7 +25,7 @@ fn a_try_never_overtakes() {
     let mut semaphore = fresh();
     semaphore.acquire(2, "a 1 60000 try heavy 2 60000 wait");
     assert_eq!(semaphore.acquire_one(2, "tried 1 60000 try"), Outcome::Refused);
-    // A request in the same call does not overtake it either.
+    // A request in the same call does not overtake the heavy request either.
     let mut semaphore = fresh();
     let outcomes = semaphore.acquire(2, "a 1 60000 try heavy 2 60000 wait tried 1 60000 try");
     assert_eq!(outcomes[2], Outcome::Refused);
@@ -62,7 +62,6 @@ fn all_that_is_freed_in_a_call_goes_to_the_queue_in_its_order() {
     assert!(tickets.is_sorted_by(|earlier, later| earlier < later), "{tickets:?}");
     semaphore.ok("release", "return c a");
     assert_eq!(semaphore.inspect().waiter_ids(), ["w2", "w3", "w4"]);
-    // The tokens have the order of the tickets.
     let tokens: Vec<_> = (0..2)
         .map(|number| semaphore.acquire_one(3, &format!("w{number} 1 60000 wait")).token())
         .collect();
@@ -82,7 +81,7 @@ fn queued_requests_are_served_before_the_call_s_own() {
     let mut semaphore = Timed::start();
     semaphore.acquire(2, "a 2 5000 try b 1 60000 wait");
     semaphore.pass(5000);
-    // The lease has expired, but no call was made since then: "b" arrived first.
+    // No call was made since the lease expired, but "b" arrived before the requests of this call.
     let outcomes = semaphore.acquire(2, "c 2 60000 wait d 1 60000 try");
     assert_eq!(outcomes[0].position(), 1);
     assert_eq!(outcomes[1], Outcome::Refused);
@@ -132,7 +131,7 @@ fn a_waiter_that_comes_back_in_front_gets_what_its_followers_had_no_use_for() {
     let (x, _) = skip_x(&mut semaphore);
     semaphore.ok("release", "return b");
     semaphore.acquire(2, "heavy 2 60000 wait");
-    // One permit is free: too little for the head, and enough for the earlier request.
+    // One permit is free: too little for the head of the queue, but enough for "x".
     assert!(semaphore.acquire_one(2, &format!("x 1 60000 {x}")).is_granted());
     assert_eq!(semaphore.inspect().waiter_ids(), ["heavy"]);
 }

@@ -12,14 +12,13 @@ fn probe(semaphore: &mut Scripts, arguments: &str) -> Vec<(String, String)> {
     redis::from_redis_value(semaphore.call("probe", arguments).unwrap()).unwrap()
 }
 
-/// Returns a script without its comments.
 fn code(name: &str) -> String {
     let source = ScriptRegistry::embedded().script(name).unwrap().source();
     let lines = source.lines().map(|line| line.split_once("--").map_or(line, |(code, _)| code));
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the command names in quotes: 'ZADD' is one, 'wait' is not.
+/// Returns the command names in quotes, such as 'ZADD', but not 'wait'.
 fn commands(source: &str) -> BTreeSet<&str> {
     let is_command = |text: &&str| {
         text.len() > 3 && text.bytes().all(|b| b.is_ascii_uppercase()) && *text != "WITHSCORES"
@@ -65,14 +64,14 @@ fn spublish_fails_where_the_server_has_no_sharded_channels() {
     assert_eq!(semaphore.command::<i64>("DBSIZE"), 0);
 }
 
-/// Otherwise each attempt of a user without enough rights would leave new keys.
+/// A failed probe must leave no keys, because clients repeat a failed probe.
 #[test]
 fn whatever_fails_nothing_stays() {
     let mut semaphore = Timed::start();
     let mut admin = Scripts::new(semaphore.server.connect(), "unused");
     let code = code("probe");
     let mut tried = commands(&code);
-    // These are an option of a command, sharded channels, and subcommands.
+    // The words left out are an option, a command for sharded channels, and subcommands.
     tried.retain(|word| !["LIMIT", "SPUBLISH", "NUMSUB", "SHARDNUMSUB"].contains(word));
     assert!(tried.len() > 15, "{tried:?}");
     for command in tried {

@@ -1,4 +1,5 @@
-//! The same ID returns the same result: any call may be sent twice, as after a lost reply.
+//! A call with the same ID returns the same result, so any call may be sent twice, for example
+//! after a lost reply.
 
 use super::{Outcome, Timed, fresh};
 
@@ -62,8 +63,8 @@ fn refresh_after_release_is_lost() {
     assert_eq!(semaphore.inspect().holder_ids(), ["b"].into());
 }
 
-/// The first call has raised the limit so far that a second addition would exceed the maximum. The
-/// retry adds nothing, so it is no error.
+/// After the first call, a second addition would exceed the maximum. The retry adds nothing, so it
+/// returns no error.
 #[test]
 fn add_again_with_the_same_id_is_answered_near_the_largest_limit_too() {
     let mut semaphore = fresh();
@@ -107,7 +108,7 @@ fn a_story_ends_the_same_when_every_call_is_sent_twice() {
             semaphore.assert_weights_agree();
         }
         let mut ending = semaphore.inspect();
-        // Only the number of grants differs: a token may be newer.
+        // Only the last number may differ, because a retry may get a newer token.
         ending.last = 0;
         endings.push(ending);
     }

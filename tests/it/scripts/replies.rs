@@ -1,4 +1,5 @@
-//! Every reply that the head comments list, up to the last digit: the clock does not move.
+//! Every reply that the head comments list, exact to the last digit, because the clock does not
+//! move.
 
 use redis::Value;
 
@@ -22,7 +23,7 @@ fn acquire_grants_queues_and_refuses() {
         // This request does not fit.
         Outcome::Refused,
         Queued { ticket: START_US, position: 1 },
-        // This request would fit, but another one waits.
+        // This request would fit, but another request waits.
         Outcome::Refused,
         Queued { ticket: START_US + 1, position: 2 },
     ];
@@ -60,7 +61,7 @@ fn one_answer_stands_for_all_of_several_requests() {
     let token = answers("acquire", &format!("{head} a 1 5000 try"))[1];
     let all = answers("acquire", &format!("{head} b 1 5000 try c 1 5000 wait d 1 5000 try"));
     assert_eq!(all, [3, token + 1, end]);
-    // The next request gets the number after the last of these.
+    // The next request gets the number after these three.
     assert_eq!(answers("acquire", &format!("{head} e 1 5000 try")), [1, token + 4, end]);
     assert_eq!(answers("release", "return b c"), [3]);
     assert_eq!(answers("release", "return d"), [1]);
@@ -82,7 +83,7 @@ fn acquire_tells_those_who_wait_when_the_next_lease_ends() {
     assert_eq!(wake_in(&mut semaphore, "c 1 5000 wait"), 5 * SECOND);
     semaphore.pass(SECOND);
     assert_eq!(wake_in(&mut semaphore, "d 1 5000 wait"), 4 * SECOND);
-    // Other requests wait, but none of this call.
+    // Other requests wait, but no request of this call does.
     assert_eq!(wake_in(&mut semaphore, "a 1 9000 try"), -1);
     // No lease can expire.
     let mut paused = Timed::start();
@@ -160,7 +161,7 @@ fn refresh_hands_a_permit_over_to_another_id() {
     assert_eq!(refresh([&old, &heir]), [now, -1, now + 9 * SECOND]);
     assert_eq!(refresh([&old, "5000"]), [now, -1, 0]);
     assert_eq!(refresh([&old, &heir]), [now, -1, now + 9 * SECOND]);
-    // A second exchange comes too late.
+    // The ID cannot be exchanged a second time.
     let late = id("P", "third", 2, 9000, "late");
     assert_eq!(refresh([&old, &late]), [now, -1, 0]);
     let expected = [("b".to_owned(), 1, 4 * SECOND), ("heir".to_owned(), 2, 9 * SECOND)];

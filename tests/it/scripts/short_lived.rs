@@ -6,8 +6,8 @@ use super::Timed;
 use super::bounds::{bounded, members, wake_while_asked};
 use test_support::scripts::id;
 
-/// Adds 1,000 clients that each wait for a second. The ID of each is named by its number. The IDs
-/// are released, or their clients die.
+/// Adds 1,000 waiting clients with numbered names. Either their requests are released at once, or
+/// the clients die after a second.
 fn a_thousand_short_lived_clients(semaphore: &mut Timed, thousand: usize, is_released: bool) {
     let acquire = ScriptRegistry::embedded().script("acquire").unwrap();
     let keys = semaphore.keys.clone();
@@ -30,7 +30,7 @@ fn a_thousand_short_lived_clients(semaphore: &mut Timed, thousand: usize, is_rel
 fn clients_do_not_pile_up_on_a_semaphore_that_is_always_busy() {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "holder 1 600000 try");
-    // In nine of ten rounds the requests leave the queue. In the others their clients die.
+    // In nine of ten rounds the requests leave the queue. In the other rounds their clients die.
     for thousand in 0..100 {
         a_thousand_short_lived_clients(&mut semaphore, thousand, thousand % 10 != 0);
         let clients = members(&mut semaphore, "clients");
@@ -39,7 +39,7 @@ fn clients_do_not_pile_up_on_a_semaphore_that_is_always_busy() {
         semaphore.ok("refresh", "holder 600000");
     }
     assert_eq!(members(&mut semaphore, "queue"), 10_000);
-    // Dead waiters have no client any more, and are removed when their turn comes.
+    // The clients of dead waiters have been removed. The waiters are removed at their turn.
     let reply = bounded(&mut semaphore, "release", "return holder");
     wake_while_asked(&mut semaphore, reply[1]);
     assert_eq!(members(&mut semaphore, "queue"), 0);

@@ -7,7 +7,6 @@ use redis_semaphore::ScriptRegistry;
 
 use test_support::head::folder;
 
-/// Returns all files of the scripts, including the shared code.
 fn files() -> Vec<(String, String)> {
     let read = |folder: PathBuf| {
         let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -35,7 +34,7 @@ fn all_files_are_read() {
     assert_eq!(files().len(), 15);
 }
 
-/// An author of a client should be able to read each file at one sitting.
+/// An author of a client should be able to read each file in one sitting.
 #[test]
 fn what_must_be_read_stays_short() {
     let lines = |text: &str| text.lines().count();
@@ -79,7 +78,7 @@ fn no_file_uses_what_some_server_does_not_have() {
         "'HVALS",
     ];
     for (path, text) in files() {
-        // This includes comments: in another encoding, a script would have another SHA-1.
+        // Comments must be ASCII, too: in another encoding, a script would have another SHA-1.
         assert!(text.is_ascii(), "{path}");
         for (number, line) in code(&text) {
             for word in banned {
@@ -152,7 +151,7 @@ fn calls<'a>(text: &'a str, function: &str) -> Vec<(&'a str, &'a str)> {
 
 const OWN_KEYS: [&str; 4] = ["PERMITS", "QUEUE", "CLIENTS", "STATE"];
 
-/// Returns the names in a text that are written like names of keys.
+/// Returns the words in a text that are written like names of keys.
 fn capitals(text: &str) -> impl Iterator<Item = &str> {
     let names = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '\'');
     names.filter(|name| name.len() > 1 && name.bytes().all(|byte| byte.is_ascii_uppercase()))
@@ -166,10 +165,11 @@ fn every_command_is_for_a_declared_key() {
         for (command, key) in [calls(&text, "redis.call"), calls(&text, "redis.pcall")].concat() {
             let is_known = match (command, key) {
                 ("'TIME'", "") => true,
-                // The first is in `probe`, whose lists are checked below. The second is a message.
+                // The first form is in `probe`, whose lists are checked below. The second form
+                // publishes a message.
                 ("unpack(call", "") | ("command", "channel") => true,
                 ("'PUBSUB'", subcommand) => subcommand.ends_with("'NUMSUB'"),
-                // The callers and loops below provide these.
+                // The calls of `each` and the loops provide the key, and are checked below.
                 (_, "key") => true,
                 (_, key) => OWN_KEYS.contains(&key),
             };
@@ -196,12 +196,12 @@ fn every_command_is_for_a_declared_key() {
     assert!(counted > 25 && tried > 15, "{counted} calls and {tried} of `probe` seen");
 }
 
-/// Every key comes from KEYS; scripts build no key names.
+/// Scripts take every key from KEYS, and build no key names.
 #[test]
 fn keys_are_made_nowhere() {
     for (path, text) in files() {
         let made = text.matches("KEYS[").count() - text.matches("-- KEYS[").count();
-        // These, and the error that shows a wrong key.
+        // The file defines these keys, and has an error that shows a wrong key.
         let expected = if path.ends_with("arguments.lua") { OWN_KEYS.len() + 2 } else { 0 };
         assert_eq!(made, expected, "{path}");
     }

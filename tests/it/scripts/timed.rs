@@ -36,13 +36,11 @@ impl Timed {
         self.now_us / 1000
     }
 
-    /// Moves the clock forward, or back.
     pub(super) fn pass(&mut self, ms: i64) {
         self.now_us += ms * 1000;
         self.server.clock.freeze_at(self.now_us);
     }
 
-    /// Subscribes to the messages to a client.
     pub(super) fn listen(&self, client: &str) -> Listener {
         let channel = format!("sem:wake:{client}");
         Listener::subscribe(self.server.connect(), "SUBSCRIBE", &channel)
@@ -75,7 +73,6 @@ impl DerefMut for Timed {
     }
 }
 
-/// How often each command ran.
 #[derive(Debug)]
 pub(super) struct Commands(BTreeMap<String, i64>);
 

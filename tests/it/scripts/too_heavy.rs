@@ -86,7 +86,7 @@ fn a_queued_request_that_became_too_heavy_goes_as_soon_as_there_is_room_for_othe
     let (mut semaphore, mut listener) = queue_with_a_heavy_head("declare 5,set 10");
     semaphore.ok("limit", "declare 4");
     semaphore.ok("limit", "clear");
-    // Everything is held, so no request starves yet.
+    // No permit is free, so the heavy request delays no other request yet.
     listener.expect_silence(&mut semaphore);
     assert_eq!(semaphore.inspect().waiter_ids(), ["heavy", "light"]);
     semaphore.ok("release", "return a");

@@ -69,7 +69,7 @@ pub(super) fn no_integers() -> Vec<Vec<u8>> {
         "01",
         "007",
         "0000000000000001",
-        // These are longer than any number of the protocol, whatever their value.
+        // These texts are longer than any number of the protocol.
         "00000000000000001",
         "99999999999999999999",
         "18446744073709551617",

@@ -1,4 +1,4 @@
-//! Which clients are notified of a grant, which are not, and which are skipped.
+//! Grant messages: the clients that are notified, and the clients that are skipped.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ fn message(semaphore: &mut Timed, id: &str) -> String {
     format!("timed\n{} {token} {end}", semaphore.id(id))
 }
 
-/// Drops the subscription, and waits until the server has noticed that.
+/// Drops the subscription, and waits until the server has removed it.
 fn leave(semaphore: &mut Timed, listener: Listener) {
     let count = format!("PUBSUB NUMSUB {}", listener.channel);
     drop(listener);
@@ -184,7 +184,7 @@ fn who_asks_again_late_is_alive_and_hears_from_the_reply() {
     let ticket = queue(&mut semaphore, "absent publish 5000", "b");
     queue(&mut semaphore, "other poll 600000", "c");
     semaphore.pass(60_000);
-    // The client counts as dead and is not subscribed, but it sends a call.
+    // The client counts as dead and is not subscribed, but it makes a call.
     let outcomes = semaphore.acquire_for(1, "absent publish 5000", "b 1 60000 wait");
     assert!(outcomes[0].token() > ticket);
     assert_eq!(semaphore.inspect().waiter_ids(), ["c"]);

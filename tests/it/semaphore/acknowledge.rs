@@ -12,7 +12,7 @@ use test_support::replicated::Pair;
 use test_support::server::{Server, shared_url, unique_name};
 
 const NAME: &str = "vault";
-/// Longer than any test may take.
+/// A duration that is longer than any test.
 const LONG: Duration = Duration::from_secs(300);
 
 fn build(client: &SemaphoreClient, limit: u32, replicas: u32, within: Duration) -> Semaphore {
@@ -20,7 +20,6 @@ fn build(client: &SemaphoreClient, limit: u32, replicas: u32, within: Duration) 
     builder.acknowledged_by(replicas, within).build().unwrap()
 }
 
-/// Returns whether this server has the permit.
 fn knows(server: &Server, name: &str, id: &str) -> bool {
     let mut score = redis::cmd("ZSCORE");
     score.arg(format!("sem:{{{name}}}:permits")).arg(id);
@@ -119,8 +118,8 @@ async fn many_permits_wait_for_replicas_together() {
     assert!((1..=4).contains(&waits), "{waits}");
 }
 
-/// This includes a refresh in the same millisecond as the grant, which would change nothing: Valkey
-/// counts only the writes of the connection itself.
+/// A refresh in the millisecond of the grant writes nothing, and Valkey counts only the
+/// connection's own writes. A stopped replica must still not be counted.
 #[tokio::test]
 async fn a_replica_that_has_stopped_is_never_counted() {
     let pair = Pair::start();

@@ -39,7 +39,8 @@ async fn tokens_grow_and_permits_tell_what_they_are() {
     }
 }
 
-/// The semaphore's acquire timeout applies, unless the request has its own or none.
+/// The semaphore's acquire timeout applies, unless the request has its own timeout or
+/// `without_timeout`.
 #[tokio::test]
 async fn a_request_takes_any_weight_and_timeout() {
     let (url, name) = (shared_url(), unique_name());
@@ -75,8 +76,8 @@ async fn a_request_takes_any_weight_and_timeout() {
     let patient = tokio::spawn(hasty.request().weight(2).without_timeout().acquire());
     let long = tokio::spawn(hasty.request().weight(2).timeout(Duration::MAX).acquire());
     observer.sees(3, 2).await;
-    // A later request with the semaphore's own timeout has ended: the timeouts of the other
-    // requests do not affect it.
+    // This request uses the semaphore's timeout. The timeouts of the waiting requests do not affect
+    // it.
     let refused = in_time("a timeout", hasty.acquire_many(2)).await;
     assert!(matches!(refused, Err(Error::Timeout { .. })), "{refused:?}");
     held.release().await.unwrap();
@@ -165,7 +166,7 @@ async fn never_more_than_the_limit_among_many_tasks() {
     observer.sees(0, 0).await;
 }
 
-/// The release would be rejected again and again, and delay a shutdown.
+/// The server would also reject a release, and its retries would delay a shutdown.
 #[tokio::test]
 async fn what_a_script_has_refused_is_not_given_back() {
     let server = Server::start();
@@ -198,7 +199,7 @@ async fn limits_at_run_time() {
     });
     assert!(matches!(waiting.await.unwrap(), Err(Error::TooHeavy { weight: 3, limit: 2, .. })));
     assert_eq!(semaphore.set_limit(0).await.unwrap(), 2);
-    // It is heavier than the declared limit, but with a runtime limit it may wait.
+    // The request is heavier than the declared limit, but with a runtime limit it may wait.
     let waiting = tokio::spawn({
         let semaphore = semaphore.clone();
         async move { semaphore.acquire_many(3).await.unwrap() }
@@ -287,7 +288,7 @@ async fn a_contended_acquire_and_release_costs_two_calls() {
         tasks.spawn(async move {
             for _ in 0..turns {
                 let permit = semaphore.acquire().await.unwrap();
-                // This lets other requests queue.
+                // Other requests can queue here.
                 tokio::task::yield_now().await;
                 permit.release().await.unwrap();
             }
@@ -304,12 +305,12 @@ async fn two_connections_however_many_wait() {
     let server = Server::start();
     let clients = || {
         let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut server.connect()).unwrap();
-        // One of them is this connection.
+        // One of the clients is this connection.
         list.lines().count() - 1
     };
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let observer = Observer::new(&server.url(), "busy", 1).await;
-    // This includes the observer's connections.
+    // The client and the observer have two connections each.
     assert_eq!(clients(), 4);
     let semaphore = client.semaphore("busy").limit(1).build().unwrap();
     let _holder = semaphore.acquire().await.unwrap();

@@ -12,7 +12,7 @@ use test_support::errors::unless_lost;
 use test_support::observer::{Observer, in_time};
 use test_support::server::{Server, shared_url, unique_name};
 
-/// Longer than any test may take.
+/// A duration that is longer than any test.
 const LONG: Duration = Duration::from_secs(300);
 const DEADLINE: Duration = Duration::from_secs(120);
 
@@ -41,8 +41,8 @@ fn some_of(semaphores: &[Semaphore]) -> Vec<(usize, u32, AcquireRequest)> {
     numbers.into_iter().map(request).collect()
 }
 
-/// The tasks belong to two processes. Without an order, some tasks would soon hold permits that
-/// others wait for.
+/// The tasks belong to two processes. Without an order, tasks would soon wait for each other's
+/// permits.
 #[tokio::test]
 async fn many_with_overlapping_sets_all_have_their_turns() {
     let names = names_of(&unique_name());
@@ -98,7 +98,7 @@ async fn a_process_that_acquires_sets() {
                 let requests = some_of(&semaphores).into_iter().map(|(.., request)| request);
                 match acquire_all(requests).await {
                     Ok(permits) => unless_lost(permits.release().await),
-                    // On a busy machine.
+                    // On a busy machine, a lease may expire.
                     Err(Error::Lost { .. }) => continue,
                     Err(error) => panic!("{error}"),
                 }
@@ -111,7 +111,7 @@ async fn a_process_that_acquires_sets() {
     child::say("done");
 }
 
-/// What it held and waited for holds nobody up for longer than a lease.
+/// The killed process's permits and requests delay other processes for one lease at most.
 #[tokio::test]
 async fn a_process_that_is_killed_in_the_middle_leaves_no_deadlock() {
     let name = unique_name();
@@ -146,7 +146,8 @@ async fn the_same_semaphore_twice_is_invalid_and_so_is_a_wrong_request() {
     none.release().await.unwrap();
 }
 
-/// Two semaphores, in the order of their keys, of which others hold the second.
+/// Two semaphores in the order of their keys. Another client holds all permits of the second
+/// semaphore.
 struct Scene {
     server: Server,
     semaphores: Vec<Semaphore>,
@@ -168,12 +169,12 @@ impl Scene {
         Self { server, semaphores, observers, second }
     }
 
-    /// In the other order.
+    /// Returns the requests in reverse order.
     fn requests(&self) -> [AcquireRequest; 2] {
         [self.semaphores[1].request(), self.semaphores[0].request()]
     }
 
-    /// It holds the first and waits for the second.
+    /// Waits until the call holds a permit of the first semaphore and is queued for the second.
     async fn waits(&self) {
         self.observers[0].sees(1, 0).await;
         self.observers[1].sees(LIMIT.into(), 1).await;
@@ -200,7 +201,7 @@ async fn the_last_one_ends_the_wait_and_all_are_released_together() {
     scene.observers[1].sees(0, 0).await;
 }
 
-/// The shortest is the deadline for all, and what was acquired is given back.
+/// The shortest timeout is the deadline for all requests, and the acquired permits are released.
 #[tokio::test]
 async fn a_timeout_gives_all_back() {
     let scene = Scene::set(LONG).await;
@@ -244,7 +245,7 @@ async fn a_drop_while_waiting_gives_all_back() {
     scene.has_left().await;
 }
 
-/// Nothing was started: they are not left.
+/// No work was started, so the permits are released instead of left to expire.
 #[tokio::test]
 async fn a_drop_while_waiting_gives_back_what_would_be_left() {
     let scene = Scene::set(LONG).await;
@@ -256,7 +257,7 @@ async fn a_drop_while_waiting_gives_back_what_would_be_left() {
     scene.waits().await;
     waiting.abort();
     scene.has_left().await;
-    // Afterwards it is as it was built.
+    // Afterwards the semaphore behaves as it was built.
     scene.second.release().await.unwrap();
     drop(acquire_all(requests()).await.unwrap());
     scene.observers[1].sees(0, 0).await;

@@ -10,7 +10,7 @@ use test_support::observer::{Observer, eventually, in_time, renewed};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_url, unique_name};
 
-/// Longer than any test may take.
+/// A duration that is longer than any test.
 const LONG: Duration = Duration::from_secs(300);
 
 async fn client(url: &str, name: &str, lease: Duration) -> Semaphore {
@@ -25,7 +25,7 @@ fn assert_lost(result: Result<Permit, Error>, id: &str) {
     }
 }
 
-/// Not a test of its own: a process that acquires, and passes its permit on.
+/// This is not a test, but a process that acquires, and detaches its permit.
 #[tokio::test]
 async fn a_process_that_passes_its_permit_on() {
     let Some(name) = child::role() else {
@@ -38,7 +38,8 @@ async fn a_process_that_passes_its_permit_on() {
     std::future::pending::<()>().await;
 }
 
-/// It is killed when it has done so, and another one waits all the while.
+/// The process is killed after it has detached the permit. Another process waits during the whole
+/// test.
 #[tokio::test]
 async fn a_permit_outlives_its_process_and_nobody_gets_in_between() {
     let name = unique_name();
@@ -59,7 +60,7 @@ async fn a_permit_outlives_its_process_and_nobody_gets_in_between() {
     let now = observer.sees(2, 1).await;
     assert_eq!(now.holders[0].id, permit.id());
     assert_ne!(permit.id(), old);
-    // It is renewed here.
+    // The adopter refreshes the permit.
     renewed(&permit).await;
     observer.sees(2, 1).await;
     permit.release().await.unwrap();
@@ -78,7 +79,7 @@ async fn of_many_who_adopt_one_permit_one_has_it() {
     for _ in 0..20 {
         let detached = here.acquire().await.unwrap().detach();
         let mut adopting = JoinSet::new();
-        // Several of one process, which might go out in one call.
+        // Each process adopts several times, and may batch the adoptions in one call.
         for semaphore in [&here, &there].repeat(4) {
             let (semaphore, detached) = (semaphore.clone(), detached.clone());
             adopting.spawn(async move { semaphore.adopt(detached).await });
@@ -93,13 +94,13 @@ async fn of_many_who_adopt_one_permit_one_has_it() {
         assert_eq!(adopted.len(), 1);
         assert_eq!(observer.sees(1, 0).await.holders[0].id, adopted[0].id());
         adopted.remove(0).release().await.unwrap();
-        // It was given back: nobody can have it any more.
+        // The permit was released, so no process can adopt it any more.
         assert_lost(there.adopt(detached.clone()).await, detached.id());
         observer.sees(0, 0).await;
     }
 }
 
-/// Whoever knows its ID can take a permit from a holder that does not know.
+/// A process that knows a permit's ID can adopt the permit while another process still holds it.
 #[tokio::test]
 async fn a_previous_holder_is_told_of_the_loss() {
     let name = unique_name();
@@ -130,7 +131,7 @@ async fn who_parts_with_a_permit_holds_it_no_longer_and_can_have_it_back() {
     observer.sees(0, 0).await;
 }
 
-/// Nobody renews it meanwhile.
+/// No process refreshes a detached permit.
 #[tokio::test]
 async fn what_nobody_adopts_is_free_when_its_lease_ends() {
     let name = unique_name();
@@ -148,7 +149,7 @@ async fn what_was_lost_before_it_was_taken_apart_stays_lost() {
     let name = unique_name();
     let semaphore = client(&shared_url(), &name, LONG).await;
     let permit = semaphore.acquire().await.unwrap();
-    // As of one whose deadline here was before that of the server, which still has it.
+    // The deadline of this permit has passed here, and the server still has the permit.
     let text = format!("{} {} 0 {name}", permit.id(), permit.fencing_token());
     let lost: DetachedPermit = text.parse().unwrap();
     assert_lost(semaphore.adopt(lost).await, permit.id());
@@ -191,7 +192,7 @@ async fn its_text_is_read_and_anything_else_is_not() {
         &format!("{id} token 1000 name"),
         &format!("P:web:0:1000:{} {token} 1000 name", "0".repeat(22)),
         &format!("word {token} 1000 name"),
-        // Numbers that no script gives or takes.
+        // No script returns or accepts these numbers.
         &format!("{id} 9007199254740992 1000 name"),
         &format!("{id} 0 1000 name"),
         &format!("{id} 0{token} 1000 name"),
@@ -212,7 +213,7 @@ async fn its_text_is_read_and_anything_else_is_not() {
     semaphore.adopt(read).await.unwrap().release().await.unwrap();
 }
 
-/// Whatever is read is what would be written, in the ranges of the protocol.
+/// A parsed text equals the written text, and its numbers are within the protocol's ranges.
 #[test]
 fn no_other_text_is_read() {
     let sound = "P:web.1:2:30000:9fJ2mQ0xV7sT1bLc8dWe2A 1795361222616821 29999 a name";
@@ -275,7 +276,7 @@ async fn a_closed_semaphore_adopts_nothing_and_takes_nothing_away() {
     assert!(matches!(refused, Err(Error::Shutdown)), "{refused:?}");
 }
 
-/// A permit on its way, and the process that is to adopt it behind a proxy.
+/// A detached permit. The process that adopts it is behind a proxy.
 struct Scene {
     server: Server,
     proxy: Proxy,
@@ -325,15 +326,15 @@ async fn an_adoption_whose_answer_is_lost_is_made_again() {
     scene.observer.sees(0, 0).await;
 }
 
-/// How far an adoption has come when it is dropped.
+/// The stage of an adoption when it is dropped.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Stage {
-    /// The call is on its way, and arrives after the drop.
+    /// The call arrives after the drop.
     BeforeTheServer,
     ReplySlow,
     /// The connection is cut.
     ReplyNever,
-    /// It stays on its way, past the release that another connection brings.
+    /// The call stays under way longer than the release, which uses another connection.
     HungUp,
 }
 
@@ -361,7 +362,7 @@ async fn an_adoption_that_is_dropped_is_given_back() {
             Stage::ReplyNever => scene.proxy.cut_commands(),
             Stage::HungUp => {
                 scene.proxy.hang_up();
-                // Its release comes first, and finds nothing: then the adoption arrives.
+                // The release arrives first and finds nothing. Then the adoption arrives.
                 let now = async || scene.server.calls("zrem");
                 eventually("a release has come", now, |now| *now > removals).await;
                 scene.proxy.stick(false);
@@ -374,7 +375,7 @@ async fn an_adoption_that_is_dropped_is_given_back() {
     }
 }
 
-/// A process that adopts is killed at any moment: the permit is there for one lease at most.
+/// If an adopter is killed, its permit stays taken for one lease at most.
 #[tokio::test]
 async fn an_adopter_that_is_killed_blocks_it_for_a_lease() {
     let name = unique_name();
@@ -385,12 +386,12 @@ async fn an_adopter_that_is_killed_blocks_it_for_a_lease() {
     let mut adopter = Process::start("semaphore::adopt::a_process_that_adopts", &role);
     assert_eq!(adopter.next().await.unwrap(), "adopted");
     adopter.kill();
-    // The lease is that of the adopter's semaphore.
+    // The adopter's semaphore determines the lease.
     observer.sees(0, 0).await;
     assert_lost(here.adopt(detached.clone()).await, detached.id());
 }
 
-/// Not a test of its own: a process that adopts what it is told, and holds it.
+/// This is not a test, but a process that adopts a permit from its input, and holds it.
 #[tokio::test]
 async fn a_process_that_adopts() {
     let Some(text) = child::role() else {

@@ -1,5 +1,5 @@
-//! An acquire dropped at every stage, whatever the server did with it: afterwards the held weight
-//! and the length of the queue are what they were.
+//! An acquire is dropped at every stage, with every outcome on the server. Afterwards the weight
+//! held and the length of the queue are the same as before.
 
 use std::time::Duration;
 
@@ -12,7 +12,6 @@ use test_support::server::{Server, unique_name};
 
 const LIMIT: u32 = 3;
 
-/// What the server makes of the request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Outcome {
     Granted,
@@ -20,16 +19,16 @@ enum Outcome {
     Refused,
 }
 
-/// How far the request has come when it is dropped.
+/// The stage of the request when it is dropped.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Stage {
-    /// The request is on its way, and arrives after the drop.
+    /// The request arrives after the drop.
     BeforeTheServer,
-    /// The server has answered; the reply arrives after the drop.
+    /// The server has replied; the reply arrives after the drop.
     ReplySlow,
-    /// The reply never arrives: the connection is cut.
+    /// The reply never arrives, because the connection is cut.
     ReplyNever,
-    /// The reply was seen, in so far as there is something to wait for.
+    /// The reply has been read. A request that was not granted has already ended.
     AfterTheReply,
 }
 
@@ -38,12 +37,12 @@ struct Scene {
     proxy: Proxy,
     semaphore: Semaphore,
     observer: Observer,
-    /// What others hold meanwhile.
+    /// Permits that others hold during the test.
     others: Vec<Permit>,
 }
 
 impl Scene {
-    /// Room is there for a grant, else others hold everything.
+    /// Leaves permits free for a grant. For other outcomes, other permits use the whole limit.
     async fn set(outcome: Outcome) -> Self {
         let server = Server::start();
         let proxy = Proxy::start(server.port).await;
@@ -55,7 +54,7 @@ impl Scene {
             .await
             .unwrap();
         let semaphore = client.semaphore(name).limit(LIMIT).build().unwrap();
-        // The declaration is not what is dropped here.
+        // The declaration of the limit must not be part of the dropped call.
         semaphore.acquire().await.unwrap().release().await.unwrap();
         let others = match outcome {
             Outcome::Granted => vec![semaphore.acquire().await.unwrap()],
@@ -70,7 +69,7 @@ impl Scene {
             if outcome == Outcome::Refused {
                 drop(semaphore.try_acquire_many(2).await);
             } else {
-                // Held until the task is dropped.
+                // The permit is held until the task is dropped.
                 let _permit = semaphore.acquire_many(2).await;
                 std::future::pending::<()>().await;
             }
@@ -81,12 +80,12 @@ impl Scene {
         self.others.iter().map(|permit| u64::from(permit.weight())).sum()
     }
 
-    /// What the server holds and queues once the request was served.
+    /// Waits until the server has granted, queued or not granted the request.
     async fn wait_until_served(&self, outcome: Outcome, looked_before: u64) {
         match outcome {
             Outcome::Granted => drop(self.observer.sees(self.others_hold() + 2, 0).await),
             Outcome::Queued => drop(self.observer.sees(self.others_hold(), 1).await),
-            // A refusal leaves no trace but this.
+            // A request that is not granted leaves no other trace.
             Outcome::Refused => {
                 let looked = || async { self.looked_for() };
                 eventually("the try was refused", looked, |looked| *looked > looked_before).await;
@@ -94,7 +93,8 @@ impl Scene {
         }
     }
 
-    /// How often the server has looked for ids, as it does for each request while some are held.
+    /// Returns how often the server looked up IDs. While permits are held, each request needs one
+    /// look-up.
     fn looked_for(&self) -> u64 {
         self.server.calls("zmscore")
     }
@@ -126,7 +126,7 @@ async fn drop_at(stage: Stage, outcome: Outcome) {
     scene.proxy.replies(Flow::Pass);
     scene.observer.sees(scene.others_hold(), 0).await;
 
-    // All that was taken is there again, and what others hold was not touched.
+    // The weight of the dropped request is free again, and other permits are unchanged.
     for permit in scene.others {
         permit.release().await.unwrap();
     }
@@ -145,14 +145,14 @@ async fn every_stage_and_every_outcome() {
     }
 }
 
-/// The hand-off has happened on the server; the waiter is dropped before it hears of it, or after
-/// it has heard but before it was polled.
+/// The server has handed off the permit. The waiter is dropped before the message arrives, or
+/// between the message and the next poll.
 #[tokio::test]
 async fn dropped_when_the_permit_was_handed_over() {
     for message in [Flow::Hold, Flow::Swallow, Flow::Pass] {
         let mut scene = Scene::set(Outcome::Queued).await;
         let mut waiting = Box::pin(scene.semaphore.acquire_many(2));
-        // Polled until it waits, and then no more.
+        // Polls the future only until it waits.
         tokio::select! {
             biased;
             _ = &mut waiting => unreachable!("others hold everything"),
@@ -173,7 +173,7 @@ async fn a_timeout_leaves_the_queue_and_tells_the_position() {
     let scene = Scene::set(Outcome::Queued).await;
     let first = scene.start(Outcome::Queued);
     scene.observer.sees(u64::from(LIMIT), 1).await;
-    // Longer than the answer takes that tells the position.
+    // The timeout is long enough for the reply with the position.
     let timeout = Duration::from_secs(1);
     let refused = scene.semaphore.acquire_timeout(timeout).await.unwrap_err();
     let text = refused.to_string();
@@ -207,7 +207,7 @@ async fn a_release_or_forget_that_is_dropped_still_happens() {
         }
         drop(release);
         if stage == Flow::Swallow {
-            // No connection goes on after a gap.
+            // A connection that has lost data cannot be used any more.
             scene.proxy.cut_commands();
         }
         scene.proxy.requests(Flow::Pass);

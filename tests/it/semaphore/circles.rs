@@ -1,4 +1,4 @@
-//! Why `acquire_all` never ends in a circle: it acquires in one order, which has none.
+//! `acquire_all` never deadlocks, because all calls acquire in one order and form no circle.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use test_support::observer::{Observer, in_time};
 use test_support::scripts::keys_of;
 use test_support::server::Server;
 
-/// By the bytes of their keys: those of names are others, as something follows them in a key.
+/// The names in the byte order of their keys. The names alone sort differently, because a key does
+/// not end with the name.
 const IN_ORDER: [&str; 3] = ["B", "a-1", "a"];
 
 #[test]
@@ -19,12 +20,12 @@ fn keys_have_that_order() {
 
 async fn client(server: &Server) -> [Semaphore; 3] {
     let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let lease = Duration::from_secs(600); // no test takes so long
+    let lease = Duration::from_secs(600); // longer than any test takes
     IN_ORDER.map(|name| semaphores.semaphore(name).limit(1).lease(lease).build().unwrap())
 }
 
-/// Whatever order they are given in, it waits for one after the other in that order, and for
-/// nothing behind what it waits for.
+/// The requests may be given in any order. The call waits for one semaphore after the other, in key
+/// order, and queues for no later semaphore while it waits.
 #[tokio::test]
 async fn the_order_is_that_of_the_bytes_of_the_keys() {
     let server = Server::start();
@@ -51,18 +52,19 @@ async fn the_order_is_that_of_the_bytes_of_the_keys() {
     }
 }
 
-/// Three callers at three semaphores of limit 1. Each asks for its names one after the other, waits
-/// where it is not the first, and leaves all of them when it has all; again and again.
+/// Three callers of three semaphores with limit 1. Each caller requests its semaphores one after
+/// the other, and waits for each permit. A caller that holds all its permits releases them and
+/// starts again.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 struct Callers {
-    /// Of how many of its names each has asked.
+    /// The number of semaphores that each caller has requested.
     asked: [usize; 3],
-    /// Who has asked, by name: the first holds.
+    /// For each semaphore, the callers that have requested it. The first caller holds the permit.
     lines: [Vec<usize>; 3],
 }
 
 impl Callers {
-    /// What comes of the next step of a caller. `None`: it waits.
+    /// Returns the state after the caller's next step, or `None` if the caller waits.
     fn after(&self, caller: usize, names: &[usize]) -> Option<Self> {
         let (mut after, asked) = (self.clone(), self.asked[caller]);
         if asked > 0 && self.lines[names[asked - 1]][0] != caller {
@@ -81,7 +83,7 @@ impl Callers {
         Some(after)
     }
 
-    /// Whether some schedule of their steps ends with all of them waiting.
+    /// Returns whether some schedule ends with all callers waiting.
     fn may_stand_still(names: [&[usize]; 3]) -> bool {
         let (mut seen, mut next) = (HashSet::new(), vec![Self::default()]);
         while let Some(callers) = next.pop() {
@@ -98,13 +100,13 @@ impl Callers {
     }
 }
 
-/// Numbers of names, in order: all sets that are not empty.
+/// Returns all non-empty sets of semaphores, each in key order.
 fn all_sets() -> Vec<Vec<usize>> {
     (1..8).map(|set| (0..3).filter(|number| set >> number & 1 == 1).collect()).collect()
 }
 
-/// All sets of names of three callers, and all schedules: that order has no circle, whereas one
-/// caller with another order is enough for one.
+/// Tries all sets of three callers, and all schedules. In key order no schedule deadlocks, but one
+/// caller with another order is enough for a deadlock.
 #[test]
 fn no_schedule_of_callers_ends_in_a_circle() {
     let sets = all_sets();

@@ -1,4 +1,5 @@
-//! One semaphore is closed: nobody acquires by it any more, and nothing else changes.
+//! A closed semaphore acquires no more permits. Its other calls, and other semaphores, work as
+//! before.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -46,7 +47,6 @@ async fn waits_end_and_what_is_held_stays() {
     assert_closed(clone.acquire().await);
     assert_closed(clone.try_acquire().await);
     assert_closed(clone.acquire_timeout(Duration::ZERO).await);
-    // It can still be looked at.
     assert_eq!(semaphore.inspect().await.unwrap().held, 2);
 
     renewed(&held).await;
@@ -57,10 +57,11 @@ async fn waits_end_and_what_is_held_stays() {
     observer.sees(0, 0).await;
 }
 
-/// They end at once, though no answer comes, and what the server makes of them is undone.
+/// The requests end immediately, although no reply arrives, and their effects on the server are
+/// undone.
 #[tokio::test]
 async fn requests_under_way_end_and_leave_nothing() {
-    // What is held is answered in the end: until then nothing but `close` ends a request.
+    // Held-back replies arrive later. Until then, only `close` ends a request.
     for (flow, timeout) in [(Flow::Hold, 3_600_000), (Flow::Swallow, 500)] {
         let server = Server::start();
         let proxy = Proxy::start(server.port).await;
@@ -71,7 +72,7 @@ async fn requests_under_way_end_and_leave_nothing() {
         semaphore.acquire().await.unwrap().release().await.unwrap();
         proxy.replies(flow);
         let mut requests = JoinSet::new();
-        // Room for one of them; another one queues.
+        // One request fits, and another request is queued.
         requests.spawn(semaphore.request().weight(2).acquire());
         observer.sees(2, 0).await;
         requests.spawn(semaphore.request().weight(2).acquire());
@@ -94,7 +95,7 @@ async fn requests_under_way_end_and_leave_nothing() {
     }
 }
 
-/// Each ends with a permit that the server knows of, or with the error and nothing held.
+/// Each request ends with a permit that the server knows, or with the error and no permit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_any_moment() {
     let (url, name) = (shared_url(), unique_name());
@@ -120,7 +121,7 @@ async fn at_any_moment() {
     }
 }
 
-/// So do those for which something else must come before they are asked for at all, or after.
+/// Requests that wait for a step before or after their call end, too.
 #[tokio::test]
 async fn whatever_a_request_waits_for() {
     let server = Server::start();
@@ -130,7 +131,7 @@ async fn whatever_a_request_waits_for() {
         let builder = SemaphoreClient::builder().outage_tolerance(hour);
         let client = builder.connect(&proxy.url()).await.unwrap();
         let undeclared = client.semaphore("undeclared").limit(3).build().unwrap();
-        // A replica that is not there.
+        // No replica exists.
         server.grant("+wait");
         let careful = client.semaphore("careful").limit(3).lease(hour);
         let careful = careful.acknowledged_by(1, hour / 2).build().unwrap();
@@ -157,7 +158,7 @@ async fn whatever_a_request_waits_for() {
     }
 }
 
-/// Each returns when Redis has taken back what there was.
+/// Each shutdown returns when Redis has confirmed all releases.
 #[tokio::test]
 async fn shutdowns_end_together() {
     let server = Server::start();

@@ -1,5 +1,5 @@
-//! A holder crashes while others wait, many of whom are dead, too: whoever is alive and first has
-//! the permit as soon as the lease ends, and few call for nothing.
+//! A holder crashes, and many waiters are dead, too. The first live waiter gets the permit as soon
+//! as the lease expires, and few clients call `wake` without effect.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -17,23 +17,24 @@ use test_support::observer::{Observer, connected, eventually, in_time, passed};
 use test_support::scripts::{Scripts, id};
 use test_support::server::{Server, shared_url, unique_name};
 
-/// After the end of the lease.
+/// The time allowed after the expiry of the lease.
 const PROMPT: Duration = Duration::from_millis(300);
-/// A third of it lies between two heartbeats: longer than `PROMPT`.
+/// The interval between two heartbeats, a third of this time, is longer than `PROMPT`.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(6);
 const LEASE: Duration = Duration::from_secs(10);
 
-/// Processes of another client that wait: each listens on a connection of its own.
+/// Waiters that are separate clients: each is subscribed over its own connection.
 struct Waiters {
     connections: Vec<TcpStream>,
 }
 
 impl Waiters {
-    /// Each with so many requests.
+    /// Queues `count` clients with `requests` requests each.
     fn queue(server: &Server, name: &str, count: usize, requests: usize) -> Self {
         let mut scripts = Scripts::new(server.connect(), name);
         let queue = |number| {
-            // Of this semaphore alone: all on a server share the channels.
+            // The client belongs only to this semaphore, because all semaphores on a server share
+            // the channels.
             let client = format!("{name}.dead{number}");
             let connection = subscribe(server.port, &format!("sem:wake:{client}"));
             let mut arguments =
@@ -58,7 +59,7 @@ impl Waiters {
 fn subscribe(port: u16, channel: &str) -> TcpStream {
     let mut connection = TcpStream::connect(("127.0.0.1", port)).unwrap();
     write!(connection, "SUBSCRIBE {channel}\r\n").unwrap();
-    // That it is subscribed: the last of what the server says is a number and a line feed.
+    // The reply to the subscription ends with a number and a line feed.
     let mut said = Vec::new();
     while !said.ends_with(b":1\r\n") {
         let mut some = [0; 200];
@@ -76,7 +77,7 @@ fn build(client: &SemaphoreClient, name: &str) -> Semaphore {
     client.semaphore(name).limit(1).lease(LEASE).build().unwrap()
 }
 
-/// How late the timers of this process were since then, at most: what a busy machine costs.
+/// The maximum delay of this process's timers, which a busy machine causes.
 #[derive(Clone, Default)]
 struct Lag(Arc<AtomicU64>);
 
@@ -99,12 +100,12 @@ impl Lag {
     }
 }
 
-/// From the end of a lease, in ms on the server's clock, until this grant, by the same clock.
+/// Returns the time from the expiry of a lease until this grant, both by the server's clock.
 fn after(end: i64, permit: &Permit) -> Duration {
     Duration::from_micros(permit.fencing_token().saturating_sub(end as u64 * 1000))
 }
 
-/// The permit that is held, and when its lease ends on the server.
+/// Returns the time at which the lease of the only permit expires on the server.
 fn lease_end(server: &Server, name: &str) -> i64 {
     let key = format!("sem:{{{name}}}:permits");
     let mut connection = server.connect();
@@ -120,18 +121,19 @@ fn lease_end(server: &Server, name: &str) -> i64 {
     permits[0].1
 }
 
-/// Who stands in front of the one that is alive.
+/// The dead waiters in front of the live one.
 #[derive(Debug, Clone, Copy)]
 struct Dead {
     processes: usize,
     requests: usize,
-    /// Rather than before the live one comes.
+    /// Whether the waiters die after the live waiter has joined the queue, not before.
     dies_later: bool,
-    /// It is only stopped: its connection stays.
+    /// Whether the connections stay open, like a stopped process's connections.
     is_silent: bool,
 }
 
-/// One is alive behind all that. Answers how long after the end of the lease it has the permit.
+/// Queues one live waiter behind the dead ones. Returns the time between the expiry of the lease
+/// and the waiter's grant.
 async fn one_behind(
     server: &Arc<Server>,
     holders: &SemaphoreClient,
@@ -155,7 +157,7 @@ async fn one_behind(
         waiters.die();
     }
     let wait = early.unwrap_or_else(wait);
-    // Nobody renews it any more.
+    // After the detach, nothing refreshes the lease.
     let _moved = in_time("renewed", async {
         holder.refresh().await.unwrap();
         holder.detach()
@@ -185,7 +187,6 @@ async fn one_that_is_alive_has_the_permit_when_the_lease_ends_whatever_is_dead_i
     assert!(found.iter().all(|(late, _)| *late < PROMPT + lag.most()), "{found:#?}");
 }
 
-/// Counts the calls of `wake` on a server.
 fn count_wakes(server: &Server) -> Arc<AtomicUsize> {
     let count = Arc::new(AtomicUsize::new(0));
     let sha1 = ScriptRegistry::embedded().script("wake").unwrap().sha1().to_owned();
@@ -193,7 +194,7 @@ fn count_wakes(server: &Server) -> Arc<AtomicUsize> {
     let packed = redis::cmd("MONITOR").get_packed_command();
     connection.send_packed_command(&packed).unwrap();
     let counted = count.clone();
-    // Until the server ends.
+    // The thread runs until the server ends.
     std::thread::spawn(move || {
         while let Ok(reply) = connection.recv_response() {
             let line: String = redis::from_redis_value(reply).unwrap();
@@ -207,7 +208,7 @@ fn count_wakes(server: &Server) -> Arc<AtomicUsize> {
 
 async fn connect(server: &Server, count: usize) -> Vec<SemaphoreClient> {
     let url = server.url();
-    // A busy machine takes its time for so many.
+    // On a busy machine, an attempt to connect may fail.
     let one = async |_| loop {
         if let Ok(client) = builder().connect(&url).await {
             return client;
@@ -216,7 +217,6 @@ async fn connect(server: &Server, count: usize) -> Vec<SemaphoreClient> {
     stream::iter(0..count).map(one).buffer_unordered(4).collect().await
 }
 
-/// So many processes that wait for the semaphore, as the library has them.
 async fn queue_live(
     server: &Server,
     name: &str,
@@ -260,7 +260,7 @@ async fn few_of_a_thousand_call_for_nothing_when_the_lease_ends_behind_a_thousan
     }
 }
 
-/// Leases that end by design end all the time.
+/// In a rate limit, leases expire all the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn few_of_a_hundred_call_for_each_start_of_a_rate_limit() {
     const STARTS: usize = 60;
@@ -287,7 +287,7 @@ async fn few_of_a_hundred_call_for_each_start_of_a_rate_limit() {
     }
 }
 
-/// Not a test of its own: a process that holds, and has the longest queue.
+/// This is not a test, but a process that holds a permit and has the longest queue.
 #[tokio::test]
 async fn a_process_of_another_test() {
     let Some(name) = child::role() else {

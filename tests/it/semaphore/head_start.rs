@@ -1,4 +1,4 @@
-//! A head start: a priority with a bound.
+//! Head starts: a bounded priority.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use test_support::server::{shared_url, unique_name};
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// A process.
+/// Connects like another process.
 async fn semaphore(name: &str) -> Semaphore {
     let client = SemaphoreClient::builder().heartbeat_timeout(HEARTBEAT_TIMEOUT);
     let client = client.connect(&shared_url()).await.unwrap();
     client.semaphore(name).limit(1).build().unwrap()
 }
 
-/// Begins to wait, and tells when its turn has come.
+/// Starts to wait, and reports the grant.
 async fn queue(
     semaphore: &Semaphore,
     who: &'static str,
@@ -36,7 +36,8 @@ async fn queue(
     eventually("it waits", queued, |queued| *queued > before).await;
 }
 
-/// It overtakes those who came less than that before, of all processes, and nobody else.
+/// The request overtakes requests of all processes that arrived less than its head start earlier,
+/// and no others.
 #[tokio::test]
 async fn who_has_a_head_start_overtakes_whom_it_may() {
     let name = unique_name();
@@ -51,10 +52,10 @@ async fn who_has_a_head_start_overtakes_whom_it_may() {
     queue(&other, "a moment ahead", Duration::from_millis(1), &turns).await;
     queue(&one, "last", Duration::ZERO, &turns).await;
     queue(&other, "far ahead", HOUR, &turns).await;
-    // Who came last waits at the head, and has not waited for an hour.
+    // The request with a head start of an hour is at the head, and its waiting time is short.
     let waited = async || observer.look().await.waiters[0].waited;
     assert!(waited().await < HOUR / 2);
-    // Each of them has asked again by then, and kept its place.
+    // After that time each client has sent a heartbeat, and all requests have kept their positions.
     eventually("all have asked again", waited, |waited| *waited > HEARTBEAT_TIMEOUT / 2).await;
     holder.release().await.unwrap();
     for expected in ["far ahead", "first", "a moment ahead", "last"] {
@@ -66,9 +67,12 @@ async fn who_has_a_head_start_overtakes_whom_it_may() {
 async fn a_head_start_of_more_than_an_hour_is_refused() {
     let semaphore = semaphore(&unique_name()).await;
     for ahead in [HOUR + Duration::from_nanos(1), Duration::MAX] {
-        match semaphore.request().head_start(ahead).acquire().await {
-            Err(Error::Invalid { what, .. }) => assert_eq!(what, "head_start"),
-            other => panic!("{other:?}"),
+        let request = || semaphore.request().head_start(ahead);
+        let (waited, tried) =
+            (request().acquire().await.err(), request().try_acquire().await.err());
+        for refused in [waited, tried] {
+            let is_refused = matches!(&refused, Some(Error::Invalid { what: "head_start", .. }));
+            assert!(is_refused, "{ahead:?}: {refused:?}");
         }
     }
     semaphore.request().head_start(HOUR).acquire().await.unwrap().release().await.unwrap();

@@ -1,4 +1,4 @@
-//! What an inspection tells.
+//! The results of inspections.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use test_support::server::{connect, shared_admin_url, shared_url, unique_name};
 
 const CHANGES: usize = 100;
 
-/// Each change of the limit leaves a mark for a while.
+/// Each change of the limit stores an idempotency key for some time.
 #[tokio::test]
 async fn marks_are_no_holders() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();

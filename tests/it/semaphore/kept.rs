@@ -1,5 +1,5 @@
-//! What a process keeps of semaphores that it has dropped: nothing, or the numbers of IDs that are
-//! in use without it. It is measured in a process of its own.
+//! A process keeps no data of dropped semaphores, except the numbers of IDs that are still in use.
+//! The test measures this in a separate process.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use test_support::server::{Server, shared_url, unique_name};
 
 const SEMAPHORES: usize = 10_000;
 
-/// How its permits end.
+/// How the process's permits end.
 const RELEASED: &str = "released";
 const LEFT: &str = "left";
 const PASSED_ON: &str = "passed on";
 const DROPPED: &str = "left on drop";
 
-/// Acquires once from each of many semaphores with long leases, and drops them.
+/// Acquires once from each of many semaphores with long leases, and drops the semaphores.
 async fn drop_semaphores(client: &SemaphoreClient, count: usize, ends: &str) {
     let prefix = unique_name();
     for number in 0..count {
@@ -39,18 +39,18 @@ async fn drop_semaphores(client: &SemaphoreClient, count: usize, ends: &str) {
 #[tokio::test]
 async fn dropped_semaphores_leave_nothing() {
     for ends in [RELEASED, LEFT, PASSED_ON, DROPPED] {
-        // What is left there stays for an hour.
+        // Permits that remain on the server stay for an hour.
         let server = Server::start();
         let role = format!("{} {ends}", server.url());
         let test = "semaphore::kept::a_process_that_drops_semaphores";
         let grown = Process::start(test, &role).next().await.expect("it says by how much");
         let grown: u64 = grown.parse().unwrap();
-        // A fifth of a kilobyte each would be as much.
+        // 200 bytes for each semaphore would exceed this.
         assert!(grown * 1024 / (SEMAPHORES as u64) < 200, "{ends}: grown by {grown} kB");
     }
 }
 
-/// The other process of the test above.
+/// This is not a test, but the process of the test above.
 #[tokio::test]
 async fn a_process_that_drops_semaphores() {
     let Some(role) = child::role() else { return };
@@ -62,7 +62,7 @@ async fn a_process_that_drops_semaphores() {
     child::say(&memory("VmRSS").saturating_sub(before).to_string());
 }
 
-/// Once nothing is held, awaited or given back, no task is left either.
+/// When no permit is held, awaited or being released, no task remains.
 #[tokio::test]
 async fn tasks_end_when_there_is_nothing_to_do() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Permits that are left to their leases: they count starts.
+//! Permits that are left to expire, to limit starts per time.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use test_support::observer::{Observer, eventually, in_time};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_admin_url, shared_url, unique_name};
 
-/// Longer than any test may take.
+/// A duration that is longer than any test.
 pub(super) const LONG: Duration = Duration::from_secs(300);
 
-/// How much longer a new lease is at least than one that `use_up` has used.
+/// The minimum difference between a new lease and a lease that `use_up` has shortened.
 pub(super) const USED: Duration = Duration::from_secs(30);
 
 const LIMIT: u32 = 20;
@@ -27,13 +27,13 @@ fn starts(client: &SemaphoreClient, name: &str) -> SemaphoreBuilder {
     client.semaphore(name).limit(LIMIT).lease(WINDOW).let_expire_on_drop(true)
 }
 
-/// The server's clock, in ms.
+/// Returns the time of the server's clock, in ms.
 async fn now(server: &mut MultiplexedConnection) -> u64 {
     let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(server).await.unwrap();
     seconds * 1000 + micros / 1000
 }
 
-/// Not a test of its own: a process that starts things, and says when.
+/// This is not a test, but a process that starts work and prints the times.
 #[tokio::test]
 async fn a_process_that_starts() {
     let Some(name) = child::role() else {
@@ -49,7 +49,7 @@ async fn a_process_that_starts() {
             let mut server = client.get_multiplexed_async_connection().await.unwrap();
             for turn in 0..STARTS {
                 let permit = semaphore.acquire().await.unwrap();
-                // It takes some time until the work starts.
+                // Some time passes before the work starts.
                 for _ in 0..fastrand::u32(0..100) {
                     now(&mut server).await;
                 }
@@ -65,7 +65,7 @@ async fn a_process_that_starts() {
     client.shutdown().await;
 }
 
-/// Told by the server's clock, over all processes.
+/// All processes read the times from the server's clock.
 #[tokio::test]
 async fn no_window_holds_more_starts_than_the_limit() {
     let name = unique_name();
@@ -88,15 +88,15 @@ async fn no_window_holds_more_starts_than_the_limit() {
     assert!(shortest >= window, "{} starts within {shortest} ms", LIMIT + 1);
 }
 
-/// How much is left of a lease when some is used up by the server's clock, so that a new one can be
-/// seen.
+/// Moves the server's clock forward, so that a restarted lease is clearly longer. Returns the rest
+/// of the lease.
 pub(super) async fn use_up(server: &Server, left: impl AsyncFn() -> Duration) -> Duration {
     let before = left().await;
     server.clock.run_ahead_by(60_000_000);
     eventually("some is used up", left, |left| *left + USED < before).await
 }
 
-/// A semaphore whose permits are not renewed, and one such permit of whose lease some is used up.
+/// A semaphore whose permits are not refreshed, and one permit whose lease has been shortened.
 struct Scene {
     server: Server,
     proxy: Proxy,
@@ -143,7 +143,7 @@ async fn a_permit_that_is_left_is_held_for_a_new_lease_and_not_renewed() {
     assert!(!watch.is_held() && !watch.is_lost());
     in_time("the end", watch.ended()).await;
     assert!(semaphore.try_acquire().await.unwrap().is_none());
-    // Whoever waits gets it when the lease ends.
+    // A waiter gets the permit when the lease expires.
     let next = in_time("the next turn", semaphore.acquire()).await.unwrap();
     next.release().await.unwrap();
     observer.sees(0, 0).await;
@@ -158,7 +158,8 @@ async fn the_lease_begins_with_the_leave() {
     assert!(scene.left().await > used + USED);
 }
 
-/// So it does where nobody waits for the answer, or somebody gives up.
+/// The permit is also left to expire if the future is dropped before its first poll, or during the
+/// call.
 #[tokio::test]
 async fn a_leave_that_is_dropped_still_happens() {
     let scene = Scene::set().await;
@@ -196,7 +197,7 @@ async fn a_leave_whose_answer_is_lost_is_made_again() {
     scene.observer.sees(1, 0).await;
 }
 
-/// While Redis is away it fails, and goes on in the background.
+/// During an outage the call fails, and is retried in the background.
 #[tokio::test]
 async fn a_leave_in_an_outage_happens_after_it() {
     let server = Server::start();
@@ -243,7 +244,7 @@ async fn what_panics_or_is_cancelled_is_left() {
     scene.begins_anew(used).await;
 }
 
-/// It returns when the server has it.
+/// The shutdown returns after the server has confirmed the last lease.
 #[tokio::test]
 async fn what_is_dropped_before_or_after_a_shutdown_is_left() {
     let scene = Scene::set().await;
@@ -261,13 +262,13 @@ async fn what_is_dropped_before_or_after_a_shutdown_is_left() {
     scene.begins_anew(used).await;
 }
 
-/// It was no start: a release, and a wait that is dropped when the permit was handed over.
+/// A release, and a wait that is dropped after its grant, do not count as starts.
 #[tokio::test]
 async fn what_was_not_started_is_given_back() {
     let scene = Scene::set().await;
     let both = scene.semaphore.acquire_many(2).await.unwrap();
     let mut waiting = Box::pin(scene.semaphore.acquire());
-    // Polled until it waits, and then no more.
+    // Polls the future only until it waits.
     tokio::select! {
         biased;
         _ = &mut waiting => unreachable!("all is held"),
@@ -293,8 +294,8 @@ async fn a_permit_that_was_lost_is_not_left() {
     next.let_expire().await.unwrap();
 }
 
-/// The whole lease counts, however long the permit may be held. The server's clock stands still, so
-/// it is exact.
+/// The whole lease counts, even if `max_hold` is shorter. The server's clock does not move, so the
+/// times are exact.
 #[tokio::test]
 async fn max_hold_does_not_shorten_the_last_lease() {
     let server = Server::start();

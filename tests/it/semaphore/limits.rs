@@ -1,4 +1,4 @@
-//! Limits, as a process sees them that has used a semaphore for long.
+//! Limits as seen by a process that has used a semaphore for a long time.
 
 use redis_semaphore::{Error, Semaphore, SemaphoreClient};
 
@@ -9,7 +9,7 @@ async fn use_once(semaphore: &Semaphore) {
     semaphore.acquire().await.unwrap().release().await.unwrap();
 }
 
-/// The server forgets the limit of a semaphore that nobody uses: two hours after the last lease.
+/// The server deletes the limit of an unused semaphore two hours after the last lease.
 #[tokio::test]
 async fn what_is_added_comes_on_top_of_what_was_declared_though_the_server_has_forgotten_it() {
     let server = Server::start();
@@ -63,7 +63,6 @@ async fn whoever_brings_no_limit_takes_the_one_in_force_and_changes_nothing() {
     let now = job.inspect().await.unwrap();
     assert_eq!((now.limit, now.declared_limit, now.runtime_limit), (3, Some(3), None));
     permit.release().await.unwrap();
-    // What it is told later counts at once.
     assert_eq!(job.set_limit(5).await.unwrap(), 3);
     job.acquire_many(5).await.unwrap().release().await.unwrap();
     assert_eq!(job.clear_limit().await.unwrap(), 3);
@@ -91,13 +90,12 @@ async fn without_any_limit_whoever_brings_none_is_told_at_once_and_leaves_nothin
         .unwrap();
     assert!(keys.is_empty(), "{keys:?}");
     assert_eq!(job.limit().await.unwrap(), 0);
-    // A pause is a limit.
     assert_eq!(job.set_limit(0).await.unwrap(), 0);
     assert!(job.try_acquire().await.unwrap().is_none());
     assert_eq!(job.clear_limit().await.unwrap(), 0);
 }
 
-/// Their turn comes when nobody knows a limit any more.
+/// The waiters have their turn when the server no longer knows a limit.
 #[tokio::test]
 async fn a_wait_without_a_limit_ends_when_the_server_comes_back_empty() {
     let mut server = Server::start();

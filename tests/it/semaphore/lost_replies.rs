@@ -1,4 +1,4 @@
-//! The server has done it, but its reply is lost: the call is made again, and has the same answer.
+//! The server has executed a call, but its reply is lost. The retry returns the same result.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl Scene {
         Self { server, proxy, semaphore, observer }
     }
 
-    /// Runs a call whose first reply is lost: `done` says when the server has done it.
+    /// Runs a call whose first reply is lost. `done` returns when the server has executed the call.
     async fn lose_the_reply<T: Send + 'static>(
         &self,
         call: impl Future<Output = T> + Send + 'static,
@@ -80,7 +80,7 @@ async fn of_an_acquire_that_is_queued() {
     scene.proxy.cut_commands();
     let semaphore = scene.semaphore.clone();
     let second = tokio::spawn(async move { semaphore.acquire_many(2).await.unwrap() });
-    // It kept its place in front of who came later.
+    // The request kept its position in front of the later request.
     let now = scene.observer.sees(2, 2).await;
     assert_eq!(now.waiters[0].id, queued.waiters[0].id);
     both.release().await.unwrap();
@@ -89,8 +89,8 @@ async fn of_an_acquire_that_is_queued() {
     scene.observer.sees(0, 0).await;
 }
 
-/// The second one finds nothing, but the permit was held when the first one was sent. Nobody else's
-/// is touched.
+/// The retry finds nothing, but the permit was held when the first call was sent. Other permits are
+/// not affected.
 #[tokio::test]
 async fn of_a_release() {
     let scene = Scene::set().await;

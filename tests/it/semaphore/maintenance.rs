@@ -1,5 +1,4 @@
-//! What goes on in the background: renewals, heartbeats and releases, whatever becomes of the
-//! callers.
+//! Background work, which does not depend on callers: refreshes, heartbeats and releases.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,8 +10,8 @@ use test_support::observer::{Observer, connected, eventually, in_time, passed};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_url, unique_name};
 
-/// Waits dropped while the maintenance asks for them again: an ID may be given back twice, by the
-/// drop and by the answer. No other ID in that batch may suffer.
+/// Waits are dropped while the maintenance sends their heartbeats. An ID may be released twice, by
+/// the drop and after the reply. No other ID in that batch may be affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_dropped_at_any_moment_leave_nothing() {
     let (url, name) = (shared_url(), unique_name());
@@ -38,8 +37,8 @@ async fn waits_dropped_at_any_moment_leave_nothing() {
     observer.sees(0, 0).await;
 }
 
-/// Its ID can be granted for as long as the server takes this process for alive, and would then
-/// block its place for a lease more.
+/// The server could still grant to a dropped wait while it considers this process alive, which
+/// would block a permit for one lease.
 #[tokio::test]
 async fn a_wait_dropped_in_an_outage_longer_than_its_lease_leaves_the_queue() {
     let server = Server::start();
@@ -57,7 +56,7 @@ async fn a_wait_dropped_in_an_outage_longer_than_its_lease_leaves_the_queue() {
     proxy.refuse_connections(true);
     proxy.cut_all();
     waiting.abort();
-    // Of the waits that are dropped, and of whatever is tried once more at its end.
+    // This time exceeds the lease of the dropped wait and the time for its last attempts.
     passed(Instant::now() + lease * 3).await;
     proxy.refuse_connections(false);
     observer.sees(1, 0).await;
@@ -91,8 +90,8 @@ async fn durations_without_end_are_no_reason_to_panic() {
     semaphore.acquire_timeout(Duration::MAX).await.unwrap().release().await.unwrap();
 }
 
-/// Many semaphores wait in one process, and Redis goes silent: each wait ends in time, not one
-/// after the other.
+/// Many semaphores wait in one process, and Redis stops replying. All waits end in time and
+/// together.
 #[tokio::test]
 async fn many_semaphores_that_wait_end_together() {
     let server = Server::start();
@@ -116,12 +115,13 @@ async fn many_semaphores_that_wait_end_together() {
         eventually("it waits", queued, |queued| *queued == 1).await;
     }
     proxy.replies(Flow::Swallow);
-    // One after the other they would need 25 seconds.
+    // One after the other, they would need 25 seconds.
     let ended = in_time("the end of all waits", waits.join_all()).await;
     assert!(ended.iter().all(|wait| matches!(wait, Err(Error::Unavailable { .. }))));
 }
 
-/// A refresh that hangs has more patience than a short lease lasts: renewals must not wait for it.
+/// A refresh without a reply takes longer than a short lease. Other refreshes must not wait for
+/// that refresh.
 #[tokio::test]
 async fn a_refresh_that_hangs_costs_no_other_permit() {
     let server = Server::start();
@@ -136,7 +136,7 @@ async fn a_refresh_that_hangs_costs_no_other_permit() {
     let since = Instant::now();
     tokio::select! {
         _ = &mut refresh => {}
-        () = passed(since + lease / 3) => {} // A renewal was due.
+        () = passed(since + lease / 3) => {} // A refresh was due.
     }
     proxy.requests(Flow::Pass);
     passed(since + lease * 2).await;
@@ -146,7 +146,7 @@ async fn a_refresh_that_hangs_costs_no_other_permit() {
     }
 }
 
-/// Nobody polls the future of a try while its permit's lease runs out.
+/// The future of a `try_acquire` is not polled while its permit's lease expires.
 #[tokio::test]
 async fn a_try_that_was_left_alone_answers_with_a_permit_that_is_held() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
@@ -162,14 +162,14 @@ async fn a_try_that_was_left_alone_answers_with_a_permit_that_is_held() {
         () = std::future::ready(()) => {}
     }
     eventually("it is granted", last_token, |token| *token > before).await;
-    // Its lease has run out then.
+    // The lease has expired now.
     passed(Instant::now() + lease).await;
     let permit = left.await.unwrap().unwrap();
     assert!(!permit.is_lost());
 }
 
-/// A runtime may end with releases under way: the maintenance must not take that for a panic of
-/// theirs.
+/// A runtime may end while releases are under way. The maintenance must not treat the end of a
+/// runtime as a panic.
 #[test]
 fn a_runtime_that_ends_with_releases_under_way_ends_quietly() {
     static PANICS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
@@ -192,14 +192,14 @@ fn a_runtime_that_ends_with_releases_under_way_ends_quietly() {
     assert_eq!(PANICS.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
 
-/// A heartbeat may reach the server late: it is that of a permit by then, handed over by message,
-/// and lost. It must neither bring it back for long, nor keep the process's connections.
+/// A heartbeat may reach the server late, after its request was granted and the permit was lost.
+/// The heartbeat must neither restore the permit for long nor keep the process's connections open.
 #[tokio::test]
 async fn a_late_heartbeat_brings_back_no_permit_and_keeps_nothing() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "late", 1).await;
-    // So long that the permit need not be renewed before it is handed out.
+    // The lease is so long that the permit need not be refreshed before it is returned.
     let lease = Duration::from_secs(9);
     let client = SemaphoreClient::builder()
         .response_timeout(Duration::from_secs(1))
@@ -232,11 +232,11 @@ async fn a_late_heartbeat_brings_back_no_permit_and_keeps_nothing() {
             pubsub.arg("CHANNELS").arg("sem:wake:*").query(&mut server.connect()).unwrap();
         channels.len()
     };
-    // The observer's and the other process's.
+    // The remaining channels are those of the observer and of the other process.
     eventually("its channel is gone", listeners, |channels| *channels == 2).await;
 }
 
-/// A right is missing for a while.
+/// The user lacks a right for some time.
 #[tokio::test]
 async fn what_is_refused_in_the_background_is_asked_for_again() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! What is done with one semaphore: acquiring, holding, giving back, and its maintenance.
+//! Work with one semaphore: acquiring, holding, releasing, and its maintenance.
 
 mod acknowledge;
 mod acquire;

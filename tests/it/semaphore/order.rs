@@ -1,5 +1,5 @@
-//! A program's own calls take effect in the order in which the program makes them: drops and
-//! canceled calls, too. The behaviors are those of tokio's semaphore, whose calls never overlap.
+//! A program's own calls take effect in the order in which the program makes them, including drops
+//! and canceled calls. The behavior equals that of Tokio's semaphore, whose calls never overlap.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -15,7 +15,7 @@ use test_support::server::{Server, shared_url, unique_name};
 
 const ROUNDS: usize = 100;
 
-/// Longer than any test: what is not given back stays taken.
+/// The lease is longer than any test, so a permit that is not released stays taken.
 const LEASE: Duration = Duration::from_secs(600);
 
 fn build(client: &SemaphoreClient, limit: u32) -> Semaphore {
@@ -31,7 +31,7 @@ async fn poll_once(future: impl Future) {
     .await;
 }
 
-/// The next call finds everything free that was given up before.
+/// Checks that the whole limit is free for the next call.
 async fn all_is_free(semaphore: &Semaphore, limit: u32, what: &str) {
     let permit = semaphore.try_acquire_many(limit).await.unwrap();
     assert!(permit.is_some(), "{what}, then try_acquire");
@@ -108,7 +108,7 @@ async fn several_at_once(client: &SemaphoreClient) {
     all_is_free(&other, 2, "acquire_all, polled once").await;
 }
 
-/// Semaphores of one name are one, however often they are built.
+/// Semaphores with the same name are one semaphore, however often they are built.
 async fn closed_and_built_again(client: &SemaphoreClient) {
     let name = unique_name();
     let again = || client.semaphore(&name).limit(2).lease(LEASE).build().unwrap();
@@ -200,27 +200,26 @@ fn blocking_calls_keep_the_order_of_the_program() {
     }
 }
 
-/// A busy machine may take long to connect.
+/// Connects with a timeout that is long enough for a busy machine.
 async fn patient(proxy: &Proxy) -> SemaphoreClient {
     let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(20));
     builder.connect(&proxy.url()).await.unwrap()
 }
 
-/// Calls of scripts that the server has counted.
 fn calls(observer: &mut redis::Connection) -> u64 {
     let stats: String = redis::cmd("INFO").arg("commandstats").query(observer).unwrap();
     let evalsha = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:"));
     evalsha.and_then(|line| line.split(['=', ',']).nth(1)).map_or(0, |count| count.parse().unwrap())
 }
 
-/// What was dropped and the next call are on their way together.
+/// The release of a dropped permit and the next call are under way at the same time.
 #[tokio::test]
 async fn the_order_takes_no_round_trip() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let client = patient(&proxy).await;
     let semaphore = build(&client, 1);
-    // The first release over a connection has the script's text.
+    // The first release over a connection contains the script's text.
     semaphore.acquire().await.unwrap().release().await.unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let mut observer = server.connect();
@@ -237,7 +236,7 @@ async fn the_order_takes_no_round_trip() {
     assert!(next.await.unwrap().is_some());
 }
 
-/// The release goes out again before the call that comes after it.
+/// The release is sent again before the call that follows it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_order_survives_connections_that_are_cut() {
     let server = Server::start();
@@ -246,7 +245,8 @@ async fn the_order_survives_connections_that_are_cut() {
     let semaphore = build(&client, 1);
     for round in 0..ROUNDS {
         let permit = semaphore.acquire().await.unwrap();
-        // At different moments: before the release is written, while it is on its way, and after.
+        // The connection is cut at different moments: before the release is written, while it is
+        // under way, and after it.
         if round % 3 == 0 {
             proxy.cut_commands();
         }
@@ -265,8 +265,8 @@ async fn the_order_survives_connections_that_are_cut() {
     }
 }
 
-/// A server that was restarted, or promoted, may know the script of the call, and not that of the
-/// release. Then the release takes another trip.
+/// A server that was restarted or promoted may know the script of the next call, but not the script
+/// `release`. The release then takes one more round trip.
 #[tokio::test]
 async fn the_order_survives_scripts_that_are_forgotten() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! Watches of permits: told at the end, however it comes, and keeping nothing.
+//! Watches of permits report every kind of end, and keep nothing alive.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ async fn the_permit_is_renewed_while_only_its_watch_is_awaited() {
     permit.release().await.unwrap();
 }
 
-/// Each waits in a task of its own, and nobody looks at the permit.
+/// Each watch waits in its own task, and nothing polls the permit.
 #[tokio::test]
 async fn told_at_the_deadline_with_redis_out_of_reach() {
     let server = Server::start();
@@ -53,8 +53,8 @@ async fn told_at_the_deadline_with_redis_out_of_reach() {
     assert!(watch.is_lost(), "it was lost before it was given back");
 }
 
-/// A watch that was there before a renewal heeds the new deadline, and one that was dropped while
-/// it waited misses nothing.
+/// A watch that was created before a refresh uses the new deadline. A dropped future of the watch
+/// has no effect.
 #[tokio::test]
 async fn a_refresh_puts_the_end_off() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
@@ -90,7 +90,8 @@ async fn ends_unlost(end: impl AsyncFnOnce(Permit)) {
     let is_in_time = Instant::now() < deadline;
     assert!(!watch.is_held());
     in_time("the end", subtask).await.unwrap();
-    // That its lease would be over by now is no loss. (On a machine that stood still it was one.)
+    // The later expiry of the lease is no loss. If the machine stood still, the permit may have
+    // been lost before its end.
     passed(deadline).await;
     assert!(!watch.is_lost() || !is_in_time);
     observer.sees(0, 0).await;
@@ -116,7 +117,7 @@ async fn a_loss_that_the_release_finds_is_told() {
     assert!(!watch.is_held() && watch.is_lost());
 }
 
-/// Neither the permit nor the connections.
+/// A watch keeps neither the permit nor the connections alive.
 #[tokio::test]
 async fn it_keeps_nothing() {
     let server = Server::start();
@@ -138,14 +139,14 @@ async fn it_keeps_nothing() {
     assert!(!watch.is_held());
 }
 
-/// Long before its lease would end.
+/// The end is reported long before the lease would expire.
 #[tokio::test]
 async fn told_at_once_when_given_back() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let builder = client.semaphore(unique_name()).limit(1).lease(Duration::from_secs(3600));
     let permit = builder.build().unwrap().acquire().await.unwrap();
     let watch = permit.watch();
-    // The second one gives it back once the first one waits.
+    // The second future releases the permit after the first one waits.
     let ends = async { tokio::join!(biased; watch.ended(), async { drop(permit) }) };
     in_time("the end", ends).await;
 }

@@ -1,4 +1,4 @@
-//! Permits: renewed, lost, dropped anywhere.
+//! Permits that are refreshed, lost, or dropped anywhere.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -43,7 +43,7 @@ async fn lost_at_the_deadline_with_redis_out_of_reach() {
     assert!(started.elapsed() >= left.saturating_sub(Duration::from_millis(1)));
     assert!(permit.is_lost());
     assert_eq!(permit.expires_in(), Duration::ZERO);
-    // When the connection is back, it stays lost.
+    // After the connection is restored, the permit stays lost.
     proxy.refuse_connections(false);
     assert!(matches!(permit.refresh().await, Err(Error::Lost { .. })));
     in_time("the loss", permit.lost()).await;
@@ -57,7 +57,7 @@ async fn lost_at_the_deadline_with_redis_out_of_reach() {
     assert!(text.contains("release failed, because the permit"), "{text}");
 }
 
-/// Long before its deadline, when the server says so.
+/// The loss is found long before the deadline, at a refresh.
 #[tokio::test]
 async fn lost_when_the_server_has_forgotten_it() {
     let mut server = Server::start();
@@ -101,12 +101,12 @@ async fn without_renewal_they_end_and_refresh_keeps_them() {
     assert!(matches!(permit.refresh().await, Err(Error::Lost { .. })));
     let next = semaphore.acquire().await.unwrap();
     assert!(next.fencing_token() > permit.fencing_token());
-    // The lost permit's release touches nobody else's.
+    // The release of the lost permit does not affect other permits.
     assert!(matches!(permit.release().await, Err(Error::Lost { .. })));
     next.release().await.unwrap();
 }
 
-/// The answer to a renewal by hand is looked at after that to a later one in the background.
+/// The reply to a call of `refresh` is read after the reply to a later automatic refresh.
 #[tokio::test]
 async fn an_older_renewal_does_not_take_back_what_a_newer_one_gave() {
     let lease = Duration::from_millis(1500);
@@ -121,11 +121,11 @@ async fn an_older_renewal_does_not_take_back_what_a_newer_one_gave() {
     let is_newer = |ends: &Instant| *ends > sent + lease;
     let promised = eventually("renewed in the background", ends, is_newer).await;
     by_hand.await.unwrap();
-    // Both clocks are looked at one after the other, hence the millisecond.
+    // The two clocks are read one after the other, so the test allows a millisecond.
     assert!(ends().await + Duration::from_millis(1) >= promised, "the lease has become shorter");
 }
 
-/// It ends with its lease.
+/// The permit of an unpolled release ends with its lease.
 #[tokio::test]
 async fn a_release_that_is_kept_and_never_polled_is_not_renewed() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
@@ -152,11 +152,11 @@ async fn max_hold_ends_what_renewal_would_keep() {
     let held = started.elapsed();
     assert!(held >= max_hold - Duration::from_millis(300), "{held:?}");
     assert!(matches!(permit.refresh().await, Err(Error::Lost { .. })));
-    // The server gives the place to the next one while the first still has its permit in hand.
+    // The server grants to the next request while the first caller still has its permit.
     semaphore.acquire().await.unwrap().release().await.unwrap();
 }
 
-/// The attempt that counts goes out later than the rest of the time was reckoned.
+/// The remaining time was computed for the first attempt, but a later attempt succeeds.
 #[tokio::test]
 async fn a_renewal_that_is_repeated_does_not_go_beyond_max_hold() {
     let server = Server::start();
@@ -195,7 +195,7 @@ fn dropped_outside_a_runtime_and_after_its_end() {
     drop(outside);
     runtime.block_on(observer.sees(1, 0));
     drop(runtime);
-    // Nobody can renew it, give it back, or take another one any more; it says so and ends.
+    // The permit can be neither refreshed nor released any more. The drop logs this and returns.
     drop(late);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
@@ -226,7 +226,7 @@ async fn ten_thousand_are_renewed_with_few_calls() {
     let permits = tasks.join_all().await.into_iter().flatten().collect::<Vec<_>>();
     redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut server.connect()).unwrap();
     let started = Instant::now();
-    // An unrenewed lease would have ended by then.
+    // A lease that was not refreshed would have expired by then.
     passed(started + lease).await;
     let intervals = started.elapsed().as_secs_f64() / (lease / 3).as_secs_f64();
     let per_interval = server.calls("evalsha") as f64 / intervals.ceil();
@@ -247,7 +247,7 @@ async fn ten_thousand_are_renewed_with_few_calls() {
     assert!(calls <= 200, "{calls} calls");
 }
 
-/// On a slow network their round trips, one after the other, may take as long as a lease.
+/// On a slow network, successive round trips may take as long as a lease.
 #[tokio::test]
 async fn thousands_are_renewed_without_waiting_for_answers_in_between() {
     let server = Server::start();
@@ -268,8 +268,8 @@ async fn thousands_are_renewed_without_waiting_for_answers_in_between() {
     proxy.replies(Flow::Pass);
 }
 
-/// The permit comes by a message that took most of its lease to arrive: it is not handed out as if
-/// it were fresh.
+/// The grant message takes most of the lease to arrive. The permit must not be returned as if its
+/// lease were new.
 #[tokio::test]
 async fn a_late_message_does_not_lengthen_the_lease() {
     let server = Server::start();
@@ -286,17 +286,18 @@ async fn a_late_message_does_not_lengthen_the_lease() {
     observer.sees(1, 1).await;
     proxy.messages(Flow::Hold);
     holder.release().await.unwrap();
-    // Until the server has taken the place back from the waiter that does not know of it.
+    // The granted permit has expired on the server, but the waiter has not found out yet.
     observer.sees(0, 0).await;
     proxy.messages(Flow::Pass);
     let permit = waiting.await.unwrap();
-    // It asked again, and holds it now on the server, too.
+    // The waiter sent its request again, and holds the permit on the server, too.
     assert!(!permit.is_lost());
     assert_eq!(observer.look().await.holders[0].id, permit.id());
     permit.release().await.unwrap();
 }
 
-/// A semaphore that is empty now and then is renewed no more often than one that is never empty.
+/// The permits of a semaphore that is sometimes idle are refreshed no more often than the permits
+/// of a busy semaphore.
 #[tokio::test]
 async fn many_short_holds_leave_one_renewal() {
     let server = Server::start();
@@ -306,7 +307,7 @@ async fn many_short_holds_leave_one_renewal() {
     for _ in 0..3 {
         let permit = semaphore.acquire().await.unwrap();
         permit.release().await.unwrap();
-        // Idle for more than an interval.
+        // The pause is longer than the interval between refreshes.
         passed(Instant::now() + lease / 2).await;
     }
     let permit = semaphore.acquire().await.unwrap();
@@ -319,8 +320,8 @@ async fn many_short_holds_leave_one_renewal() {
     permit.release().await.unwrap();
 }
 
-/// The maintenance ends with the runtime that connected. A wait in another runtime must not hang
-/// then, and a permit that is dropped there is given back.
+/// The maintenance ends with the I/O runtime. A wait in another runtime must then not hang, and a
+/// permit that is dropped in that runtime is released.
 #[test]
 fn a_wait_ends_with_the_runtime_of_the_maintenance() {
     let (url, name) = (shared_url(), unique_name());

@@ -1,4 +1,5 @@
-//! Several processes share one semaphore; one is killed, one is stopped past its lease.
+//! Several processes share one semaphore. One process is killed, and one is stopped for longer than
+//! its lease.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,18 +10,18 @@ use test_support::child::{self, Process, say};
 use test_support::observer::Observer;
 use test_support::server::{shared_url, unique_name};
 
-/// Of who is killed or stopped, so that others need not wait for long.
+/// The lease of processes that are killed or stopped, so that others wait only for a short time.
 const SHORT: Duration = Duration::from_millis(1_500);
-/// Of who must not lose it, however busy the machine is.
+/// The lease of processes that must not lose a permit on a busy machine.
 const LONG: Duration = Duration::from_secs(300);
 
-/// What a process of the test tells of itself, a line each.
+/// An event that a test process prints, one per line.
 #[derive(Debug, Clone, PartialEq)]
 enum Event {
     Holds {
         from: u128,
     },
-    /// It held for this time, measured inside.
+    /// The process held a permit for this time, which it measured itself.
     Held {
         from: u128,
         to: u128,
@@ -55,8 +56,7 @@ async fn next(process: &mut Process) -> Event {
     parse(&process.next().await.expect("an event"))
 }
 
-/// Not a test of its own: what the processes of the other tests run. Without a role there is
-/// nothing to do.
+/// This is not a test, but the code of the other tests' processes. Without a role it does nothing.
 #[tokio::test]
 async fn a_process_of_another_test() {
     let Some(role) = child::role() else {
@@ -102,7 +102,7 @@ fn report_held(from: u128, permit: &Permit) {
     say(&format!("held {from} {} {}", now(), permit.weight()));
 }
 
-/// Holds until the input ends, and tells whether it could.
+/// Holds a permit until the input ends, and prints a loss.
 async fn hold(semaphore: &Semaphore, weight: u32) {
     let permit = semaphore.acquire_many(weight).await.unwrap();
     say(&format!("holds {}", now()));
@@ -114,14 +114,15 @@ async fn hold(semaphore: &Semaphore, weight: u32) {
     drop(permit);
 }
 
-/// The most weight that was held at one moment, from the intervals of all processes.
+/// Returns the largest weight held at one moment, from the intervals of all processes.
 fn most_at_once(intervals: &[(u128, u128, u64)]) -> u64 {
     let mut changes: Vec<(u128, i64)> = Vec::new();
     for (from, to, weight) in intervals {
         changes.push((*from, *weight as i64));
         changes.push((*to, -(*weight as i64)));
     }
-    // At the same microsecond the end comes first: the next one begins after the reply to it.
+    // Within a microsecond, an end precedes a start, because the next holder starts after the reply
+    // to the release.
     changes.sort();
     let mut held = 0;
     let after_each = changes.iter().map(|(_, change)| {
@@ -164,7 +165,8 @@ async fn a_holder_and_the_head_of_the_queue_are_killed() {
     observer.sees(3, 2).await;
     head.signal(Signal::SIGKILL);
     holder.signal(Signal::SIGKILL);
-    // The holder's lease ends; the head's connection is gone, so it is skipped.
+    // The holder's lease expires. The connection of the head of the queue is closed, so the head is
+    // skipped.
     assert!(matches!(next(&mut third).await, Event::Holds { .. }));
     observer.sees(1, 0).await;
     third.let_go();
@@ -179,14 +181,14 @@ async fn a_holder_stopped_past_its_lease_learns_that_it_lost() {
     let mut stopped = start("hold-all", &name);
     assert!(matches!(next(&mut stopped).await, Event::Holds { .. }));
     stopped.signal(Signal::SIGSTOP);
-    // Another process goes on when the lease has ended.
+    // Another process gets the permits when the lease has expired.
     let mut other = start("hold-all", &name);
     let Event::Holds { from } = next(&mut other).await else { panic!("not granted") };
     assert_eq!(stopped.said(), None, "it is stopped, and says nothing");
     stopped.signal(Signal::SIGCONT);
     assert_eq!(next(&mut stopped).await, Event::Lost);
     assert!(now() > from);
-    // What it gives back is not what the other one holds.
+    // The stopped process's release does not affect the other process's permits.
     assert_eq!(next(&mut stopped).await, Event::Done);
     observer.sees(3, 0).await;
     other.let_go();

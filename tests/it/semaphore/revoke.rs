@@ -1,4 +1,4 @@
-//! An operator takes away what other processes hold or wait for.
+//! An operator revokes permits and requests of other processes.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use test_support::server::{Server, connect, shared_admin_url, shared_url, unique
 
 const LEASE: Duration = Duration::from_secs(9);
 
-/// That of a process of its own.
+/// Connects like another process.
 async fn semaphore(name: &str) -> Semaphore {
     let builder = SemaphoreClient::builder().heartbeat_timeout(Duration::from_millis(600));
     let client = builder.connect(&shared_url()).await.unwrap();
@@ -35,7 +35,7 @@ async fn the_next_is_let_in_at_once_and_the_holder_hears_at_its_next_renewal() {
     let next = in_time("its turn", waiting).await.unwrap().unwrap();
     in_time("the loss", permit.lost()).await;
     assert!(Instant::now() < deadline);
-    // Its release takes nothing from the next one.
+    // The release of the revoked permit does not affect the next permit.
     assert!(matches!(permit.release().await, Err(Error::Lost { .. })));
     let now = operator.inspect().await.unwrap();
     assert_eq!((now.held, &*now.holders[0].id), (1, next.id()));
@@ -78,7 +78,7 @@ async fn nothing_is_sent_for_what_is_no_id() {
     let mut server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let semaphore = client.semaphore("jobs").existing_limit().build().unwrap();
-    // Whatever is sent has no answer.
+    // From here on, a call would get no reply.
     server.kill();
     for id in ["", "*", "jobs", "P:a:1:30000:short", "P:a:0:30000:9fJ2mQ0xV7sT1bLc"] {
         let refused = semaphore.revoke(id).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! A permit is never returned when it is lost already, however busy the caller's thread is.
+//! `acquire` never returns a permit that is already lost, however busy the caller's thread is.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -11,7 +11,8 @@ use test_support::observer::{Observer, eventually, in_time};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_url, unique_name};
 
-/// What the acquire answers, and how long the permit is held, seen in the poll that returns it.
+/// Returns the result of the acquire and the rest of the lease, read in the poll that returns the
+/// permit.
 async fn outcome(acquire: impl Future<Output = Result<Permit, Error>>) -> Result<Duration, Error> {
     let mut acquire = pin!(acquire);
     poll_fn(|cx| match acquire.as_mut().poll(cx) {
@@ -21,7 +22,7 @@ async fn outcome(acquire: impl Future<Output = Result<Permit, Error>>) -> Result
     .await
 }
 
-/// Keeps the thread of its runtime busy: for so long each time that it has a turn.
+/// On each turn, blocks the thread for the next of `milliseconds`.
 async fn keep_busy(milliseconds: impl Iterator<Item = u64>) {
     for busy in milliseconds {
         std::thread::sleep(Duration::from_millis(busy));
@@ -51,7 +52,8 @@ async fn acquire_on_a_busy_thread(
 
 #[tokio::test]
 async fn on_a_busy_thread_a_permit_is_held_when_it_is_returned() {
-    // Some answers are met in time, some late enough to renew the lease first, and some too late.
+    // Some replies are read in time, some so late that the lease is refreshed first, and some too
+    // late.
     let busy = [20, 35, 5, 0].into_iter().cycle();
     let outcomes = acquire_on_a_busy_thread(30, busy).await;
     assert_eq!(outcomes.len(), 20);
@@ -74,7 +76,8 @@ async fn a_lease_that_never_outlasts_its_answer_is_an_error() {
     }
 }
 
-/// What comes late is refreshed before it is handed out. Nobody has called that.
+/// A permit whose reply is late is refreshed before it is returned. The error must name the
+/// caller's call, not `refresh`.
 #[tokio::test]
 async fn a_refresh_that_fails_within_an_acquire_is_told_by_what_was_called() {
     let server = Server::start();
@@ -95,7 +98,7 @@ async fn a_refresh_that_fails_within_an_acquire_is_told_by_what_was_called() {
                 _ => semaphore.try_acquire().await.map(drop),
             }
         });
-        // Its lease is so short that nobody may see it held.
+        // The lease is so short that an observer may not see the permit.
         let granted = async || observer.look().await.last_token;
         eventually("it is granted", granted, |token| *token > before).await;
         observer.sees(0, 0).await;

@@ -1,4 +1,4 @@
-//! A cluster: semaphores follow their slots, and the fault of one node is not the others'.
+//! A cluster: semaphores follow their slots, and a failure of one node does not affect the others.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use test_support::errors::kind_of;
 use test_support::observer::{Observer, eventually, in_time};
 use test_support::server::{Server, unique_name};
 
-/// So long that only messages, and what follows a new subscription, can end a wait in time.
+/// The timeout is so long that only messages and new subscriptions can end a wait in time.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(600);
 
 async fn connect(cluster: &Cluster) -> SemaphoreClient {
@@ -29,7 +29,7 @@ fn build(client: &SemaphoreClient, name: &str) -> Semaphore {
     client.semaphore(name).limit(1).build().unwrap()
 }
 
-/// One holds the only permit of a semaphore, another waits for it; they are two clients.
+/// One client holds the only permit of a semaphore, and another client waits for it.
 struct Scene {
     name: String,
     holder: Permit,
@@ -51,7 +51,7 @@ impl Scene {
         Self { name: name.to_owned(), holder, waiting, observer }
     }
 
-    /// The permit is still held, and handed on when it is released.
+    /// Checks that the permit is still held, and is handed off when it is released.
     async fn ends_well(self) {
         let refresh = async || self.holder.refresh().await;
         let refreshed = eventually("a refresh is answered", refresh, Result::is_ok).await;
@@ -65,7 +65,8 @@ impl Scene {
     }
 }
 
-/// Those of one name share a channel, which may go with one of them and be wanted by the next.
+/// Semaphores with the same name share a channel. The subscription may end with one semaphore while
+/// the next semaphore needs the channel.
 #[tokio::test]
 async fn a_semaphore_that_is_built_anew_hears_its_messages() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
@@ -120,7 +121,7 @@ async fn every_call_reaches_its_node() {
     }
 }
 
-/// Also when the node has never seen a script, and is known to nobody yet.
+/// The slot also moves to a node that has never received a script and that no client knows yet.
 #[tokio::test]
 async fn a_slot_moves_while_a_permit_is_held_and_another_waits() {
     let Some(mut cluster) = Cluster::start(2, false).await else { return };
@@ -133,7 +134,7 @@ async fn a_slot_moves_while_a_permit_is_held_and_another_waits() {
     }
 }
 
-/// The keys are at the new node, but the slot is not yet.
+/// The keys are on the new node, and the slot is still on the old node.
 #[tokio::test]
 async fn calls_follow_the_keys_of_a_slot_on_its_way() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
@@ -146,8 +147,8 @@ async fn calls_follow_the_keys_of_a_slot_on_its_way() {
     scene.ends_well().await;
 }
 
-/// All keys are there when the call comes, but it empties one of them: the node takes that for one
-/// that has moved, and ends a script that looks at it again in the middle.
+/// All keys are on the node when the call arrives, but the call empties one of them. The node
+/// considers that key as moved, and aborts a script that accesses it again.
 #[tokio::test]
 async fn a_release_of_the_last_permit_of_a_slot_that_begins_to_move_is_not_half_done() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
@@ -157,7 +158,7 @@ async fn a_release_of_the_last_permit_of_a_slot_that_begins_to_move_is_not_half_
     let another = connect(&cluster).await.semaphore(&*name).limit(2).build().unwrap();
     let waiting = tokio::spawn(async move { another.acquire_many(2).await });
     Observer::of(semaphore.clone()).sees(1, 1).await;
-    // Not even when nobody holds any is there room for the one that waits.
+    // The waiter does not fit even when all permits are free.
     semaphore.set_limit(1).await.unwrap();
     cluster.begin_to_move(&name, 0, 1, &[]);
     in_time("the release", holder.release()).await.unwrap();
@@ -167,7 +168,7 @@ async fn a_release_of_the_last_permit_of_a_slot_that_begins_to_move_is_not_half_
     in_time("the release", next.release()).await.unwrap();
 }
 
-/// The last permit goes and another one comes, in one script.
+/// One script removes the last permit and adds another permit.
 #[tokio::test]
 async fn a_heavy_permit_is_handed_on_while_a_slot_begins_to_move() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
@@ -191,7 +192,7 @@ async fn a_heavy_permit_is_handed_on_while_a_slot_begins_to_move() {
     all.release().await.unwrap();
 }
 
-/// A cluster serves no call whose keys are partly here and partly there.
+/// A cluster rejects calls whose keys are on both nodes.
 #[tokio::test]
 async fn calls_wait_while_the_keys_are_parted() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
@@ -218,7 +219,8 @@ async fn a_primary_dies_while_a_permit_is_held_and_another_waits() {
     scene.ends_well().await;
 }
 
-/// It answers nobody, but its connections stay open: only signs of life find out.
+/// The node does not reply, but its connections stay open, so a client finds out only with a
+/// heartbeat.
 #[tokio::test]
 async fn a_primary_that_went_silent_is_replaced() {
     let Some(cluster) = Cluster::start(3, true).await else { return };
@@ -243,12 +245,12 @@ async fn a_replica_takes_over_in_good_order() {
 #[tokio::test]
 async fn a_silent_node_holds_up_no_semaphore_of_another() {
     let Some(cluster) = Cluster::start(3, false).await else { return };
-    // Longer than the test may take: who waited for the silent node would be seen.
+    // The timeout is longer than the test may take, so a call that waits for the silent node fails.
     let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(120));
     let client = builder.connect_cluster(cluster.urls()).await.unwrap();
     let [there, here] = [1, 2].map(|node| build(&client, &cluster.name_at(node)));
     drop(there.acquire().await.unwrap());
-    // The others find out that it is silent if this takes long.
+    // If the test takes long, the other nodes notice the silence.
     cluster.allow_gaps();
     cluster.nodes[1].signal(Signal::SIGSTOP);
     let held_up = tokio::spawn(async move { there.acquire().await });
@@ -287,11 +289,11 @@ async fn channels_end_with_their_semaphores() {
     last.acquire().await.unwrap().release().await.unwrap();
 }
 
-/// Of a channel that is new nothing can have been missed.
+/// No message of a new channel can have been missed, so no request is sent again.
 #[tokio::test]
 async fn who_waits_is_not_asked_for_again_with_each_new_channel() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
-    // No call is made again because its answer takes long.
+    // With this response timeout, no call is sent again.
     let builder = SemaphoreClient::builder()
         .heartbeat_timeout(HEARTBEAT_TIMEOUT)
         .response_timeout(HEARTBEAT_TIMEOUT);
@@ -302,7 +304,7 @@ async fn who_waits_is_not_asked_for_again_with_each_new_channel() {
     let holder = semaphore.acquire().await.unwrap();
     let waiting = tokio::spawn(semaphore.request().acquire());
     Observer::of(semaphore.clone()).sees(1, 1).await;
-    // The first release over a connection has its text.
+    // The first release over a connection contains the script's text.
     let calls = || cluster.nodes[0].calls("evalsha") + cluster.nodes[0].calls("eval");
     let before = calls();
     for _ in 0..20 {
@@ -364,7 +366,8 @@ async fn connecting_says_what_is_wrong() {
     assert_eq!(address, "127.0.0.1:1");
 }
 
-/// Those of other nodes have missed nothing. With thousands of semaphores that is a storm of calls.
+/// Requests at other nodes have missed no messages. With thousands of semaphores, retries of these
+/// requests would be a storm of calls.
 #[tokio::test]
 async fn only_who_was_heard_at_a_node_asks_again_when_its_messages_were_cut() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
@@ -384,7 +387,7 @@ async fn only_who_was_heard_at_a_node_asks_again_when_its_messages_were_cut() {
     let kill = ["KILL", "TYPE", "pubsub"];
     redis::cmd("CLIENT").arg(&kill).exec(&mut cluster.connect(0)).unwrap();
     eventually("it asks again", async || calls(0), |now| *now > before[0]).await;
-    // What goes out at the same moment goes before this.
+    // Retries that are sent at the same moment would precede this call.
     there[1].inspect().await.unwrap();
     assert_eq!(calls(1) - before[1], 1);
 }

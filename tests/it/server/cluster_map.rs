@@ -1,15 +1,16 @@
-//! What a client knows of a cluster stays true, however much happens elsewhere.
+//! A client's map of the cluster stays correct while other nodes fail, leave and move.
 
 use std::time::Duration;
 
 use redis::Value;
-use redis_semaphore::{Semaphore, SemaphoreClient};
+use redis_semaphore::{ConnectErrorKind, Semaphore, SemaphoreClient};
 
 use test_support::cluster::Cluster;
+use test_support::errors::kind_of;
 use test_support::observer::{eventually, in_time};
-use test_support::server::unique_name;
+use test_support::server::{Server, unique_name};
 
-/// Only the first of these nodes are told to the client.
+/// Connects with the addresses of the first nodes only.
 async fn connect(cluster: &Cluster, nodes: usize) -> SemaphoreClient {
     let builder = SemaphoreClient::builder().response_timeout(Duration::from_millis(500));
     builder.connect_cluster(cluster.urls().into_iter().take(nodes)).await.unwrap()
@@ -20,13 +21,13 @@ async fn use_once(semaphore: &Semaphore) {
     permit.release().await.unwrap();
 }
 
-/// Ends the connections of clients at that node.
 fn cut(cluster: &Cluster, node: usize) {
     let mut kill = redis::cmd("CLIENT");
     kill.arg(&["KILL", "USER", "jobs"]).exec(&mut cluster.connect(node)).unwrap();
 }
 
-/// Nobody notices, since no call goes there. Then they are needed, to find who took over.
+/// The client does not notice the cuts, because it sends no calls to these nodes. Later it needs
+/// the nodes to find the new primary.
 #[tokio::test]
 async fn idle_connections_to_other_nodes_were_cut() {
     let Some(mut cluster) = Cluster::start(3, true).await else { return };
@@ -42,11 +43,11 @@ async fn idle_connections_to_other_nodes_were_cut() {
     use_once(&semaphore).await;
 }
 
-/// None of the nodes is left that the client was told of.
+/// Afterwards, no node is left whose address the client was given.
 #[tokio::test]
 async fn all_primaries_fail_over_one_after_the_other() {
     let Some(mut cluster) = Cluster::start(3, true).await else { return };
-    // Replicas are not told of before they have been sent something.
+    // The cluster does not list replicas before they have received data.
     let before = connect(&cluster, 3).await;
     for node in 0..3 {
         use_once(&before.semaphore(cluster.name_at(node)).limit(1).build().unwrap()).await;
@@ -88,7 +89,7 @@ async fn a_slot_has_no_node_for_a_while() {
     for node in 0..2 {
         cluster.run::<()>(node, &["DELSLOTS", &slot]);
     }
-    // The client finds that out, and forgets where the slot was.
+    // The client notices that the slot has no node, and removes the slot's node from its map.
     let tried = async || semaphore.try_acquire().await.map(drop);
     let refused = eventually("nobody serves it", tried, |tried| {
         tried.as_ref().is_err_and(|error| error.to_string().contains("no node of the cluster"))
@@ -101,7 +102,7 @@ async fn a_slot_has_no_node_for_a_while() {
     use_once(&semaphore).await;
 }
 
-/// It is still among those that the client was told of, and has slots of its own now.
+/// The node is still among the client's configured addresses, and has its own slots now.
 #[tokio::test]
 async fn a_node_left_and_is_part_of_another_cluster() {
     let Some(mut cluster) = Cluster::start(1, false).await else { return };
@@ -116,11 +117,36 @@ async fn a_node_left_and_is_part_of_another_cluster() {
     let state = async || cluster.run::<String>(new, &["INFO"]);
     eventually("it serves", state, |info| info.contains("cluster_state:ok")).await;
     for _ in 0..10 {
-        // The client looks for the slot's node anew.
+        // After the cut, the client looks up the slot's node again.
         cut(&cluster, 0);
         let tried = async || semaphore.try_acquire().await;
         let tried = eventually("an answer", tried, Result::is_ok).await.unwrap();
         assert!(tried.is_none(), "two hold");
     }
     held.release().await.unwrap();
+}
+
+/// Slots are assigned after the nodes have started.
+#[tokio::test]
+async fn connecting_waits_until_a_new_cluster_has_slots() {
+    let node = Server::start_with(&["--cluster-enabled", "yes"]);
+    if node.is_older_than_7() {
+        return;
+    }
+    let urls = [node.admin_url()];
+    let refused = SemaphoreClient::builder().connect_cluster(&urls).await.unwrap_err();
+    assert_eq!(kind_of(&refused), Some(ConnectErrorKind::NotReady), "{refused}");
+    assert!(refused.to_string().contains("no node of the cluster has a slot yet"), "{refused}");
+    assert!(refused.is_transient());
+    let patient = SemaphoreClient::builder().connect_timeout(Duration::from_secs(120));
+    let looks = node.calls("cluster|slots");
+    let assigning = async {
+        let attempts = async || node.calls("cluster|slots");
+        eventually("attempts", attempts, |now| *now >= looks + 3).await;
+        let mut assign = redis::cmd("CLUSTER");
+        assign.arg("ADDSLOTSRANGE").arg(0).arg(16_383).exec(&mut node.connect()).unwrap();
+    };
+    let connecting = in_time("a connection", patient.connect_cluster(&urls));
+    let (connected, ()) = tokio::join!(connecting, assigning);
+    use_once(&connected.unwrap().semaphore(unique_name()).limit(1).build().unwrap()).await;
 }

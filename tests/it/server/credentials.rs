@@ -1,4 +1,4 @@
-//! Passwords that a provider tells, and that change while the program runs.
+//! Passwords from a provider that change while the program runs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,6 @@ enum Says {
     Panics,
 }
 
-/// What the provider asks.
 struct Vault {
     says: Mutex<Says>,
     asked: AtomicUsize,
@@ -66,17 +65,17 @@ impl Vault {
 
 fn builder(vault: &Arc<Vault>) -> SemaphoreClientBuilder {
     let vault = vault.clone();
-    // Nothing is found out by asking again.
+    // With this heartbeat timeout, no heartbeat reveals the change.
     let builder = SemaphoreClient::builder().heartbeat_timeout(Duration::from_secs(3600));
     builder.credentials_provider(move || vault.ask())
 }
 
-/// The user does not get in without a password, so that every connection must ask.
+/// The user cannot log in without a password, so every connection must call the provider.
 fn url(server: &Server) -> String {
     format!("redis://{}@127.0.0.1:{}/", acl::USER, server.port)
 }
 
-/// All connections end, and only the new password opens new ones.
+/// Changes the password and closes all connections. New connections need the new password.
 fn change_password(server: &Server, vault: &Vault) {
     let mut admin: Connection = server.connect();
     let mut set = redis::cmd("ACL");
@@ -88,13 +87,12 @@ fn change_password(server: &Server, vault: &Vault) {
     assert!(killed >= 2, "those of commands and messages");
 }
 
-/// At a server by itself, or at a node of a cluster.
 fn channels(server: &Server, list: &str) -> Vec<String> {
     let mut channels = redis::cmd("PUBSUB");
     channels.arg(list).arg("sem:*wake:*").query(&mut server.connect()).unwrap()
 }
 
-/// Another one waits, and is woken by a message.
+/// Checks that a waiter is notified by a message.
 async fn hands_off(semaphore: &Semaphore, observer: &Observer) {
     let held = in_time("a permit", semaphore.acquire()).await.unwrap();
     let waits = tokio::spawn({
@@ -170,7 +168,7 @@ async fn a_password_changes_in_a_cluster() {
     }
 }
 
-/// For the primary. What the sentinels want is in their own URLs.
+/// The provider is only for the primary. The sentinels' credentials are in their own URLs.
 #[tokio::test]
 async fn sentinels_are_not_told_what_the_provider_says() {
     let pair = Pair::start();
@@ -214,7 +212,7 @@ async fn calls_go_on_when_the_provider_works_again() {
     calls_go_on("").await;
 }
 
-/// There a password is refused in other words, as in a cluster.
+/// With RESP3, as in a cluster, the server rejects a password with a different text.
 #[tokio::test]
 async fn calls_go_on_in_the_newer_protocol_when_the_provider_works_again() {
     calls_go_on("?protocol=resp3").await;

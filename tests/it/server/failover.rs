@@ -1,4 +1,4 @@
-//! A primary with a replica, with and without Sentinel: clients are where the primary is.
+//! A primary with a replica, with and without Sentinel: clients follow the primary.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,11 @@ use test_support::proxy::Proxy;
 use test_support::replicated::{Pair, Sentinels};
 use test_support::server::Server;
 
-/// So long that only messages, and what follows a new subscription, can end a wait in time.
+/// The timeout is so long that only messages and new subscriptions can end a wait in time.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(600);
-/// For faults that only signs of life find out.
+/// For failures that a client detects only with a heartbeat.
 const SHORT_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3);
-/// After which sentinels take a silent server for dead, where one is to die.
+/// In tests in which a server fails, sentinels consider a silent server dead after this time.
 const SECOND: Duration = Duration::from_secs(1);
 
 fn builder(heartbeat_timeout: Duration) -> SemaphoreClientBuilder {
@@ -30,18 +30,18 @@ async fn by_sentinel(sentinels: &Sentinels, heartbeat_timeout: Duration) -> Sema
     builder(heartbeat_timeout).connect_sentinel(sentinels.client()).await.unwrap()
 }
 
-/// The replica is named first.
+/// Connects with both addresses, with the replica first.
 async fn by_asking(pair: &Pair) -> SemaphoreClient {
     let [primary, replica] = pair.urls();
     builder(SHORT_HEARTBEAT_TIMEOUT).connect_primary_of([replica, primary]).await.unwrap()
 }
 
 fn build(client: &SemaphoreClient) -> Semaphore {
-    // A machine that is busy takes its time for a failover.
+    // The lease is long, because a failover takes time on a busy machine.
     client.semaphore("printer").limit(1).lease(Duration::from_secs(600)).build().unwrap()
 }
 
-/// One holds the only permit, another waits for it; they are two clients.
+/// One client holds the only permit, and another client waits for it.
 struct Scene {
     holder: Permit,
     waiting: JoinHandle<Result<Permit, Error>>,
@@ -64,8 +64,8 @@ impl Scene {
         Self::set([client().await, client().await, client().await]).await
     }
 
-    /// The permit is still held, and handed on when it is released, with the promoted server as the
-    /// only one that knows of it.
+    /// Checks that the permit is still held, and is handed off when it is released. Only the
+    /// promoted server knows the permit.
     async fn ends_well(self, pair: &Pair) {
         let refresh = async || self.holder.refresh().await;
         let refreshed = eventually("a refresh is answered", refresh, Result::is_ok).await;
@@ -81,7 +81,7 @@ impl Scene {
 }
 
 fn subscribers(pair: &Pair, server: usize) -> usize {
-    // Sentinels subscribe, too, and to something else.
+    // Sentinels subscribe to other channels.
     let channels: Vec<String> = redis::cmd("PUBSUB")
         .arg(&["CHANNELS", "sem:wake:*"])
         .query(&mut pair.connect(server))
@@ -114,8 +114,8 @@ async fn the_primary_dies_and_a_sentinel_is_silent() {
     scene.ends_well(&pair).await;
 }
 
-/// The address leads to another server, and no connection is cut: the old one says that it is a
-/// replica.
+/// The address leads to another server, and no connection is cut. The old server replies that it is
+/// a replica.
 #[tokio::test]
 async fn a_replica_takes_over_behind_the_same_address() {
     let pair = Pair::start();
@@ -127,12 +127,13 @@ async fn a_replica_takes_over_behind_the_same_address() {
     pair.promote(1);
     pair.demote(0, 1);
     proxy.lead_to(pair.servers[1].port);
-    // Who neither holds nor waits hears it with its next call that writes.
+    // A client that neither holds nor waits finds out at its next call that writes.
     assert!(build(&observer).try_acquire().await.unwrap().is_none());
     scene.ends_well(&pair).await;
 }
 
-/// Connections can be made, and serve no call: they are made no more often than where they cannot.
+/// The client can connect to the replica, but the replica rejects calls. The attempts must not be
+/// more frequent than if connections failed.
 #[tokio::test]
 async fn who_cannot_but_reach_a_replica_connects_ever_more_seldom() {
     let pair = Pair::start();
@@ -154,7 +155,7 @@ async fn who_cannot_but_reach_a_replica_connects_ever_more_seldom() {
     pair.demote(0, 1);
     let (before, began) = (proxy.accepted(), Instant::now());
     let more = async || proxy.accepted() - before;
-    // For commands and messages, each 12 times: the 7th pause may be a second long.
+    // Each of the two connections makes 12 attempts. The 7th pause may last up to a second.
     eventually("connections", more, |more| *more >= 24).await;
     assert!(began.elapsed() > Duration::from_secs(2), "within {:?}", began.elapsed());
 }
@@ -169,7 +170,7 @@ async fn the_primary_goes_silent() {
     pair.servers[0].signal(Signal::SIGSTOP);
     until("the replica is promoted", || pair.role(1) == "master");
     scene.ends_well(&pair).await;
-    // When it comes back it is demoted, and nobody is there.
+    // After the old primary resumes, it is demoted, and no client is connected to it.
     pair.servers[0].signal(Signal::SIGCONT);
     until("the old primary is a replica", || pair.role(0) == "slave connected");
     assert_eq!(subscribers(&pair, 0), 0);
@@ -234,7 +235,8 @@ async fn without_a_primary_connecting_says_so() {
     assert!(matches!(refused, Err(Error::Invalid { what: "servers", .. })), "{refused:?}");
 }
 
-/// What it says comes before the primary's role: several attempts, as either may be the faster one.
+/// The replica's reply must not prevent the connection to the primary. Several attempts are made,
+/// because either server may be faster.
 #[tokio::test]
 async fn a_replica_that_wants_another_password_keeps_nobody_from_the_primary() {
     let (primary, replica) = (Server::start(), Server::start());

@@ -1,4 +1,4 @@
-//! Faults while somebody waits: each waiter still gets its turn, or a clear error.
+//! Failures while a client waits: each waiter still gets a permit, or a clear error.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use test_support::server::Server;
 
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Others hold the only permit, and one waits, through a proxy.
+/// Another client holds the only permit, and one client waits through a proxy.
 struct Scene {
     server: Server,
     proxy: Proxy,
@@ -40,7 +40,7 @@ impl Scene {
         Self { server, proxy, semaphore, observer, other, waiting }
     }
 
-    /// The waiter gets the permit that the other one gives back, and nothing is left over.
+    /// Checks that the waiter gets the released permit, and that nothing remains.
     async fn ends_well(self) {
         self.other.release().await.unwrap();
         let permit = turn(self.waiting).await.unwrap();
@@ -48,8 +48,8 @@ impl Scene {
         self.observer.sees(0, 0).await;
     }
 
-    /// Cuts all connections and waits until the server knows: it may hear of what comes after over
-    /// another connection before it hears of the cut.
+    /// Cuts all connections and waits until the server has noticed. Otherwise the server could
+    /// execute a call over another connection before it notices the cut.
     async fn cut_all(&self) {
         let mut connection = self.server.connect();
         let mut subscribers = || -> usize {
@@ -69,7 +69,6 @@ fn start_waiting(semaphore: &Semaphore) -> JoinHandle<Result<Permit, Error>> {
     tokio::spawn(async move { semaphore.acquire().await })
 }
 
-/// How a wait ended.
 async fn turn(waiting: JoinHandle<Result<Permit, Error>>) -> Result<Permit, Error> {
     in_time("the waiter's turn", waiting).await.unwrap()
 }
@@ -94,7 +93,8 @@ async fn both_connections_are_cut_and_stay_away_for_a_while() {
     let scene = Scene::set().await;
     scene.proxy.refuse_connections(true);
     scene.cut_all().await;
-    // The place is handed on meanwhile, but nobody hears it: the waiter leaves the queue.
+    // The permit is released during the outage. The waiter is not subscribed, so the server removes
+    // it from the queue.
     let Scene { proxy, semaphore, observer, other, waiting, .. } = scene;
     other.release().await.unwrap();
     observer.sees(0, 0).await;
@@ -104,8 +104,8 @@ async fn both_connections_are_cut_and_stay_away_for_a_while() {
     assert!(semaphore.try_acquire().await.unwrap().is_some());
 }
 
-/// The wake-up side follows the commands to their new connection, and is not away for a moment: the
-/// head of the queue stays the head.
+/// The subscription follows the commands to their new connection without a gap, so the head of the
+/// queue stays the head.
 #[tokio::test]
 async fn the_command_connection_is_cut() {
     let scene = Scene::set().await;
@@ -130,15 +130,16 @@ async fn the_hand_off_message_is_swallowed() {
     let before: u64 = server.calls("evalsha");
     other.release().await.unwrap();
     let permit = turn(waiting).await.unwrap();
-    // The release, a heartbeat that may have been out then, and the next one: three come in
-    // LIVENESS.
+    // The calls are the release, the next heartbeat, and perhaps a heartbeat that was under way. A
+    // client sends three heartbeats per heartbeat timeout.
     let calls = server.calls("evalsha") - before;
     assert!(calls <= 3, "{calls} calls");
     permit.release().await.unwrap();
     observer.sees(0, 0).await;
 }
 
-/// It is open, and messages can be published, but nothing comes of them: a ping finds out.
+/// The connection is open, and messages are published, but none arrives. The client finds out with
+/// a ping.
 #[tokio::test]
 async fn a_connection_of_messages_that_went_silent_is_replaced() {
     let scene = Scene::set().await;
@@ -162,7 +163,7 @@ async fn scripts_are_flushed() {
 #[tokio::test]
 async fn the_server_pauses() {
     let scene = Scene::set().await;
-    // Longer than the response timeout: calls are repeated, on another connection.
+    // The pause is longer than the response timeout, so calls are retried on another connection.
     redis::cmd("CLIENT").arg("PAUSE").arg(1_500).exec(&mut scene.server.connect()).unwrap();
     scene.ends_well().await;
 }
@@ -173,8 +174,8 @@ async fn the_server_starts_again_empty() {
     let second = start_waiting(&scene.semaphore);
     scene.observer.sees(1, 2).await;
     scene.server.restart_empty();
-    // The server knows nothing of the other's permit any more: the waiters come back with their
-    // tickets, and are served.
+    // The server has lost the other client's permit. The waiters return with their tickets, and are
+    // granted.
     let Scene { observer, waiting, .. } = scene;
     let permit = turn(waiting).await.unwrap();
     permit.release().await.unwrap();
@@ -224,19 +225,20 @@ async fn an_outage_longer_than_the_tolerance_ends_the_wait_with_a_clear_error() 
         }
         other => panic!("{other:?}"),
     }
-    // The same for who begins to wait now, and sooner for who does not wait.
+    // A new wait also fails after the outage tolerance, and a call that does not wait fails sooner.
     let refused = semaphore.acquire().await.unwrap_err();
     assert!(matches!(refused, Error::Unavailable { .. }), "{refused}");
     let refused = semaphore.try_acquire().await.unwrap_err();
     assert!(matches!(refused, Error::Unavailable { .. }), "{refused}");
     proxy.refuse_connections(false);
-    // What was given up leaves the queue when Redis is back, or is skipped.
+    // When Redis is available again, the abandoned request leaves the queue or is skipped.
     other.release().await.unwrap();
     let left = || async { observer.look().await };
     eventually("nothing is left", left, |now| now.held == 0 && now.queued == 0).await;
 }
 
-/// A peer that went silent without closing: the connection is replaced after two timeouts.
+/// If a server stops replying without closing the connection, the client replaces the connection
+/// after two response timeouts.
 #[tokio::test]
 async fn a_silent_connection_is_replaced() {
     let scene = Scene::set().await;
@@ -247,8 +249,8 @@ async fn a_silent_connection_is_replaced() {
     scene.ends_well().await;
 }
 
-/// A renewal waits for a sixth of its lease: here so short that it finds out nothing of a
-/// connection which others use.
+/// A refresh fails after a sixth of its lease. For a short lease, this failure must not close a
+/// connection that other calls use.
 #[tokio::test]
 async fn renewals_of_short_leases_cost_nobody_the_connection() {
     let server = Server::start();
@@ -296,8 +298,8 @@ async fn another_version_of_the_protocol_is_left_alone() {
     assert!(scene.other.release().await.is_err());
 }
 
-/// The answer to a sign of life says "queued", and comes after the message of a hand-off that
-/// followed it. The permit is not given back for that.
+/// The reply to a heartbeat contains "queued", and arrives after the message of a later handoff.
+/// The client does not release the permit because of this reply.
 #[tokio::test]
 async fn an_answer_that_a_hand_off_has_overtaken_gives_nothing_back() {
     let server = Server::start();
@@ -326,14 +328,14 @@ async fn an_answer_that_a_hand_off_has_overtaken_gives_nothing_back() {
     held.release().await.unwrap();
     let permit = in_time("the permit", waiting).await.unwrap().unwrap();
     proxy.replies(Flow::Pass);
-    // Calls on the same connection, so that the answer has come, and whatever it leads to.
+    // These calls use the same connection, so the held-back reply has been read when they return.
     for _ in 0..50 {
         assert_eq!(semaphore.inspect().await.unwrap().held, 1);
     }
     permit.release().await.unwrap();
 }
 
-/// The server's clock jumps beyond the lease: whoever waits is served, and the holder hears of it.
+/// The server's clock jumps beyond the lease: waiters are granted, and the holder finds out.
 #[tokio::test]
 async fn a_clock_that_jumps_ahead_ends_leases_and_is_told() {
     let server = Server::start();
@@ -351,7 +353,7 @@ async fn a_clock_that_jumps_ahead_ends_leases_and_is_told() {
     let second = turn(waiting).await.unwrap();
     assert!(second.fencing_token() > first.fencing_token());
     in_time("the loss", first.lost()).await;
-    // And back again, by more than any lease: nobody loses what it holds.
+    // The clock jumps back by more than any lease: no holder loses its permit.
     server.clock.run_ahead_by(0);
     second.refresh().await.unwrap();
     assert_eq!(one.inspect().await.unwrap().held, 1);

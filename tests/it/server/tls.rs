@@ -1,5 +1,5 @@
-//! Over TLS, with certificates made for the test: see `CONTRIBUTING.md`. Servers that were built
-//! without TLS say so, see `TlsServer::start`.
+//! Connections over TLS, with certificates made for the test: see `CONTRIBUTING.md`. For servers
+//! that were built without TLS, see `TlsServer::start`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use test_support::errors::{kind_of, whole};
 use test_support::observer::{Observer, in_time};
 use test_support::tls::{Authority, TlsServer};
 
-/// The client that trusts `root`, and shows a certificate of `own` if there is one.
+/// Returns a client that trusts `root`, and that sends a certificate of `own` if `own` is set.
 fn client(url: &str, root: &Authority, own: Option<&Authority>) -> Client {
     let client_tls = own.map(|authority| authority.certificate("a client"));
     let certificates = TlsCertificates { client_tls, root_cert: Some(root.root_cert()) };
@@ -18,12 +18,12 @@ fn client(url: &str, root: &Authority, own: Option<&Authority>) -> Client {
 }
 
 async fn connect(client: Client) -> Result<SemaphoreClient, Error> {
-    // A machine with much to do takes its time for a greeting.
+    // On a busy machine a handshake takes time.
     let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(15));
     in_time("an answer", builder.connect_client(client)).await
 }
 
-/// Why it cannot connect, with what TLS says.
+/// Returns the kind of the error, and the text with the TLS library's reason.
 async fn refusal(client: Client) -> (ConnectErrorKind, String) {
     match connect(client).await {
         Err(error) => {
@@ -50,7 +50,7 @@ async fn a_wait_and_a_hand_off_with_certificates_on_both_sides() {
         observer.sees(1, 1).await;
         permit.release().await.unwrap();
         permit = in_time("its turn", waiting).await.unwrap().unwrap();
-        // The second time on new connections.
+        // The second round uses new connections.
         let mut kill = redis::cmd("CLIENT");
         kill.arg("KILL").arg("USER").arg("jobs").exec(&mut server.server.connect()).unwrap();
     }
@@ -88,7 +88,8 @@ async fn a_certificate_for_another_host_is_refused() {
     assert!(kind == Tls && reason.contains("is for another host"), "{kind:?}: {reason}");
 }
 
-/// Whatever becomes of the first words when it closes the connection on the long ones.
+/// The replies to the first commands may be lost, because the server closes the connection after a
+/// long command.
 #[tokio::test]
 async fn a_server_that_wants_a_password_says_so() {
     let Some(server) = TlsServer::start("127.0.0.1", &[]) else { return };
@@ -123,10 +124,10 @@ async fn one_side_that_speaks_tls_and_one_that_does_not() {
     assert!(refused.to_string().contains("try redis:// instead of rediss://"), "{refused}");
 }
 
-/// What it says in every way to connect.
+/// Returns the errors of every way to connect.
 async fn refusals(url: &str, certificates: &TlsCertificates) -> Vec<String> {
     let builder = || {
-        // A machine with much to do takes its time for a greeting.
+        // On a busy machine a handshake takes time.
         let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(15));
         builder.certificates(certificates.clone())
     };

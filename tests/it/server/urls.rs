@@ -1,4 +1,4 @@
-//! Every form in which a server may be named, and that nothing of a URL is passed over or told.
+//! Every form of a server's URL. No part of a URL is ignored or shown.
 
 use proptest::prelude::*;
 use redis_semaphore::redis::{Client, ConnectionInfo, ProtocolVersion};
@@ -10,7 +10,7 @@ use test_support::errors::{kind_of, whole};
 use test_support::observer::in_time;
 use test_support::server::{Server, unique_name};
 
-/// Address, user, password, database; and `3` where that version of the protocol is wanted.
+/// Returns address, user, password and database, and `3` if the URL selects RESP3.
 fn read(url: &str) -> String {
     let info: ConnectionInfo = url.into_server().unwrap_or_else(|error| panic!("{url}: {error}"));
     let its = info.redis_settings();
@@ -40,7 +40,7 @@ fn every_form_that_is_accepted() {
         ("redis://j%40bs:p%40%2f%3A%23%25%2cw@h", "h:6379 j@bs:p@/:#%,w 0"),
         ("redis://jobs:p+w@h", "h:6379 jobs:p+w 0"),
         ("redis://jobs:p%C3%A4@h", "h:6379 jobs:pä 0"),
-        // A user without a password is that user all the same.
+        // A user without a password is still that user.
         ("redis://jobs@h", "h:6379 jobs: 0"),
         ("redis://jobs:@h", "h:6379 jobs: 0"),
         ("redis://@h", "h:6379 -:- 0"),
@@ -141,7 +141,8 @@ fn every_form_that_is_refused() {
                 assert!(!reason.contains("heim"), "{url:?}: {reason}");
                 let is_about_form = reason.contains(look) || reason.contains(": ");
                 assert!(
-                    is_about_form || reason.contains("as in") || reason.contains(" is "),
+                    is_about_form
+                        || ["as in", " is ", "write "].iter().any(|words| reason.contains(words)),
                     "{reason}"
                 );
             }
@@ -150,8 +151,8 @@ fn every_form_that_is_refused() {
     }
 }
 
-/// With `@` for the secret, wherever somebody may have put it. Where a host or a path is wanted it
-/// is taken for one.
+/// URLs with `@%` at each position at which a user may have put a secret. At the position of a host
+/// or a path, the secret is treated as a host or a path.
 const PLACES: [&str; 26] = [
     "redis://:@%@h:1",
     "redis://jobs:@%@127.0.0.1:1",
@@ -187,7 +188,8 @@ proptest! {
     #[test]
     fn no_error_tells_a_secret(
         place in prop::sample::select(&PLACES[..]),
-        // What makes a URL look different; the letters are those that are looked for.
+        // These characters change the structure of a URL. The secret itself has only letters and
+        // digits.
         before in "[@:/?#&%=+ ,]{0,3}",
         after in "[@:/?#&%=+ ,]{0,3}",
     ) {
@@ -207,7 +209,7 @@ proptest! {
             }
             texts
         });
-        // What was read as the name of a host or a path is shown: it is no place for a secret.
+        // Errors show hosts and paths, because a secret does not belong in a host or a path.
         let info = url.as_str().into_server();
         let address = info.map(|info| info.addr().to_string()).unwrap_or_default();
         prop_assume!(!address.contains(SECRET));
@@ -242,7 +244,7 @@ async fn the_user_of_a_url_and_a_password_of_a_provider_are_joined() {
     );
 }
 
-/// They are who connects, and not the default user.
+/// The connection uses the URL's user, not the default user.
 #[tokio::test]
 async fn users_without_a_password_are_themselves_or_refused() {
     let server = Server::start();
@@ -272,7 +274,7 @@ async fn users_without_a_password_are_themselves_or_refused() {
         for query in ["", "?protocol=3"] {
             let url = format!("redis://{user}127.0.0.1:{}/{query}", server.port);
             if user.starts_with(':') && !query.is_empty() {
-                continue; // There the default user may come with any.
+                continue; // With RESP3, the default user may connect with any password.
             }
             let refused = in_time("an answer", SemaphoreClient::connect(&url)).await.unwrap_err();
             assert_eq!(kind_of(&refused), Some(ConnectErrorKind::Authentication), "{refused}");
@@ -301,7 +303,8 @@ async fn what_one_of_the_nodes_says_of_users_holds_for_all_or_is_refused() {
     assert_eq!(kind, Some(ConnectErrorKind::Refused), "{text}");
 }
 
-/// Valkey 9 has them where it is set up so. Of all others it is the server that says no.
+/// A cluster of Valkey 9 has several databases if it is configured for them. Other clusters have
+/// only database 0.
 #[tokio::test]
 async fn a_cluster_may_have_several_databases() {
     let plain = Server::start();
@@ -324,7 +327,7 @@ async fn a_cluster_may_have_several_databases() {
     for database in ["", "1"] {
         let semaphores = connecting(database).await.unwrap();
         let semaphore = semaphores.semaphore(&*name).limit(1).build().unwrap();
-        // Each has its own.
+        // Each database has its own semaphore.
         let permit = in_time("a permit", semaphore.try_acquire()).await.unwrap();
         held.push(permit.expect("nobody else is there"));
     }

@@ -1,10 +1,10 @@
-//! The history put together: who believed to hold what, from when to when.
+//! The turns of a history: which process believed that it held which permit, and when.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::history::{Call, Event, How, Moment, What, Why};
 
-/// One acquire and what came of it.
+/// One acquire and its result.
 #[derive(Debug, Clone)]
 pub struct Turn {
     pub process: u32,
@@ -13,30 +13,32 @@ pub struct Turn {
     pub weight: u64,
     pub call: Call,
     pub asked: Moment,
-    /// With so much of a head start.
+    /// The head start in ns.
     pub ahead: Moment,
-    /// From when to when it was seen in the queue on the server.
+    /// The moments at which the request was first and last seen in the queue on the server.
     pub queued: Option<(Moment, Moment)>,
     pub grant: Option<Grant>,
     pub renewals: Vec<Renewal>,
-    /// When it was offered to others, and when one of them said that it has it.
+    /// The moment at which the holder offered the permit. `adopted` is the moment at which another
+    /// process reported that it holds the permit.
     pub offered: Option<Moment>,
     pub adopted: Option<Moment>,
-    /// How it ended, which is last in a turn but for the answer to a release.
+    /// The end of the turn. Only the result of a release may follow.
     pub end: Option<(Moment, End)>,
-    /// When the release was answered, and whether the permit was still held.
+    /// The moment of the result of the release, and whether the permit was still held.
     pub released: Option<(Moment, bool)>,
-    /// When the permit was gone for its process, and whether it was lost by then.
+    /// The moment after which the process had no permit, and whether the permit was lost by then.
     pub gone: Option<(Moment, bool)>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct Grant {
     pub at: Moment,
-    /// When the one before parted with it, if it was passed on: nobody else had it in between.
+    /// For an adopted permit, the moment at which its previous holder detached it. No other process
+    /// held the permit between that moment and `at`.
     pub since: Moment,
     pub token: u64,
-    /// The end of its lease, as last known.
+    /// The last known expiry of its lease.
     pub until: Moment,
 }
 
@@ -83,15 +85,15 @@ impl Turn {
         self.end.map(|(at, _)| at)
     }
 
-    /// From when to when it believed to hold a permit. It asks the clock before it believes, so it
-    /// stops at the end of the lease, whatever was done to its process.
+    /// Returns the time in which the process believed that it held a permit. The process checks the
+    /// clock, so this belief ends when the lease expires, even if the process was stopped.
     pub fn belief(&self) -> Option<(Moment, Moment)> {
         let grant = self.grant?;
         let end = self.ended().unwrap_or(grant.until).min(grant.until);
         Some((grant.since, end.max(grant.since)))
     }
 
-    /// Between which moments the permit was consumed for good.
+    /// Returns the moments between which the permit was forgotten.
     pub fn consumed(&self) -> Option<(Moment, Moment)> {
         match (self.end, self.released) {
             (Some((began, End::Released(How::Forget))), Some((ended, true))) => {
@@ -101,7 +103,7 @@ impl Turn {
         }
     }
 
-    /// What it holds, which has one holder: the semaphore and the token.
+    /// Returns the semaphore and the token, which identify a permit. A permit has one holder.
     pub fn permit(&self) -> Option<(usize, u64)> {
         Some((self.semaphore, self.grant?.token))
     }
@@ -111,7 +113,7 @@ impl Turn {
     }
 }
 
-/// All turns, in the order in which they asked. An event that cannot be is an error of the log.
+/// Returns all turns, ordered by request. An impossible event is an error of the log.
 pub fn turns(events: &[Event]) -> Result<Vec<Turn>, String> {
     let queued = queued(events);
     let (mut turns, mut offers) = (Turns::new(), Offers::new());
@@ -124,7 +126,7 @@ pub fn turns(events: &[Event]) -> Result<Vec<Turn>, String> {
     Ok(turns)
 }
 
-/// From when to when ids were seen in a queue. (One that was passed over comes back.)
+/// Returns when IDs were first and last seen in a queue. A skipped ID returns to the queue.
 fn queued(events: &[Event]) -> HashMap<&str, (Moment, Moment)> {
     let mut queued: HashMap<&str, (Moment, Moment)> = HashMap::new();
     for event in events {
@@ -201,10 +203,10 @@ fn add(
     Ok(())
 }
 
-/// Whose turn offers a permit, which is told from others by its semaphore and its token.
+/// The turns that offer permits. A permit is identified by its semaphore and its token.
 type Offers = HashMap<(usize, u64), (u32, u64)>;
 
-/// Brings who offers a permit together with who has adopted it.
+/// Connects the turn that offers a permit with the turn that adopted it.
 fn pass_on(turns: &mut Turns, offers: &mut Offers, event: &Event) -> Result<(), &'static str> {
     let turn = |number| (event.process, number);
     match &event.what {

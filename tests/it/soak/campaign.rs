@@ -1,5 +1,5 @@
-//! The campaign itself: faults one after the other, each until all processes work again, and the
-//! judgement at the end.
+//! The test run: it injects one fault after the other, waits after each fault until all processes
+//! work again, and judges the history at the end.
 
 use std::time::{Duration, Instant};
 
@@ -19,18 +19,19 @@ use super::topology::{Topology, cluster::Cluster, sentinel::Sentinel, single::Si
 use super::{DRAIN, HEARTBEAT_TIMEOUT, KINDS, Kind, LEASE, Special, stalls, timeline, watcher};
 
 const PROCESSES: usize = 4;
-/// While nothing is wrong the order is judged: for a moment after each fault, and for long enough
-/// for the slow ones now and then.
+/// A calm period follows each fault, and the order is judged in it. Some of these periods are long
+/// enough for the slow semaphores.
 const CALM: Duration = Duration::from_millis(200);
 const LONG_CALM: Duration = Duration::from_millis(2500);
 const FAULTS_UNTIL_LONG_CALM: usize = 6;
-/// How often the limit is changed: permits that are consumed bring it down.
+/// The interval at which the limit changes. Between two changes, forgotten permits reduce the
+/// limit.
 const NEW_LIMIT: Duration = Duration::from_millis(300);
-/// How long the processes may take to end where nobody waits any more.
+/// The time that the processes may take to end after the last wait.
 const END: Duration = Duration::from_secs(60);
-/// Longer than anything that a violation comes of.
+/// The time before a violation whose events are printed. A violation develops in less time.
 const BEFORE: Moment = 5_000_000_000;
-/// The mark of such a change is kept for less.
+/// The idempotency key of a limit change is kept for less than this time.
 const MARK: Duration = Duration::from_secs(15);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -68,7 +69,7 @@ async fn play<T: Topology>(topology: T) {
     let report = Report::new(T::NAME, seed, &events, &violations);
     println!("{report}");
     for Violation { at, what, .. } in &violations {
-        // For whoever has nothing but this output.
+        // A reader may have only this output, and no log.
         println!("what came before {at}:");
         let before = *at - BEFORE.min(*at)..=*at;
         let about =
@@ -90,7 +91,7 @@ struct Campaign<T> {
     plan: fastrand::Rng,
     limits: fastrand::Rng,
     log: Log,
-    /// Not through the proxy.
+    /// These semaphores do not use the proxy.
     semaphores: Vec<Semaphore>,
     limit_changed: Instant,
     watchers: Vec<JoinHandle<()>>,
@@ -123,7 +124,7 @@ impl<T: Topology> Campaign<T> {
         campaign
     }
 
-    /// All faults in a new order, again and again.
+    /// Injects all faults in random order, repeatedly.
     async fn rage(&mut self, time: Duration) {
         let (begin, until) = (Instant::now(), Instant::now() + time);
         let (mut deck, mut all_work) = (Vec::new(), true);
@@ -133,7 +134,7 @@ impl<T: Topology> Campaign<T> {
                 self.plan.shuffle(&mut deck);
             }
             let due = self.field.topology.due();
-            // At the end all servers are there.
+            // The campaign ends only when all servers are running.
             if due.is_none() && (!all_work || Instant::now() >= until) {
                 return;
             }
@@ -183,8 +184,8 @@ impl<T: Topology> Campaign<T> {
         }
     }
 
-    /// Waits until each process has been granted a permit of each quick semaphore since then: a
-    /// request that meets the pause after a failure is later on its way than others.
+    /// Waits until each process has been granted a permit of each quick semaphore since this
+    /// moment. A request takes longer than usual during the pause after a failure.
     async fn all_work_since(&mut self, since: Moment) -> bool {
         let deadline = Instant::now() + T::RECOVERY;
         let numbers = self.field.crew.numbers();
@@ -206,8 +207,8 @@ impl<T: Topology> Campaign<T> {
         true
     }
 
-    /// Everybody finishes. What is left then was left behind: whoever was killed died long enough
-    /// ago.
+    /// Ends all processes and checks the keys. Anything that remains is an error, because the last
+    /// process was killed long enough ago.
     async fn end(mut self) -> Vec<super::history::Event> {
         sleep(LEASE.max(LONG_CALM)).await;
         self.field.crew.dismiss();
@@ -222,7 +223,7 @@ impl<T: Topology> Campaign<T> {
         }
         self.field.crew.join();
         self.watchers.iter().for_each(JoinHandle::abort);
-        // What was left or offered last stays until its lease ends.
+        // The last permits that were detached or left to expire stay until their leases expire.
         let lasts =
             |number: &usize| matches!(KINDS[*number].special, Special::Leaves | Special::Passes);
         let mut numbers: Vec<_> = (0..KINDS.len()).collect();
@@ -243,13 +244,12 @@ impl<T: Topology> Campaign<T> {
         self.log.take()
     }
 
-    /// Nobody waits, and nothing stays for ever.
+    /// Checks that no request waits, and that all keys expire.
     fn check_keys(&self, semaphore: usize) {
         let topology = &self.field.topology;
         let (name, mut connection) = (&topology.names()[semaphore], topology.home_of(semaphore));
-        // Keys live for as long again as they are needed, from then on, and at least for a minute.
-        // They are needed while the last token is ahead of the clock, which may have gone back
-        // since.
+        // Keys live for twice the time that they are needed, and at least for a minute. They are
+        // needed while the last token is ahead of the clock, which may have moved back.
         let needed = 2 * (LEASE + HEARTBEAT_TIMEOUT + MARK + topology.clock_moved());
         let needed = needed.as_millis() as i64;
         for (number, key) in keys_of(name).iter().enumerate() {

@@ -1,5 +1,5 @@
-//! What went on around the turns: what was wrong when, which limits were possible, which permits
-//! the server may have lost.
+//! The circumstances of the turns: when faults were active, which limits were possible, and which
+//! permits the server may have lost.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use super::tickets::Tickets;
 type Span = (Moment, Moment);
 
 pub struct Circumstances {
-    /// Something was wrong for all; disjoint, in order.
+    /// The times of faults that affect all processes, disjoint and ordered.
     faults: Vec<Span>,
-    /// And so that waiters may have lost their places.
+    /// The faults during which waiters may also have lost their positions.
     disorder: Vec<Span>,
-    /// A process was stopped or did not run.
+    /// The times in which a process was stopped or did not run.
     stops: BTreeMap<u32, Vec<Span>>,
-    /// The server was slow to answer.
+    /// The times in which the server replied slowly.
     slow: Vec<Span>,
     limits: BTreeMap<usize, Vec<Limit>>,
     unsettled: BTreeMap<usize, Vec<Unsettled>>,
@@ -25,17 +25,17 @@ pub struct Circumstances {
     pub end: Moment,
 }
 
-/// A limit was possible from the moment at which somebody began to set it, until another one
-/// surely was in force.
+/// A limit, which was possible from the start of the call that set it until another limit was
+/// certainly effective.
 struct Limit {
     from: Moment,
     to: Moment,
     limit: u64,
-    /// From when on it surely was in force.
+    /// The moment from which the limit was certainly effective.
     sure: Moment,
 }
 
-/// Permits with tokens up to this one may have been lost on the server then.
+/// Permits with tokens up to this one may have been lost on the server in this time.
 #[derive(Debug, Clone, Copy)]
 pub struct Unsettled {
     pub since: Moment,
@@ -69,7 +69,8 @@ impl Circumstances {
                 What::Stalled { since } if *process == ALL => faults.add(since, *at),
                 What::Slow { since } => {
                     slow.add(since, *at);
-                    // Clients then take their connections for lost, and places go with them.
+                    // Clients then consider their connections lost, so they also lose their
+                    // positions.
                     if u128::from(*at - since) > RESPONSE_TIMEOUT.as_nanos() / 2 {
                         faults.add(since, *at);
                         disorder.add(since, *at);
@@ -82,7 +83,7 @@ impl Circumstances {
                     limits.entry(semaphore).or_default().push(possible);
                 }
                 What::LimitIs { semaphore, .. } => {
-                    // The newest one is this, and all others are of the past.
+                    // The newest limit is effective, and all others are no longer possible.
                     let mut newest_first = limits.entry(semaphore).or_default().iter_mut().rev();
                     if let Some(newest) = newest_first.next() {
                         newest.sure = *at;
@@ -106,23 +107,23 @@ impl Circumstances {
         Self { faults, disorder, stops, slow, limits, unsettled, tickets, end }
     }
 
-    /// For how much of that time this process was stopped.
+    /// Returns how long this process was stopped in this time.
     pub fn stopped(&self, process: u32, from: Moment, to: Moment) -> Moment {
         self.stops.get(&process).map_or(0, |spans| overlap(spans, from, to))
     }
 
-    /// For how much of that time the server was slow, or this process stopped.
+    /// Returns how long the server was slow or this process was stopped in this time.
     pub fn slow(&self, process: u32, from: Moment, to: Moment) -> Moment {
         overlap(&self.slow, from, to) + self.stopped(process, from, to)
     }
 
-    /// For how much of that time something was wrong, for all or for this process.
+    /// Returns how long faults affected this process in this time.
     pub fn trouble(&self, process: u32, from: Moment, to: Moment) -> Moment {
         overlap(&self.faults, from, to) + self.stopped(process, from, to)
     }
 
-    /// By when it is done what takes a process so long by itself: what held it up meanwhile comes
-    /// on top, and what held it up in that time, too.
+    /// Returns when a process has finished work of this duration. Delays extend the work, and
+    /// delays during the extension extend it further.
     pub fn done_by(
         &self,
         process: u32,
@@ -140,22 +141,23 @@ impl Circumstances {
         }
     }
 
-    /// Whether places in the queue may have been lost in that time.
+    /// Returns whether positions in the queue may have been lost in this time.
     pub fn is_disorder(&self, from: Moment, to: Moment) -> bool {
         overlap(&self.disorder, from, to) > 0
     }
 
-    /// The largest limit that may have been in force in that time.
+    /// Returns the largest limit that was possible in this time.
     pub fn largest_limit(&self, semaphore: usize, from: Moment, to: Moment) -> u64 {
         let limits = self.limits.get(&semaphore).map_or(&[][..], |limits| limits);
         let until_then = limits.partition_point(|limit| limit.from <= to);
-        // Those before one that was over at `from` were over, too.
+        // If a limit was no longer possible at `from`, no earlier limit was possible either.
         let possible = limits[..until_then].iter().rev().take_while(|limit| limit.to > from);
         possible.map(|limit| limit.limit).max().unwrap_or(0)
     }
 
-    /// Until when a permit surely is off the limit that was consumed between these two moments: a
-    /// limit that is set does not know of it. `None` where one may have been set just then.
+    /// If a permit was forgotten between these moments, returns until when it reduces the limit. A
+    /// newly set limit does not include the reduction. Returns `None` if a limit may have been set
+    /// at the same time.
     pub fn consumed_until(&self, semaphore: usize, from: Moment, to: Moment) -> Option<Moment> {
         let limits = self.limits.get(&semaphore).map_or(&[][..], |limits| limits);
         let next = limits.partition_point(|limit| limit.from <= from);
@@ -164,12 +166,12 @@ impl Circumstances {
         (is_settled && until > to).then_some(until)
     }
 
-    /// Whether the server may have lost writes of that time.
+    /// Returns whether the server may have lost writes made in this time.
     pub fn may_have_lost_data(&self, from: Moment, to: Moment) -> bool {
         self.unsettled.values().flatten().any(|case| case.since <= to && from <= case.at)
     }
 
-    /// When the server may have lost this permit without the holder's knowing.
+    /// Returns when the server may have lost this permit without the holder's knowledge.
     pub fn unsettled(&self, turn: &Turn) -> impl Iterator<Item = Unsettled> {
         let all = self.unsettled.get(&turn.semaphore).map_or(&[][..], |all| all);
         let (asked, token) = (turn.asked, turn.grant.map_or(0, |grant| grant.token));
@@ -198,7 +200,7 @@ impl Spans {
         self.spans.push((from, to));
     }
 
-    /// Disjoint, in order.
+    /// Returns the times, disjoint and ordered.
     fn done(mut self, end: Moment) -> Vec<Span> {
         self.end(end);
         self.spans.sort_unstable();

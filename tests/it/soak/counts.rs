@@ -1,14 +1,16 @@
-//! What a client process counts, for the checker to compare with what it tells.
+//! The counts of a client process, which the checker compares with its reports.
 
 use super::history::{Counts, What};
 use super::topology::Names;
 use super::{KINDS, Special};
 use crate::metrics::counted::{Counted, Values};
 
-/// When all that was begun has ended, and not before: this recorder may lose what is recorded while
-/// it is read, or cleans up. Of some semaphores a task does not tell all: which permits it had for
-/// a moment in a set, or while an adoption was dropped; and that one was found to be lost when it
-/// was left in the background.
+/// Returns the counts. Call it only after everything has ended, because this recorder may lose
+/// values while it is read. For some semaphores, a task does not report everything:
+///
+/// - the permits of a set that it held for a moment, or a permit held while its adoption was
+///   dropped,
+/// - a loss that was found while a permit was left to expire in the background.
 pub fn told(counted: &Counted, names: &Names) -> impl Iterator<Item = What> {
     let values = counted.values();
     names.iter().enumerate().map(move |(semaphore, name)| What::Counted {

@@ -1,5 +1,5 @@
-//! The client processes, as the campaign sees them: this test program again, told by the
-//! environment what to do.
+//! The client processes, as the test run sees them. Each runs this test program, with parameters in
+//! its environment.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -15,7 +15,6 @@ use super::client::{MARK, Orders};
 use super::history::{ALL, Event, Moment, What, now};
 use super::topology::{Address, Names, Topology};
 
-/// What all have told so far.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Told>>);
 
@@ -38,27 +37,25 @@ impl Log {
         told.events.push(event);
     }
 
-    /// In the order of time.
+    /// Returns the events, ordered by time.
     pub fn take(&self) -> Vec<Event> {
         let mut events = std::mem::take(&mut self.0.lock().unwrap().events);
         events.sort_by_key(|event| event.at);
         events
     }
 
-    /// Whether a process has told what it counted.
     fn has_counted(&self, process: u32) -> bool {
         let told = self.0.lock().unwrap();
         let mut events = told.events.iter().rev();
         events.any(|event| event.process == process && matches!(event.what, What::Counted { .. }))
     }
 
-    /// The last grant of each process and semaphore.
     pub fn last_grants(&self) -> BTreeMap<(u32, usize), Moment> {
         self.0.lock().unwrap().last_grants.clone()
     }
 }
 
-/// The processes' inputs. Without them they end.
+/// The inputs of the processes. A process ends when its input is closed.
 #[derive(Clone, Default)]
 struct Inputs(Arc<Mutex<BTreeMap<u32, ChildStdin>>>);
 
@@ -67,11 +64,11 @@ impl Inputs {
         self.0.lock().unwrap()
     }
 
-    /// To two of them, of which one can have it.
+    /// Offers the permit to two processes. Only one of them can adopt it.
     fn offer(&self, detached: &str) {
         let mut inputs = self.lock();
         for input in fastrand::choose_multiple(inputs.values_mut(), 2) {
-            // It may have died.
+            // The process may have died.
             let _ = writeln!(input, "{detached}");
         }
     }
@@ -120,7 +117,7 @@ impl Crew {
         let (log, inputs) = (self.log.clone(), self.inputs.clone());
         let reader = std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
-                // One that was killed may have left half a line.
+                // A killed process may have left an incomplete line.
                 let event = line.strip_prefix(MARK).map(serde_json::from_str::<Event>);
                 let Some(Ok(event)) = event else { continue };
                 if let What::Offers { detached, .. } = &event.what {
@@ -132,7 +129,7 @@ impl Crew {
         self.processes.insert(process, Process { child, reader });
     }
 
-    /// Another one takes its place.
+    /// Kills a process, and starts a new process.
     pub fn kill_one(&mut self, random: &mut fastrand::Rng) {
         let process = *random.choice(&self.numbers()).unwrap();
         self.kill(process);
@@ -163,18 +160,16 @@ impl Crew {
         kill(Pid::from_raw(child.id() as i32), signal).unwrap();
     }
 
-    /// Has all of them end in good order, once those who wait had their turn.
+    /// Ends all processes in order, after their waiting requests have been granted.
     pub fn dismiss(&mut self) {
         self.inputs.lock().clear();
     }
 
-    /// Whether all that were dismissed have ended.
     pub fn is_gone(&mut self) -> bool {
         let mut children = self.processes.values_mut().map(|process| &mut process.child);
         children.all(|child| child.try_wait().unwrap().is_some())
     }
 
-    /// Waits for those that were dismissed.
     pub fn join(&mut self) {
         for (number, mut process) in std::mem::take(&mut self.processes) {
             let status = process.child.wait().unwrap();
@@ -193,7 +188,7 @@ impl Crew {
 }
 
 impl Drop for Crew {
-    /// A campaign that failed leaves no processes.
+    /// Ends the processes of a test run that failed.
     fn drop(&mut self) {
         for process in self.processes.values_mut() {
             let _ = process.child.kill();

@@ -1,4 +1,4 @@
-//! What may happen to clients, connections and servers.
+//! The faults of clients, connections and servers.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use tokio::time::sleep;
 use super::crew::{Crew, Log};
 use super::topology::{Nemesis, Topology};
 
-/// A fault, and the undoing of it. What it was done to is chosen with `random`.
+/// A fault, which is undone after some time. Its target is chosen at random.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
-    // Anywhere.
+    // Faults in all topologies.
     KillClient,
     StopClient,
     KillConnections,
     ForgetScripts,
-    // On the way to a single server, and there.
+    // Faults of a single server and of the network before it.
     CutCommands,
     CutWakeups,
     CutAll,
@@ -30,28 +30,27 @@ pub enum Fault {
     ClockForward,
     ClockBack,
     LoseData,
-    // Where sentinels watch a primary.
+    // Faults of a primary with sentinels.
     KillPrimary,
     StopPrimary,
     FailOver,
-    // In a cluster.
+    // Faults in a cluster.
     KillNode,
     StopNode,
     TakeOver,
     MoveSlot,
-    /// Whoever was killed or stopped before a failover comes back, and becomes a replica.
+    /// A server that was killed or stopped before a failover returns, and becomes a replica.
     Rejoin,
 }
 
 impl Fault {
-    /// What can be done to the clients of any topology.
     pub const CLIENTS: [Self; 2] = [Self::KillClient, Self::StopClient];
 
     pub fn name(self) -> String {
         format!("{self:?}")
     }
 
-    /// Whether it takes longer than a lease now and then, so that permits are lost.
+    /// Returns whether the fault sometimes lasts longer than a lease, so that permits are lost.
     fn may_last(self) -> bool {
         matches!(
             self,
@@ -66,14 +65,15 @@ impl Fault {
         )
     }
 
-    /// Whether waiters other than those of the victim may lose their places or their turns.
+    /// Returns whether waiters of other processes than the target may lose their positions or their
+    /// turns.
     pub fn spoils_order(self) -> bool {
         !matches!(self, Self::KillClient | Self::StopClient | Self::ForgetScripts)
     }
 }
 
 pub struct Field<T> {
-    /// How many faults there were that may last: every other one does.
+    /// The number of faults so far that may last longer than a lease. Every second such fault does.
     pub lasted: u32,
     pub topology: T,
     pub crew: Crew,
@@ -81,10 +81,10 @@ pub struct Field<T> {
 }
 
 impl<T: Topology> Field<T> {
-    /// Does it, and undoes it after a while.
+    /// Injects the fault, and undoes it after some time.
     pub async fn inflict(&mut self, fault: Fault, random: &mut fastrand::Rng) {
         let while_it_lasts = match fault.may_last() && self.lasted.is_multiple_of(2) {
-            // Longer than a lease, and for long enough to see that a loss is told in time.
+            // Longer than a lease, and long enough to see that a loss is reported in time.
             true => random.u64(2300..2800),
             false => random.u64(20..600),
         };
@@ -95,7 +95,7 @@ impl<T: Topology> Field<T> {
             Fault::StopClient => {
                 let process = *random.choice(&self.crew.numbers()).unwrap();
                 self.crew.stop(process);
-                // Longer than its heartbeat timeout, too.
+                // A long pause also exceeds the heartbeat timeout.
                 sleep(while_it_lasts * 3 / 2).await;
                 self.crew.go_on(process);
             }

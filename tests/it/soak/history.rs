@@ -1,4 +1,5 @@
-//! What happened: what the clients believed, and what was done to them, on one clock.
+//! The history: what the clients believed, and which faults were injected, all with the time of one
+//! clock.
 
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -6,19 +7,19 @@ use serde::{Deserialize, Serialize};
 /// Nanoseconds on the system's monotonic clock, which all processes of a machine share.
 pub type Moment = u64;
 
-/// The nemesis, where a process is asked for: what it says concerns all.
+/// The process number of the nemesis, which injects the faults. Its events concern all processes.
 pub const ALL: u32 = 0;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     pub at: Moment,
-    /// A process that was killed never comes back: the one in its place has another number.
+    /// The number of the process. The process that replaces a killed process has another number.
     pub process: u32,
     pub what: What,
 }
 
 impl Event {
-    /// Whether this is of a turn that the text names, or something that was done to turns.
+    /// Returns whether the event belongs to a turn that the text names, or affects turns.
     pub fn is_about(&self, text: &str) -> bool {
         let what = serde_json::to_value(&self.what).unwrap();
         let of_turn = what.as_object().and_then(|what| what.values().next()?.get("turn"));
@@ -29,40 +30,35 @@ impl Event {
     }
 }
 
-/// How a permit is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Call {
     Acquire,
     AcquireTimeout,
     TryAcquire,
-    /// An acquire that is dropped before long.
+    /// An acquire that is dropped soon.
     DroppedAcquire,
-    /// One that goes before others.
     HeadStart,
-    /// Together with permits of other semaphores.
     AcquireAll,
-    /// Of a permit that somebody else has or had.
+    /// An adoption of a permit that another process has or had.
     Adopt,
 }
 
-/// Why nothing came of asking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// A try found no permit free.
+    /// `try_acquire` found no free permit.
     Refused,
     TimedOut,
-    /// The call was dropped.
     Dropped,
     Failed,
 }
 
-/// What a process counted for one semaphore, by the metrics of the crate.
+/// The counts of a process for one semaphore, from the metrics of the crate.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Permits, by how they came: at once, from the queue, or from another process. Those from the
-    /// queue have a time.
+    /// Permits by their origin: granted immediately, granted from the queue, or adopted. Only
+    /// grants from the queue have a wait time.
     pub immediate: u64,
     pub waited: u64,
     pub adopted: u64,
@@ -71,48 +67,46 @@ pub struct Counts {
     pub timed_out: u64,
     pub cancelled: u64,
     pub failed: u64,
-    /// Permits that have ended.
     pub hold_times: u64,
     pub lost: u64,
-    /// What is left at the end.
+    /// The gauges at the end.
     pub held: i64,
     pub waiting: i64,
-    /// In seconds, all together.
+    /// Sums in seconds.
     pub wait_time: f64,
     pub hold_time: f64,
 }
 
-/// How a permit is given back.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
     Release,
-    /// A release whose future is dropped before long.
+    /// A release whose future is dropped soon.
     DroppedRelease,
     Drop,
     Forget,
-    /// To whoever adopts it.
+    /// Detached, so that another process can adopt it.
     Pass,
-    /// To its lease, ...
+    /// Left to expire by a call.
     Leave,
-    /// ... by a future that is dropped before long, ...
+    /// Left to expire by a call whose future is dropped soon.
     DroppedLeave,
-    /// ... or by dropping the permit.
+    /// Left to expire by dropping the permit.
     LeavingDrop,
 }
 
 impl How {
-    /// Whether the permit takes its place until its lease ends.
+    /// Returns whether the permit stays taken until its lease expires.
     pub fn leaves(self) -> bool {
         matches!(self, Self::Leave | Self::DroppedLeave | Self::LeavingDrop)
     }
 }
 
-/// A turn is one acquire and what comes of it, numbered by its process.
+/// An event. A turn is one acquire and its result. Each process numbers its turns.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
-    /// Begins to ask for a permit, with a head start of so many ns.
+    /// The process requests a permit, with a head start in ns.
     Asks {
         turn: u64,
         semaphore: usize,
@@ -120,7 +114,7 @@ pub enum What {
         call: Call,
         ahead: Moment,
     },
-    /// Has it, with a lease that lasts until then as far as the client knows.
+    /// The process holds a permit. As far as the client knows, the lease expires at `until`.
     Holds {
         turn: u64,
         semaphore: usize,
@@ -128,118 +122,117 @@ pub enum What {
         until: Moment,
         id: String,
     },
-    /// The lease was renewed; `by_hand` where the client asked for it.
+    /// The lease was refreshed. `by_hand` is set if the client called `refresh`.
     Renewed {
         turn: u64,
         until: Moment,
         by_hand: bool,
     },
-    /// Was told that it is lost.
+    /// The process found out that the permit is lost.
     Lost {
         turn: u64,
     },
-    /// Waits no longer, and has nothing.
+    /// The request ended without a permit.
     GivesUp {
         turn: u64,
         why: Why,
     },
-    /// A call failed; where it was to get the permit, the turn is over. An outage excuses some
-    /// errors.
+    /// A call failed. If the call was a request, the turn has ended. An outage excuses some errors.
     Failed {
         turn: u64,
         operation: String,
         error: String,
         excusable: bool,
     },
-    /// Begins to give it back, and uses it no more.
+    /// The process starts to release the permit, and no longer uses it.
     Releases {
         turn: u64,
         how: How,
     },
-    /// The answer to that: whether it was still held.
+    /// The result of the release: whether the permit was still held.
     Released {
         turn: u64,
         held: bool,
     },
-    /// Tells others how to adopt it, be it still held here or not.
+    /// The process offers the permit to other processes, and may still hold the permit.
     Offers {
         turn: u64,
         detached: String,
     },
-    /// Has the permit no more, in whichever way it ended: whether it was lost by then.
+    /// The process no longer has the permit. Contains whether the permit was lost by then.
     Gone {
         turn: u64,
         lost: bool,
     },
-    /// Has ended in good order, with all that it began, and has counted this.
+    /// The process has ended normally, and these are its counts.
     Counted {
         semaphore: usize,
         counts: Counts,
-        /// Its tasks tell everything that is counted there.
+        /// The tasks report everything that these counts include.
         is_all_told: bool,
     },
-    /// Begins to set a limit (or to clear it: then the declared one comes back).
+    /// The nemesis starts to set this limit. If it clears the limit, this value is the declared
+    /// limit.
     SetsLimit {
         semaphore: usize,
         limit: u64,
     },
-    /// It is in force.
     LimitIs {
         semaphore: usize,
         limit: u64,
     },
     /// Permits with tokens up to this one may have been lost on the server between `since` and now.
-    /// Their holders hear of it at their next renewal.
+    /// Their holders find out at their next refresh.
     Unsettled {
         semaphore: usize,
         since: Moment,
         token: u64,
     },
-    /// The server's clock is ahead of this one by so many ns, since some moment after that one.
+    /// At a moment between `since` and now, the server's clock was set ahead of this clock by this
+    /// number of ns.
     ClockIs {
         since: Moment,
         ahead: i64,
     },
-    /// Something is done to this process alone, ...
     Killed,
     Stopped,
     Continued,
-    /// ... or by the nemesis to all. While it lasts waiters may lose their places, if they may.
+    /// The nemesis injects a fault that may affect all processes. `spoils_order` is set if waiters
+    /// may lose their positions.
     Fault {
         kind: String,
         spoils_order: bool,
     },
-    /// The fault is over ...
     Undone {
         kind: String,
     },
-    /// ... and everybody works again.
+    /// All processes work again.
     Healed {
         kind: String,
     },
-    /// The machine did not run this process since then (or did not run the nemesis, and with it the
-    /// way to the server), though it was ready to.
+    /// The machine did not run this process since then, although it was ready to run. For the
+    /// nemesis, this includes the network to the server.
     Stalled {
         since: Moment,
     },
-    /// These ids wait in a queue on the server, which was not so when it was last looked at.
+    /// These IDs are in a queue on the server, and were not in it at the previous inspection.
     Queued {
         ids: Vec<String>,
     },
-    /// These do so no longer. They surely waited until then.
+    /// These IDs are no longer in the queue. They were still in it at `until`.
     Left {
         ids: Vec<String>,
         until: Moment,
     },
-    /// The server's answer took that long.
+    /// The server took this long to reply.
     Slow {
         since: Moment,
     },
-    /// A call did not see what this process had given up before it, since then.
+    /// Since then, a call did not see a permit that this process had given up before.
     Overtaken {
         since: Moment,
     },
-    /// The campaign itself has seen that this is wrong.
+    /// The test run itself has found this violation.
     Found {
         rule: String,
         what: String,

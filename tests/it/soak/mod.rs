@@ -1,10 +1,14 @@
-//! A campaign: several processes share several semaphores, while a nemesis does what it can to
-//! them. Then a checker judges what they believed.
+//! A randomized fault-injection test: several processes share several semaphores, while a nemesis
+//! injects faults. A checker then judges the history of what the processes believed.
 //!
-//! In the environment: `SOAK_SECONDS` for how long, `SOAK_SEED` with which plan of faults, and
-//! files to write: `SOAK_LOG` the history, an event a line; `SOAK_TIMELINE` a picture of it, SVG;
-//! `SOAK_JSON` the outcome, with that in the file `SOAK_EARLIER` added to it; and `SOAK_TOPOLOGY`,
-//! what each line of its progress begins with. `scripts/soak` sets them.
+//! Environment variables, which `scripts/soak` sets:
+//!
+//! - `SOAK_SECONDS`: the duration
+//! - `SOAK_SEED`: the seed of the plan of faults
+//! - `SOAK_LOG`: a file for the history, one event on each line
+//! - `SOAK_TIMELINE`: a file for a picture of the history, as SVG
+//! - `SOAK_JSON`: a file for the result, to which the result in the file `SOAK_EARLIER` is added
+//! - `SOAK_TOPOLOGY`: the text at the beginning of each line of progress
 
 mod beliefs;
 mod campaign;
@@ -28,40 +32,37 @@ use std::time::Duration;
 const LEASE: Duration = Duration::from_millis(1500);
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(3000);
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long those who wait when the campaign ends may still wait.
+/// The time for which requests may still wait at the end of the test run.
 const DRAIN: Duration = Duration::from_secs(15);
 
-/// One of the semaphores.
 #[derive(Debug)]
 struct Kind {
     name: &'static str,
     limit: u32,
-    /// Requests weigh from 1 to this.
+    /// The largest weight of a request. The smallest is 1.
     heaviest: u32,
     special: Special,
-    /// In each process.
     tasks: usize,
-    /// How long permits are held, in ms; and one in so many for longer.
+    /// The time for which permits are held, in ms. `long_work` contains N and a longer time: one of
+    /// N permits is held for that time.
     work: Range<u64>,
     long_work: (u32, Range<u64>),
 }
 
-/// What is done to a semaphore's permits besides.
+/// Additional actions on a semaphore's permits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Special {
     Nothing,
-    /// The limit is changed at run time, and permits are consumed.
+    /// The runtime limit changes, and permits are forgotten.
     Changes,
-    /// They are passed on to other processes.
     Passes,
-    /// They are left to their leases.
     Leaves,
-    /// Several of such semaphores are acquired at once.
+    /// Several such semaphores are acquired in one call.
     OfSet,
 }
 
-/// Those that are quick, for many turns; and slow ones, so that some always hold for several
-/// leases, and wait for long.
+/// Quick semaphores provide many turns. With slow semaphores, some processes always hold for
+/// several leases, and others wait for a long time.
 const KINDS: [Kind; 8] = [
     Kind::quick("plain", 3, 1, Special::Nothing, 4),
     Kind::quick("weighted", 5, 3, Special::Passes, 4),
@@ -107,7 +108,7 @@ impl Kind {
 
 const ROLE: &str = "REDIS_SEMAPHORE_SOAK_CLIENT";
 
-/// What the processes of a campaign run. By itself it does nothing.
+/// The code of the client processes, which is not a test.
 #[test]
 fn a_client_of_a_campaign() {
     if let Ok(orders) = std::env::var(ROLE) {

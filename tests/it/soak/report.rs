@@ -1,4 +1,4 @@
-//! What a campaign comes to, for people and for programs.
+//! The result of a test run, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::checker::Violation;
 use super::history::{Event, Moment, What};
 
-/// As it is written for programs, but for the totals.
+/// The result as JSON, without the totals.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     seed: u64,
@@ -18,7 +18,7 @@ pub struct Report {
     operations_by_kind: BTreeMap<String, u64>,
     faults_by_kind: BTreeMap<String, u64>,
     slowest_recovery_ms: BTreeMap<String, u64>,
-    /// Where, when, in s since the beginning, which rule was broken, and how.
+    /// The topology, the time in s since the beginning, the violated rule, and the details.
     pub violation_texts: Vec<String>,
 }
 
@@ -58,12 +58,12 @@ impl Report {
         }
     }
 
-    /// Of campaigns in other topologies before.
+    /// Reads the result of earlier test runs in other topologies.
     pub fn read(path: &Path) -> Self {
         serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
     }
 
-    /// Both in one.
+    /// Combines both results.
     pub fn after(self, mut earlier: Self) -> Self {
         earlier.topologies.extend(self.topologies);
         earlier.seconds += self.seconds;
@@ -84,7 +84,7 @@ impl Report {
         (self.operations_by_kind.values().sum(), self.faults_by_kind.values().sum())
     }
 
-    /// One line.
+    /// Returns the result as one line.
     pub fn json(&self) -> String {
         let mut report = serde_json::to_value(self).unwrap();
         let (operations, faults) = self.totals();
@@ -99,7 +99,7 @@ fn seconds(time: Moment) -> f64 {
     time as f64 / 1e9
 }
 
-/// What a client or the nemesis called, where this is the beginning of it or all that is told.
+/// Returns the name of a call or a fault, if this event is its beginning or its only event.
 fn operation(what: &What) -> Option<String> {
     Some(match what {
         What::Asks { call, .. } => name(call),

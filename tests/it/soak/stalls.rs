@@ -1,5 +1,5 @@
-//! Notices when the tasks of a process are not run: a machine that has too much to do must not be
-//! taken for a fault of the semaphores.
+//! Notices when the tasks of a process do not run, because delays on an overloaded machine are not
+//! an error of the semaphores.
 
 use std::time::Duration;
 
@@ -11,7 +11,6 @@ use super::history::{What, now};
 const LOOK: Duration = Duration::from_millis(20);
 const STALL: Duration = Duration::from_millis(100);
 
-/// As long as the runtime lives.
 pub fn watch(say: impl Fn(What) + Send + 'static) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut last = now();

@@ -1,20 +1,20 @@
-//! What tickets a server may have given when, whose clock was set forward and back: no lower ones
-//! than the most that its clock had said by then.
+//! The tickets that a server may have issued at a moment, while its clock was set forward and back.
+//! A ticket is never smaller than the largest time that the clock has shown before.
 
 use super::history::{Event, Moment, What};
 
-/// Tickets count on by one each while the clock is behind the last one: they come to less than
-/// this.
+/// Tickets increase by one each while the clock is behind the last ticket. The sum of these
+/// increases is less than this.
 const COUNTED_ON: i64 = 1_000_000_000;
 
-/// As the clock was set, in order.
+/// The settings of the clock, in order.
 pub struct Tickets(Vec<Setting>);
 
 struct Setting {
-    /// Not before the one, and surely from the other on.
+    /// The setting took effect between these moments.
     since: Moment,
     surely: Moment,
-    /// Of ours, in ns.
+    /// The lead of the server's clock over this clock, in ns.
     ahead: i64,
 }
 
@@ -28,7 +28,7 @@ impl Tickets {
         Self(settings)
     }
 
-    /// In ns, as all of these.
+    /// Returns the smallest possible ticket, in ns like all times here.
     pub fn least(&self, at: Moment) -> i64 {
         let surely = self.0.iter().enumerate().take_while(|(_, setting)| setting.surely <= at);
         let said = surely.map(|(index, setting)| {

@@ -1,5 +1,5 @@
-//! A picture of a campaign, as SVG: for each semaphore the weight held, the limit and how many
-//! wait; below them the faults.
+//! A picture of a test run, as SVG. For each semaphore it shows the weight held, the limit and the
+//! number of waiters, and below them the faults.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -108,7 +108,7 @@ fn legend() -> String {
     svg
 }
 
-/// When which limit was in force.
+/// Returns the limits with the moments from which they were effective.
 fn limits(events: &[Event], number: usize) -> Vec<(Moment, u64)> {
     let limit = |event: &Event| match event.what {
         What::LimitIs { semaphore, limit } if semaphore == number => Some((event.at, limit)),
@@ -164,7 +164,7 @@ fn draw_semaphore(
     writeln!(svg, r#"<path d="{line}" fill="none" {stroke}/>"#).unwrap();
 }
 
-/// The most at once in each column, of what lasts from when to when, and weighs so much.
+/// Returns the maximum in each column. Each span has a beginning, an end and a weight.
 fn most(axis: Axis, spans: impl Iterator<Item = (Moment, Moment, u64)>) -> Vec<u64> {
     let mut changes: Vec<(Moment, i64)> = spans
         .filter(|(from, to, _)| from < to)
@@ -174,7 +174,7 @@ fn most(axis: Axis, spans: impl Iterator<Item = (Moment, Moment, u64)>) -> Vec<u
     let (mut columns, mut now, mut last) = (vec![0; COLUMNS], 0, 0);
     for (at, change) in changes {
         let column = axis.column(at);
-        // What was there goes on until here.
+        // The sum stays the same until this column.
         columns[last..=column].iter_mut().for_each(|most: &mut i64| *most = now.max(*most));
         now += change;
         columns[column] = columns[column].max(now);
@@ -199,7 +199,7 @@ fn steps(columns: &[u64], y: impl Fn(u64) -> f64) -> String {
     path
 }
 
-/// A row for each kind; answers where the last one ends.
+/// Draws a row for each kind of fault. Returns the bottom of the last row.
 fn draw_faults(svg: &mut String, axis: Axis, top: f64, events: &[Event]) -> f64 {
     let mut kinds: BTreeMap<&str, Vec<(Moment, Moment, Moment)>> = BTreeMap::new();
     for event in events {
@@ -229,7 +229,7 @@ fn draw_faults(svg: &mut String, axis: Axis, top: f64, events: &[Event]) -> f64 
         let place = format!(r#"x="{}" y="{}" text-anchor="end""#, LEFT - 8.0, y + 12.0);
         writeln!(svg, r#"<text {place}>{kind}</text>"#).unwrap();
         for (from, undone, healed) in spans {
-            // What takes no time is to be seen all the same.
+            // A fault without duration must be visible, too.
             let undone_x = axis.x(undone).max(axis.x(from) + 2.0);
             for (colour, from, to) in
                 [(RECOVERY, undone_x, axis.x(healed)), (FAULT, axis.x(from), undone_x)]

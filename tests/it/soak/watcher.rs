@@ -1,5 +1,5 @@
-//! Looks at the keys all the time, past the proxy: who waits, how long an answer takes, whether all
-//! keys will expire, and whether the dead hold for longer than a lease.
+//! Watches the keys all the time, without the proxy: which requests wait, how long a reply takes,
+//! whether all keys will expire, and whether a dead holder holds longer than a lease.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -19,21 +19,21 @@ use super::{KINDS, LEASE, Special};
 
 const LOOK: Duration = Duration::from_millis(40);
 const LOOK_AT_EXPIRY: Duration = Duration::from_millis(100);
-/// An answer that takes longer says that all may be slow.
+/// If a reply takes longer, all replies may be slow.
 const SLOW: Duration = Duration::from_millis(50);
-/// Within that time somebody calls, whatever is wrong.
+/// Within this time, at least one client makes a call, even during faults.
 const CUT: Duration = Duration::from_secs(5);
 
 struct Watcher {
     log: Log,
-    /// Who waited when it last looked, and when it began to look.
+    /// For each semaphore, the requests that waited at the last inspection, and when it began.
     queued: [(HashSet<String>, Moment); KINDS.len()],
-    /// Since when somebody seems to hold for longer than a lease.
+    /// For each semaphore, the moment since which a permit seems to be held longer than a lease.
     too_long: [Option<Moment>; KINDS.len()],
     found: bool,
 }
 
-/// Says when the server is slow to answer, or does not answer at all, without this crate.
+/// Reports when the server replies slowly or not at all. It does not use this crate.
 pub fn ping(url: &str, log: &Log) -> JoinHandle<()> {
     async fn answer(connection: &mut Option<MultiplexedConnection>, url: &str) -> RedisResult<()> {
         if connection.is_none() {
@@ -49,7 +49,7 @@ pub fn ping(url: &str, log: &Log) -> JoinHandle<()> {
         let mut connection = None;
         loop {
             let since = now();
-            // One without an answer within the timeout of redis-rs is replaced.
+            // A connection without a reply within the timeout of redis-rs is replaced.
             if answer(&mut connection, &url).await.is_err() {
                 connection = None;
             }
@@ -61,14 +61,14 @@ pub fn ping(url: &str, log: &Log) -> JoinHandle<()> {
     })
 }
 
-/// Says when a key never expires: it would stay for ever when its clients are gone.
+/// Reports a key that never expires, which would stay forever after its clients have ended.
 pub fn check_expiry(url: &str, names: &Names, log: &Log) -> JoinHandle<()> {
     async fn lasting(keys: &[String], url: &str) -> RedisResult<Option<String>> {
         let client = redis::Client::open(url)?;
         let mut connection = client.get_multiplexed_async_connection().await?;
         loop {
             for key in keys {
-                // Where it is another node's.
+                // The key may belong to another node.
                 let lives = redis::cmd("PTTL").arg(key).query_async::<i64>(&mut connection).await;
                 match lives {
                     Ok(-1) => return Ok(Some(key.clone())),
@@ -81,16 +81,15 @@ pub fn check_expiry(url: &str, names: &Names, log: &Log) -> JoinHandle<()> {
     }
 
     let keys = names.iter().zip(&KINDS).flat_map(|(name, kind)| {
-        // A limit that is set at run time is kept.
+        // The key `state` never expires while it contains a runtime limit.
         keys_of(name).into_iter().take(if kind.special == Special::Changes { 3 } else { 4 })
     });
     let (keys, url, log) = (keys.collect::<Vec<_>>(), url.to_owned(), log.clone());
     tokio::spawn(async move {
         loop {
-            // The server may be away right now.
+            // The server may be unavailable.
             if let Ok(Some(key)) = lasting(&keys, &url).await {
                 let (rule, what) = ("expiry".to_owned(), format!("the key {key} never expires"));
-                // Once is enough.
                 return log.say(ALL, What::Found { rule, what });
             }
             sleep(LOOK).await;
@@ -98,7 +97,7 @@ pub fn check_expiry(url: &str, names: &Names, log: &Log) -> JoinHandle<()> {
     })
 }
 
-/// Says who waits, and who holds for too long.
+/// Reports the requests that wait, and the permits that are held too long.
 pub fn look(semaphores: &[Semaphore], log: &Log) -> JoinHandle<()> {
     let (log, found) = (log.clone(), false);
     let (queued, too_long) = Default::default();
@@ -107,7 +106,7 @@ pub fn look(semaphores: &[Semaphore], log: &Log) -> JoinHandle<()> {
     tokio::spawn(async move {
         loop {
             for (number, semaphore) in semaphores.iter().enumerate() {
-                // The server may be away right now.
+                // The server may be unavailable.
                 watcher.look(number, semaphore).await;
             }
             sleep(LOOK).await;
@@ -138,8 +137,8 @@ impl Watcher {
         }
     }
 
-    /// No lease ends later than a lease from now, unless the clock went back. Then it is cut when
-    /// somebody waits for the place and calls, which nobody may be able to do for a while.
+    /// Checks that no lease expires later than one lease from now. If the clock moved back, the
+    /// next call of a waiter shortens the lease, but faults may delay this call.
     fn check_leases(&mut self, number: usize, seen: &Inspection) {
         let is_too_long = |holder: &Holder| holder.expires_in > LEASE + SLOW;
         let holder = seen.holders.iter().find(|holder| is_too_long(holder));
@@ -154,7 +153,7 @@ impl Watcher {
         }
     }
 
-    /// Once is enough.
+    /// Reports only the first violation.
     fn find(&mut self, rule: &str, what: String) {
         if !std::mem::replace(&mut self.found, true) {
             self.log.say(ALL, What::Found { rule: rule.to_owned(), what });

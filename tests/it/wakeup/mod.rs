@@ -1,4 +1,4 @@
-//! Messages of hand-offs: what they say is so, and nobody is told what is not.
+//! Grant messages report only grants that have been made.
 
 mod refused;
 mod unwanted;
@@ -11,8 +11,8 @@ use test_support::observer::{Observer, eventually, in_time};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, unique_name};
 
-/// The message of a grant arrives after that permit was lost, and after the server has said
-/// "queued" again: it is not about a permit that is held.
+/// A grant message arrives after its permit was lost, and after a "queued" reply. The message does
+/// not concern a permit that is held.
 #[tokio::test]
 async fn an_old_message_is_not_a_new_grant() {
     let server = Server::start();
@@ -32,17 +32,18 @@ async fn an_old_message_is_not_a_new_grant() {
     let waiting = tokio::spawn(semaphore.request().acquire());
     let before = observer.sees(1, 1).await.last_token;
 
-    // Its turn comes and goes, and it hears nothing, neither messages nor replies.
+    // The request is granted and its permit expires, while the client receives neither messages nor
+    // replies.
     proxy.messages(Flow::Hold);
     proxy.requests(Flow::Hold);
     holder.release().await.unwrap();
     assert!(observer.look().await.last_token > before, "it had no turn");
     let next = in_time("the next one's turn", other.acquire()).await.unwrap();
-    // Now it asks again and is queued; then the old message arrives.
+    // Now the client sends its request again and is queued. Then the old message arrives.
     proxy.requests(Flow::Pass);
     observer.sees(1, 1).await;
     proxy.messages(Flow::Pass);
-    // Two more signs of life, and still it does not believe that it holds.
+    // After two more heartbeats, the client still does not consider itself a holder.
     let mut connection = server.connect();
     let mut heard = async || -> Vec<String> {
         let clients = ["sem:{old}:clients", "0", "-1", "WITHSCORES"];
@@ -57,7 +58,7 @@ async fn an_old_message_is_not_a_new_grant() {
     in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// A pong came too late, and no other connection can be made.
+/// A pong came too late, and no new connection can be made.
 #[tokio::test]
 async fn a_connection_that_was_given_up_is_alive_until_there_is_another() {
     let server = Server::start();
@@ -68,7 +69,7 @@ async fn a_connection_that_was_given_up_is_alive_until_there_is_another() {
     let builder = SemaphoreClient::builder().heartbeat_timeout(Duration::from_secs(3));
     let builder = builder.response_timeout(Duration::from_millis(300));
     let client = builder.connect(&proxy.url()).await.unwrap();
-    // Half of it may have gone when the message is heard.
+    // Up to half of the lease may have passed when the message arrives.
     let lease = Duration::from_secs(300);
     let semaphore = client.semaphore("given-up").limit(1).lease(lease).build().unwrap();
     let waiting = tokio::spawn(semaphore.request().acquire());
@@ -87,8 +88,8 @@ async fn a_connection_that_was_given_up_is_alive_until_there_is_another() {
     permit.release().await.unwrap();
 }
 
-/// The server refuses the first write of the script that hands off: then nobody may have been told.
-/// It may have its replicas back before long: who waits stays.
+/// The server rejects the first write of the granting script, so the script must not notify any
+/// client. The waiter stays, because the replicas may return soon.
 #[tokio::test]
 async fn a_refused_write_tells_nobody_and_ends_no_wait() {
     let server = Server::start();
@@ -106,7 +107,7 @@ async fn a_refused_write_tells_nobody_and_ends_no_wait() {
     assert!(refused.is_transient() && refused.to_string().contains("NOREPLICAS"), "{refused}");
     let now = observer.sees(1, 1).await;
     assert_eq!((now.limit, now.runtime_limit), (1, None));
-    // Whoever listens anew asks again for what waits.
+    // A client that subscribes again sends its waiting requests again.
     let asked = server.calls("evalsha");
     redis::cmd("CLIENT").arg(&["KILL", "TYPE", "pubsub"]).exec(&mut admin).unwrap();
     let calls = async || server.calls("evalsha");
@@ -117,8 +118,8 @@ async fn a_refused_write_tells_nobody_and_ends_no_wait() {
     in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// A subscription that is left on the old primary hears what the new one publishes, but is not
-/// counted there: nothing may be said to it that is not so.
+/// A subscriber that stayed on the old primary receives the messages of the new primary, which does
+/// not count it. The subscriber must not get a false message.
 #[tokio::test]
 async fn a_subscriber_of_a_replica_is_not_told_of_grants_that_were_not_made() {
     let primary = Server::start();
@@ -138,7 +139,7 @@ async fn a_subscriber_of_a_replica_is_not_told_of_grants_that_were_not_made() {
     let reply = scripts.ok("acquire", &format!("declare_if_unset 1 10000 {stranger} wait"));
     assert_eq!(reply[3], 2, "queued");
     holder.release().await.unwrap();
-    // What is published now arrives after anything that was published before.
+    // A message published now arrives after all earlier messages.
     let publish = |text: &str| {
         let mut publish = redis::cmd("PUBLISH");
         publish.arg(channel).arg(text).exec(&mut primary.connect()).unwrap();

@@ -1,4 +1,4 @@
-//! A user that may not listen to the channels of all semaphores.
+//! A user without the right to subscribe to the channels of all semaphores.
 
 use std::time::Duration;
 
@@ -12,14 +12,15 @@ use test_support::observer::{eventually, in_time};
 async fn a_channel_that_is_refused_deafens_no_other() {
     let Some(mut cluster) = Cluster::start(1, false).await else { return };
     let builder = SemaphoreClient::builder().outage_tolerance(Duration::from_secs(4));
-    // So long that only messages end a wait in time.
+    // The timeout is so long that only messages end a wait in time.
     let builder = builder.heartbeat_timeout(Duration::from_secs(600));
     let client = builder.connect_cluster(cluster.urls()).await.unwrap();
     let fewer = acl::cluster_rules().iter().map(|rule| rule.replace("&sem:{*", "&sem:{heard*"));
     cluster.nodes[0].set_user(&fewer.collect::<Vec<_>>());
 
     let build = |name| client.semaphore(name).limit(1).build().unwrap();
-    // Its channel comes first. A permit that is free needs none.
+    // The client subscribes to the channel of `a-refused-one` first. A free permit needs no
+    // channel.
     let (refused, heard) = (build("a-refused-one"), build("heard"));
     let _held = in_time("a free permit", refused.acquire()).await.unwrap();
     let refused = tokio::spawn(async move { refused.acquire().await });

@@ -1,5 +1,5 @@
-//! Who is granted what it no longer wants gives it back. What it holds it keeps, whatever it is
-//! told.
+//! A client releases a permit that it no longer wants. No message makes it release a permit that it
+//! holds.
 
 use std::time::Duration;
 
@@ -10,11 +10,10 @@ use test_support::proxy::{Flow, Proxy};
 use test_support::scripts::Scripts;
 use test_support::server::Server;
 
-/// Longer than any test may take.
 const LONG: Duration = Duration::from_secs(300);
 
-/// The release of a wait is lost, so its ID stays in the queue of a process that is there, and is
-/// granted in its turn.
+/// The release of a wait is lost, so its ID stays in the queue. The process is alive, so the ID is
+/// granted a permit in its turn.
 #[tokio::test]
 async fn a_grant_to_a_wait_whose_release_was_lost_is_given_back_at_once() {
     let server = Server::start();
@@ -22,7 +21,7 @@ async fn a_grant_to_a_wait_whose_release_was_lost_is_given_back_at_once() {
     let elsewhere = SemaphoreClient::connect(&server.url()).await.unwrap();
     let holder = elsewhere.semaphore("lost").limit(1).build().unwrap().acquire().await.unwrap();
     let observer = Observer::new(&server.url(), "lost", 1).await;
-    // Nothing is sent again before the test is over.
+    // No call is retried before the end of the test.
     let client = SemaphoreClient::builder().response_timeout(LONG);
     let client = client.connect(&proxy.url()).await.unwrap();
     let semaphore = client.semaphore("lost").limit(1).lease(LONG).build().unwrap();
@@ -44,7 +43,7 @@ fn client_of(permit: &Permit) -> &str {
     permit.id().split(':').nth(1).unwrap()
 }
 
-/// A message, as the script sends it that hands a permit over.
+/// Publishes a message like the message of a script that hands off a permit.
 fn tell(server: &Server, client: &str, id: &str) {
     let channel = format!("sem:wake:{client}");
     let message = format!("told\n{id} 9000000000000000 9000000000000");
@@ -59,8 +58,8 @@ async fn handed_over(semaphore: &Semaphore, held: u64, observer: &Observer) -> P
     in_time("its turn", waiting).await.unwrap().unwrap()
 }
 
-/// Messages come in order. This one is about a permit that its process never asked for, and gives
-/// back.
+/// Sends a message about a permit that the process never requested, and waits until the process
+/// releases it. Messages arrive in order, so the process has then handled all earlier messages.
 async fn give_back_a_stranger(server: &Server, client: &str, observer: &Observer) {
     let stranger = format!("P:{client}:1:300000:{}", "0".repeat(22));
     let mut scripts = Scripts::new(server.connect(), "told");
@@ -72,7 +71,7 @@ async fn give_back_a_stranger(server: &Server, client: &str, observer: &Observer
     eventually("it is given back", holders, is_gone).await;
 }
 
-/// A message that comes late, or twice, or from somebody else, is about a permit in use.
+/// Late, duplicated and forged messages name a permit that is in use.
 #[tokio::test]
 async fn no_message_takes_a_permit_that_is_held() {
     let server = Server::start();
@@ -98,12 +97,13 @@ async fn no_message_takes_a_permit_that_is_held() {
     }
 }
 
-/// It is in use until the server has it: to give it back would leave the limit as it was.
+/// The permit is in use until the server has executed the forget. A release would not reduce the
+/// limit.
 #[tokio::test]
 async fn no_message_takes_a_permit_that_is_being_consumed() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    // Nothing is sent again before the test is over.
+    // No call is retried before the end of the test.
     let client = SemaphoreClient::builder().response_timeout(LONG);
     let client = client.connect(&proxy.url()).await.unwrap();
     let semaphore = client.semaphore("told").limit(4).build().unwrap();
@@ -120,7 +120,7 @@ async fn no_message_takes_a_permit_that_is_being_consumed() {
     assert_eq!(observer.look().await.holders[0].id, id);
 }
 
-/// Another process may use it by now: to give it back would let in one too many.
+/// Another process may use the permit now. A release would admit one holder too many.
 #[tokio::test]
 async fn no_message_takes_a_permit_that_was_passed_on_or_left() {
     let server = Server::start();
@@ -144,7 +144,8 @@ async fn no_message_takes_a_permit_that_was_passed_on_or_left() {
     semaphore.adopt(detached).await.unwrap().release().await.unwrap();
 }
 
-/// Its ID is forgotten with its lease: what is granted to that later is given back.
+/// The client keeps the ID for one lease. If the ID is granted later, the client releases that
+/// permit.
 #[tokio::test]
 async fn what_was_left_is_known_no_longer_than_for_its_lease() {
     let server = Server::start();
@@ -163,10 +164,10 @@ async fn what_was_left_is_known_no_longer_than_for_its_lease() {
     }
 }
 
-/// What is granted to it now is given back.
+/// Checks that the client releases a permit granted to this ID now.
 async fn is_forgotten(server: &Server, client: &str, id: &str, observer: &Observer) {
     let mut scripts = Scripts::new(server.connect(), "told");
-    // Anew each time, so that it does not go by itself.
+    // The permit is granted again each time, so that it does not expire.
     let mut is_told = false;
     let tell_again = async || {
         let held = observer.look().await.holders.iter().any(|holder| holder.id == id);
@@ -177,8 +178,8 @@ async fn is_forgotten(server: &Server, client: &str, id: &str, observer: &Observ
     eventually("it is forgotten, and given back", tell_again, |is_held| !is_held).await;
 }
 
-/// The message of a hand-off overtakes the answer to a heartbeat, which comes when the permit was
-/// passed on.
+/// The message of a handoff overtakes the reply to a heartbeat. The reply arrives after the permit
+/// was detached.
 #[tokio::test]
 async fn no_answer_that_comes_late_keeps_what_was_passed_on() {
     let server = Server::start();
@@ -189,7 +190,8 @@ async fn no_answer_that_comes_late_keeps_what_was_passed_on() {
     let observer = Observer::new(&server.url(), "told", 4).await;
     let builder = SemaphoreClient::builder().heartbeat_timeout(Duration::from_secs(1));
     let client = builder.response_timeout(LONG).connect(&proxy.url()).await.unwrap();
-    // A hand-off within half of it wants no renewal, whose answer is held back, too.
+    // The lease is so long that the permit is not refreshed during the test: the reply to a refresh
+    // would be held back, too.
     let lease = Duration::from_secs(8);
     let semaphore = client.semaphore("told").limit(4).lease(lease).build().unwrap();
     let waiting = tokio::spawn(semaphore.request().acquire());
@@ -206,9 +208,8 @@ async fn no_answer_that_comes_late_keeps_what_was_passed_on() {
     is_forgotten(&server, &client, &id, &observer).await;
 }
 
-/// A heartbeat that is held up on its way comes after another process has adopted the permit, and
-/// has its old ID queued anew. (So is the ping of the wake-up connection, which no message waits
-/// for.)
+/// A delayed heartbeat arrives after another process has adopted the permit, and queues the old ID
+/// again. The ping of the connection for messages is delayed, too, but no message waits for it.
 #[tokio::test]
 async fn no_request_that_comes_late_stays_for_what_was_passed_on() {
     let server = Server::start();
@@ -219,7 +220,8 @@ async fn no_request_that_comes_late_stays_for_what_was_passed_on() {
     let observer = Observer::new(&server.url(), "told", 1).await;
     let builder = SemaphoreClient::builder().heartbeat_timeout(Duration::from_secs(3));
     let client = builder.response_timeout(LONG).connect(&proxy.url()).await.unwrap();
-    // A hand-off within half of it wants no renewal, which is held up, too.
+    // The lease is so long that the permit is not refreshed during the test: a refresh would be
+    // delayed, too.
     let lease = Duration::from_secs(8);
     let semaphore = client.semaphore("told").limit(1).lease(lease).build().unwrap();
     let waiting = tokio::spawn(semaphore.request().acquire());

@@ -12,23 +12,23 @@ use redis_semaphore::{Error, SemaphoreClient, blocking};
 use test_support::server::{shared_url, unique_name};
 use tokio::runtime::{Builder, Runtime};
 
-/// Much longer than a failing call takes on a busy machine.
+/// The time after which an alarm ends the child. A failing call takes much less, even on a busy
+/// machine.
 const SECONDS: u32 = 60;
-/// The child must not wait for this time. The alarm would end a wait without an end, and other
-/// waits would take this long.
+/// A timeout that calls in the child must not wait for. The alarm would end such a wait.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// Runs in a forked child, which the alarm ends if it hangs. Returns the result of `work`.
 fn in_a_child(work: impl FnOnce() -> String) -> String {
     let (from_child, to_parent) = pipe().unwrap();
-    // SAFETY: the C library makes its own locks usable in the child. The locks of the library under
-    // test are the subject of this test.
+    // SAFETY: the C library makes its own locks usable in the child. This test checks the locks of
+    // the library under test.
     let child = match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
             alarm::set(SECONDS);
             let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or("it panicked".to_owned());
             let written = File::from(to_parent).write_all(done.as_bytes());
-            // SAFETY: this only ends the process.
+            // SAFETY: `_exit` only ends the process.
             unsafe { nix::libc::_exit(i32::from(written.is_err())) }
         }
         ForkResult::Parent { child } => child,
@@ -58,7 +58,7 @@ fn each_call_for_threads_fails_at_once_in_a_child() {
     let [first, second, third] = [(); 3].map(|()| semaphore.acquire().unwrap());
     let (detached, id) = (third.detach(), first.id().to_owned());
     let its = (client.clone(), semaphore.clone());
-    // The permits belong to the parent, and the child gets copies of the memory.
+    // The parent holds the permits, and the child gets copies of the values.
     let permits = std::cell::RefCell::new(Some((first, second)));
     let said = in_a_child(|| {
         let (client, semaphore) = its;

@@ -17,7 +17,7 @@ static KEPT: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
 
-// SAFETY: this only counts, and calls the system's allocator.
+// SAFETY: this allocator only counts bytes, and calls the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         KEPT.fetch_add(layout.size(), Ordering::Relaxed);
@@ -41,7 +41,7 @@ fn tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()
 }
 
-/// This is one test, because other tests in this process would be counted, too.
+/// All checks are in one test, because memory of other tests in this process would be counted, too.
 #[tokio::test]
 async fn idle_semaphores_and_canceled_waits_keep_little() {
     let server = Server::start();
@@ -79,7 +79,7 @@ async fn waits_that_were_never_sent(client: &SemaphoreClient, server: Server) {
     tokio::task::yield_now().await;
     waits.shutdown().await;
     drop(waits);
-    // One call with some of them may be under way.
+    // A call with some of the requests may be under way.
     let each = async || kept().saturating_sub(kept_before) / MANY;
     let each = eventually("forgotten", each, |each| *each <= 64).await;
     println!("{each} bytes for each wait that was never sent");
@@ -100,7 +100,7 @@ async fn waits_that_are_canceled_in_an_outage(client: &SemaphoreClient, server: 
     drop(server);
     waits.shutdown().await;
     drop(waits);
-    // A call under way has a copy of their IDs.
+    // A call that is under way has a copy of the IDs.
     let each = async || kept().saturating_sub(kept_before) / MANY;
     let each = eventually("small", each, |each| *each <= 700).await;
     println!("{each} bytes for each wait that was canceled");

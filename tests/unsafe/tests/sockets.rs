@@ -35,8 +35,8 @@ fn sockets_to(port: u16) -> Vec<Options> {
     let open = std::fs::read_dir("/proc/self/fd").unwrap();
     let open = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
     open.filter_map(|number| {
-        // SAFETY: other threads may close this descriptor, or have closed it. The options are then
-        // read from another socket or from none, which the next call corrects.
+        // SAFETY: another thread may have closed this descriptor. The options may then be wrong or
+        // missing, but the next call reads them again.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         let socket = SockRef::from(&descriptor);
         let peer = socket.peer_addr().ok()?.as_socket()?;
@@ -61,8 +61,8 @@ async fn has_usual(what: &str, port: u16, count: usize) {
     eventually(what, async || sockets_to(port), is_usual).await;
 }
 
-/// Requests acknowledgements over one more connection, from the server at this port. There are
-/// never enough of them.
+/// Requests acknowledgements over one more connection, from the server at this port. The server
+/// never sends enough acknowledgements.
 async fn acknowledges(client: &SemaphoreClient, name: String, server: &Server, port: u16) {
     server.grant("+wait");
     let builder = client.semaphore(name).limit(1).acquire_timeout(Duration::from_secs(20));
@@ -106,7 +106,7 @@ async fn a_client_of_the_users_own() {
     drop(client);
     has_usual("none any more", server.port, 0).await;
 
-    // The client's own settings are kept, except for one that would slow down everything.
+    // The client's own settings are kept, except for a setting that would delay every call.
     let keepalive = Duration::from_secs(77);
     let settings = TcpSettings::default().set_nodelay(false);
     let settings = settings.set_keepalive(TcpKeepalive::new().with_time(keepalive));

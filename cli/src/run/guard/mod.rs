@@ -1,12 +1,11 @@
-//! The guard: the parent of the command, and what ends it where this tool cannot, because it was
-//! killed, or is stopped itself. It is a second process of this program. Both processes
-//! exchange messages over a socket, which is the guard's input. The socket closes when the tool
-//! ends, however that happens.
+//! The guard: the parent of the command. It ends the command if the CLI cannot, because the CLI was
+//! killed or stopped. The guard is a second process of this program. Both processes exchange
+//! messages over a socket, which is the guard's input. The socket closes whenever the CLI ends.
 //!
-//! Whatever loses its parent below the guard becomes the guard's child (it is a "subreaper"), so
-//! nothing that the command has started gets away from it: not with a process group or a session of
-//! its own, and not when the tool is killed. Where the guard is killed the tool inherits all of
-//! that, and starts another one.
+//! The guard is a "subreaper": it becomes the parent of each of its descendants that loses its
+//! parent. So no process of the command escapes from the guard, neither with a new process group or
+//! session, nor when the CLI is killed. If the guard is killed, the CLI inherits these processes
+//! and starts another guard.
 
 mod watch;
 pub mod words;
@@ -35,13 +34,13 @@ use words::{Report, Word, read_report};
 
 pub use watch::watch;
 
-/// For what takes a millisecond.
+/// The timeout for a step that normally takes a millisecond.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// After so many in a row that ended within a second no more are started: they cannot work.
+/// After this many guards in a row that ended within a second, no other guard is started.
 const MOST_HASTY: u32 = 10;
 
-/// A process that was started, before there is a runtime.
+/// A guard process that was started before the async runtime.
 pub struct Started {
     asked: Run,
     grace: Duration,
@@ -49,11 +48,11 @@ pub struct Started {
     socket: UnixStream,
 }
 
-/// The guard as the tool knows it.
+/// The guard, as the CLI sees it.
 pub struct Guard {
     started: Started,
     since: Instant,
-    /// Others before it that lived for less than a second.
+    /// How many guards in a row ended within a second before this guard.
     hasty: u32,
     reports: Option<Lines<BufReader<tokio::net::UnixStream>>>,
 }
@@ -63,13 +62,13 @@ impl Started {
         let (socket, input) = UnixStream::pair()?;
         let mut guard = role::this_program()?;
         let child = guard
-            // What `pkill -f` looks at, which is not to find the name of the tool, or the command:
-            // see `watch`.
+            // `pkill -f` searches this text, which must contain neither the name of the CLI nor the
+            // command: see `watch`.
             .arg0("semaphore-guard")
             .env(role::VARIABLE, format!("{} {}", role::GUARD, format_duration(grace)))
             .env(NAME, &asked.name)
             .stdin(Stdio::from(OwnedFd::from(input)))
-            // ^C and ^Z are not for the guard.
+            // ^C and ^Z must not reach the guard.
             .process_group(0)
             .spawn()?;
         watch::pass_command(&socket, &asked.command)?;
@@ -78,9 +77,9 @@ impl Started {
 }
 
 impl Guard {
-    /// In a runtime.
+    /// Returns the guard for use in the async runtime.
     pub fn of(started: Started) -> io::Result<Self> {
-        // A tool must not hang where its guard reads nothing.
+        // The CLI must not hang if its guard reads nothing.
         started.socket.set_nonblocking(true)?;
         let reports = tokio::net::UnixStream::from_std(started.socket.try_clone()?)?;
         let reports = Some(BufReader::new(reports).lines());
@@ -91,12 +90,16 @@ impl Guard {
         self.started.child.id() == process.as_raw() as u32
     }
 
-    /// Where it has ended. Answers whether another one is there, which knows nothing yet.
+    /// Starts another guard after this guard has ended. Returns whether there is a new guard, which
+    /// knows nothing yet.
     pub fn replace(&mut self) -> bool {
         let is_hasty = self.since.elapsed() < Duration::from_secs(1);
         let hasty = if is_hasty { self.hasty + 1 } else { 0 };
         if hasty > MOST_HASTY {
-            note("the guard ends again and again: there is none from now on");
+            note(format_args!(
+                "semaphore {}: the guard process keeps ending, so the command runs without a guard",
+                self.started.asked.name
+            ));
             return false;
         }
         let Started { asked, grace, .. } = &self.started;
@@ -106,24 +109,27 @@ impl Guard {
                 true
             }
             Err(error) => {
-                note(format_args!("the guard was ended, and another cannot be started: {error}"));
+                note(format_args!(
+                    "semaphore {}: the guard process ended, and another cannot be started: {error}",
+                    asked.name
+                ));
                 false
             }
         }
     }
 
-    /// Whoever has stopped it may have meant the tool.
+    /// Continues the guard. The signal that stopped it was probably meant for the CLI.
     pub fn go_on(&self) {
         let _ = kill(Pid::from_raw(self.started.child.id() as i32), Signal::SIGCONT);
     }
 
     pub fn tell(&mut self, word: Word) {
-        // Without a guard the tool still does its own part.
+        // Without a guard, the CLI still does its own part.
         let _ = self.started.socket.write_all(format!("{word}\n").as_bytes());
     }
 
-    /// The next one. Nothing comes from a guard that has ended: of that the tool hears as its
-    /// parent.
+    /// Waits for the next report. Waits forever if the guard has ended, which the CLI finds out as
+    /// its parent.
     pub async fn report(&mut self) -> Report {
         match self.next_report().await {
             Some(report) => report,
@@ -131,7 +137,7 @@ impl Guard {
         }
     }
 
-    /// None where the guard has ended.
+    /// Returns `None` if the guard has ended.
     async fn next_report(&mut self) -> Option<Report> {
         while let Ok(Some(line)) = self.reports.as_mut()?.next_line().await {
             if let Some(report) = read_report(&line) {
@@ -142,11 +148,11 @@ impl Guard {
         None
     }
 
-    /// Has it start a process that becomes the command when it is continued: see `starter.rs`.
+    /// Makes the guard start a process that becomes the command when it is continued: see
+    /// `starter.rs`.
     pub async fn prepare(&mut self, permit: &Permit) -> Result<Pid, Failure> {
-        let failed = |reason: &str| {
-            Failure::new(SYSTEM, format!("the command cannot be prepared: {reason}"))
-        };
+        let failed =
+            |reason: &str| Failure::new(SYSTEM, format!("cannot start the command: {reason}"));
         let (token, id) = (permit.fencing_token(), permit.id().to_string());
         loop {
             self.go_on();
@@ -156,18 +162,18 @@ impl Guard {
                 Ok(Some(Report::Failed(reason))) => return Err(failed(&reason)),
                 Ok(Some(_)) => {}
                 Ok(None) if self.replace() => {}
-                Ok(None) => return Err(failed("there is no guard")),
-                Err(_) => return Err(failed("its guard does not answer")),
+                Ok(None) => return Err(failed("the guard process has ended")),
+                Err(_) => return Err(failed("the guard process does not respond")),
             }
         }
     }
 
-    /// Leaves no process behind.
+    /// Ends the guard, and waits for it.
     pub fn end(mut self) {
         self.go_on();
         self.tell(Word::Done);
         drop((self.started.socket, self.reports));
-        // It may have been picked up with other children.
+        // Another call may have waited for the guard already.
         let _ = self.started.child.wait();
     }
 }

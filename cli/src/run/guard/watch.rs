@@ -1,4 +1,4 @@
-//! What the guard's process does.
+//! The guard's process.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -26,65 +26,64 @@ use crate::output::note;
 use crate::run::command::{Change, NAME, SHORT_PAUSE, await_change, prepare};
 use crate::run::family::Family;
 
-/// How often to look whether a command that is stopped without a permit goes on.
+/// The interval between checks whether a command that stopped without a permit was continued.
 const PAUSE_WHILE_STOPPED: Duration = Duration::from_millis(100);
-/// For how long processes that were killed may still be there: on a machine that is busy they end
-/// when they get to run.
+/// How long killed processes may remain. On a busy machine, they end only when they get CPU time.
 const UNTIL_NAMED: Duration = Duration::from_secs(2);
-/// The guard kills all processes this many times before it names those that remain. Without /proc
-/// it finds only its own children, so each time kills one generation. A search takes up to a second
-/// after the system has begun to reuse low process IDs.
+/// The guard kills all processes this many times before it names the remaining processes. Without
+/// /proc it finds only its own children, so each attempt kills one generation. A search takes up to
+/// a second after the system has begun to reuse low process IDs.
 const KILLS_UNTIL_NAMED: u32 = 10;
 
 enum Event {
     Word(Word),
     Changed(Pid, Change),
-    /// No process is left below this one, and so none of the command.
+    /// This process has no descendants left, so no process of the command is left.
     Childless,
-    /// The tool has gone.
+    /// The CLI has ended.
     Closed,
 }
 
 struct Watch {
     socket: UnixStream,
     events: Sender<Event>,
-    /// With its arguments.
     command: Vec<OsString>,
     grace: Duration,
     family: Option<Family>,
-    /// When to end the command, unless the tool tells something else.
+    /// When to end the command, unless the CLI extends the time.
     needed_at: Option<Instant>,
-    /// When to kill it. It was told to end.
+    /// When to kill the command, which already got SIGTERM.
     kill_at: Option<Instant>,
     /// How many times the guard has killed all processes.
     kills: u32,
-    /// The command is stopped now, and was when its time was up.
+    /// Whether the command is stopped now, and whether it was stopped when its time was up.
     is_stopped: bool,
     was_stopped: bool,
-    /// All of it was stopped, and not only what the terminal or the tool reached.
+    /// All processes were stopped, not only those that the terminal or the CLI reached.
     has_stopped_all: bool,
     is_childless: bool,
     is_closed: bool,
     is_over: bool,
 }
 
-/// Until nothing is left to guard.
+/// Guards the command until nothing is left to guard.
 pub fn watch(grace: Duration) -> io::Result<()> {
-    // Whoever ends all processes of the tool's name means the tool. The guard ends with it.
+    // A signal to all processes with the CLI's name is meant for the CLI. The guard ends with the
+    // CLI.
     rustix::thread::set_name(c"semaphore-guard")?;
     let ending = not_ignored([Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM]);
-    // If the tool was started with SIGCHLD ignored, no child's end would be reported.
+    // If the CLI was started with SIGCHLD ignored, no child's end would be reported.
     for signal in ending.chain([Signal::SIGCHLD]) {
         signal_hook::flag::register(signal as i32, Arc::default())?;
     }
     set_child_subreaper(Some(getpid()))?;
     let socket = UnixStream::from(stdin().as_fd().try_clone_to_owned()?);
     let (input, command) = match accept_command(&socket) {
-        // The tool has ended already: there is nothing to guard, and the tool has said why.
+        // The CLI has already ended and reported why, so there is nothing to guard.
         Err(error) if has_gone(&error) => return Ok(()),
         passed => passed?,
     };
-    // From here on the input is that of the command, which inherits it.
+    // From here on, the input is the command's, which inherits it.
     rustix::stdio::dup2_stdin(input)?;
     let (events, heard) = mpsc::channel();
     listen(socket.try_clone()?, events.clone())?;
@@ -108,8 +107,8 @@ pub fn watch(grace: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Of the tool: its input, and the command. (The output the guard inherits, but its own input is
-/// the socket.)
+/// Passes the CLI's standard input and the command to the guard. The guard inherits the output, but
+/// its own input is the socket.
 pub fn pass_command(mut socket: &UnixStream, command: &[OsString]) -> io::Result<()> {
     let (input, mut space) = (stdin(), [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))]);
     let (input, mut control) = ([input.as_fd()], SendAncillaryBuffer::new(&mut space));
@@ -133,7 +132,7 @@ fn accept_command(mut socket: &UnixStream) -> io::Result<(OwnedFd, Vec<OsString>
         RecvAncillaryMessage::ScmRights(mut files) => files.next(),
         _ => None,
     });
-    // The system drops a file from a message if this process may not have another one.
+    // The system drops a file from a message if this process may not open another file.
     let input = passed.ok_or(rustix::io::Errno::MFILE)?;
     let mut length = usize::to_le_bytes(0);
     socket.read_exact(&mut length)?;
@@ -147,7 +146,7 @@ fn has_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset)
 }
 
-/// Tells what the tool says.
+/// Sends the messages of the CLI as events.
 fn listen(socket: UnixStream, events: Sender<Event>) -> io::Result<()> {
     thread::Builder::new().spawn(move || {
         let lines = BufReader::new(socket).lines().map_while(Result::ok);
@@ -161,7 +160,7 @@ fn listen(socket: UnixStream, events: Sender<Event>) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells what becomes of all children, until there are none.
+/// Sends the changes of all children as events, until no child is left.
 fn follow_children(events: Sender<Event>) -> io::Result<()> {
     thread::Builder::new().spawn(move || {
         while let Some((process, change)) = await_change() {
@@ -225,7 +224,7 @@ impl Watch {
             Word::MayRun(left) => {
                 (self.was_stopped, self.needed_at) = (false, Some(now + left));
                 self.learn();
-                // The tool has the group of the command go on.
+                // The CLI continues the group of the command.
                 if let (true, Some(family)) = (self.has_stopped_all, &self.family) {
                     family.signal_others(Signal::SIGCONT);
                     self.has_stopped_all = false;
@@ -258,7 +257,7 @@ impl Watch {
         }
     }
 
-    /// The tool does not tell how long the command may go on: it is stopped itself, or hangs.
+    /// Acts when the CLI has not extended the time, because it is stopped or hangs.
     fn time_is_up(&mut self) {
         let Some(family) = &self.family else { return };
         let is_stopped = self.is_stopped || !self.is_parent() && family.is_stopped();
@@ -266,7 +265,7 @@ impl Watch {
             self.end();
             return;
         }
-        // Where the command goes on, the tool has let it, and is about to tell for how long.
+        // If the command was continued, the CLI continued it, and is about to extend the time.
         if is_stopped && !self.was_stopped {
             family.signal(Signal::SIGSTOP);
             self.has_stopped_all = true;
@@ -286,7 +285,7 @@ impl Watch {
         self.family.as_ref().is_some_and(|family| family.command != family.root)
     }
 
-    /// By itself.
+    /// Ends the command without the CLI.
     fn end(&mut self) {
         if let (Some(family), None) = (&self.family, self.kill_at) {
             family.terminate();
@@ -294,7 +293,7 @@ impl Watch {
         }
     }
 
-    /// At a command that was told to end.
+    /// Checks a command that got SIGTERM.
     fn look(&mut self) {
         let (Some(family), Some(kill_at), false) = (&self.family, self.kill_at, self.is_over)
         else {
@@ -317,7 +316,8 @@ impl Watch {
         if !left.is_empty() {
             let semaphore = env::var(NAME).unwrap_or_default();
             note(format_args!(
-                "semaphore {semaphore}: not ended, and still there without a permit: {}",
+                "semaphore {semaphore}: these processes could not be ended, and continue without \
+                 a permit: {}",
                 left.join(", ")
             ));
         }
@@ -328,7 +328,7 @@ impl Watch {
     }
 
     fn tell(&self, report: &Report) {
-        // Nobody listens where the tool has gone.
+        // This fails if the CLI has ended.
         let _ = (&self.socket).write_all(format!("{report}\n").as_bytes());
     }
 }

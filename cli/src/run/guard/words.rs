@@ -1,4 +1,4 @@
-//! What the tool and its guard tell each other over their socket, a line each.
+//! Messages between the CLI and its guard, one line each.
 
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
@@ -7,30 +7,30 @@ use nix::unistd::Pid;
 
 use crate::run::command::{Change, Ended};
 
-/// From the tool to the guard.
+/// A message from the CLI to the guard.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Word {
-    /// Starts the command, as far as `starter.rs` has it, with this permit.
+    /// Start a process for the command, with this permit: see `starter.rs`.
     Prepare { token: u64, id: String },
-    /// The command, for a guard that has not started it: another one did, and was killed.
+    /// The command, for a guard that replaces the guard that started it.
     Started(Pid),
-    /// It may run for so long, unless another such word comes.
+    /// The command may run for this time. A later message replaces an earlier message.
     MayRun(Duration),
-    /// It was told to end, and is to be killed after so long.
+    /// The command got SIGTERM, and must be killed after this time.
     Ending(Duration),
     /// Nothing is left to guard.
     Done,
 }
 
-/// From the guard to the tool.
+/// A message from the guard to the CLI.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Report {
     Prepared(Pid),
-    /// It could not be prepared, for this reason.
+    /// The process could not be started, for this reason.
     Failed(String),
-    /// What became of the command, whose parent the guard is.
+    /// The state of the command, whose parent is the guard, has changed.
     Changed(Change),
-    /// Nothing is left of a command that was told to end. What cannot be ended the guard has named.
+    /// No process of the command is left, except those that the guard has reported as not ended.
     Over,
 }
 

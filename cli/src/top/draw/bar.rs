@@ -1,4 +1,4 @@
-//! Numbers as pictures: how full something is, and what it was like.
+//! Numbers as pictures: how full a semaphore is, and how full it was.
 
 use ratatui::style::Color;
 use ratatui::symbols::{bar, block};
@@ -8,18 +8,18 @@ use crate::top::history::Seen;
 use crate::top::state::share;
 
 const FREE: &str = "·";
-/// What is over the limit, where one was lowered.
+/// The end of a bar that exceeds the limit, because the limit was lowered.
 const OVER: &str = "+";
-/// So a queue of one does not look like a long one.
+/// The shortest full scale of a queue, so that a queue of one does not look long.
 const SHORT_QUEUE: u64 = 7;
 
-/// How full a semaphore is, in as many columns.
+/// Draws how full a semaphore is, in this many columns.
 pub fn bar(summary: &Summary, width: usize) -> String {
     let eighths = match summary.limit {
         None => return String::new(),
         Some(0) => return "paused".to_owned(),
         Some(_) if summary.held == 0 => 0,
-        // Neither empty nor full unless it is.
+        // The bar is neither empty nor full unless the semaphore is.
         Some(_) if share(summary) < 1.0 => ((share(summary) * width as f64 * 8.0) as usize).max(1),
         Some(limit) if summary.held > u64::from(limit) => {
             return block::FULL.repeat(width.saturating_sub(1)) + OVER;
@@ -40,7 +40,6 @@ pub fn bar(summary: &Summary, width: usize) -> String {
     block::FULL.repeat(eighths / 8) + part + &FREE.repeat(free)
 }
 
-/// That of the bar.
 pub fn color(summary: &Summary) -> Color {
     match (summary.held, summary.limit) {
         (held, Some(limit)) if held > u64::from(limit) => Color::Red,
@@ -49,19 +48,19 @@ pub fn color(summary: &Summary) -> Color {
     }
 }
 
-/// How much of the limit was held.
+/// Draws how much of the limit was held.
 pub fn held(seen: &[Option<Seen>]) -> String {
     seen.iter().map(|seen| level(seen.map(|seen| seen.held().into()))).collect()
 }
 
-/// How many waited, of the most that did.
+/// Draws how many requests waited, relative to the most in that time.
 pub fn queued(seen: &[Option<Seen>]) -> String {
     let most = seen.iter().flatten().map(|seen| seen.queued).max().unwrap_or(0).max(SHORT_QUEUE);
     let share = |seen: Seen| seen.queued as f64 / most as f64;
     seen.iter().map(|seen| level(seen.map(share))).collect()
 }
 
-/// Where nothing is known is nothing; what is 0 has a line of its own.
+/// Returns a space if nothing is known. A line means 0.
 fn level(share: Option<f64>) -> &'static str {
     const SOME: [&str; 7] = [
         bar::ONE_QUARTER,

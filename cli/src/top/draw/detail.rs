@@ -1,4 +1,6 @@
-//! One semaphore: its limits, who holds it, who waits.
+//! One semaphore: its limits, holders and waiters.
+
+use std::ops::RangeInclusive;
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -6,7 +8,7 @@ use ratatui::style::{Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Row, Table};
 
-use super::{MARKED, bar, list};
+use super::{MARKED, bar, columns, list};
 use crate::escape::value;
 use crate::survey::Summary;
 use crate::table::or_none;
@@ -14,14 +16,15 @@ use crate::top::cursor::page;
 use crate::top::history::PARTS;
 use crate::top::look::Look;
 use crate::top::state::{Moment, Open, State};
-use crate::top::text::{fitted, fitted_end, short, wrapped};
+use crate::top::text::{fitted, fitted_end, short, width_of, wrapped};
 
-const CLIENT_NAME: usize = 20;
-/// Of the largest one.
+/// The least and the largest width of client names.
+const CLIENT_NAME: RangeInclusive<u16> = 8..=20;
+/// The width of the largest weight.
 const WEIGHT: u16 = 10;
-const POSITION: usize = 8;
+const POSITION: u16 = 8;
 
-/// The least that holders and waiters have.
+/// The fewest lines that holders and waiters get.
 const LEAST: u16 = 6;
 const BAR: usize = 10;
 
@@ -39,7 +42,7 @@ pub fn draw(state: &State, open: &Open, now: Moment, frame: &mut Frame, area: Re
         }
     };
     let summary = summary_of(&look.summary);
-    // The numbers are seen, however long the name is.
+    // The numbers are visible, however long the name is.
     let name = fitted(&value(&open.name), width.saturating_sub(summary.len() + 2).max(12));
     let for_past = u16::from(area.height > LEAST + 2);
     let [head, past, body] = Layout::vertical([
@@ -63,7 +66,7 @@ fn draw_lines(lines: &[String], frame: &mut Frame, area: Rect) {
     }
 }
 
-/// How full it is, and what it was like.
+/// Returns how full the semaphore is, and how full it was.
 fn past_of<'a>(
     state: &State,
     open: &Open,
@@ -75,16 +78,18 @@ fn past_of<'a>(
     let history = state.rows.get(&open.name).map(|row| &row.history);
     let past = history.map(|history| history.until(state.part_of(now.instant), columns));
     let past = past.unwrap_or_default();
-    let full = Span::styled(bar::bar(summary, BAR), state.coloured(bar::color(summary)));
+    let full = fitted(&bar::bar(summary, BAR), width);
     let (held, queued, ago) = (bar::held(&past), bar::queued(&past), list::past(state));
-    Line::from(vec![full, Span::raw(format!("  held {held}  queued {queued}  {ago}"))])
+    let rest = format!("  held {held}  queued {queued}  {ago}");
+    let rest = fitted(&rest, width.saturating_sub(width_of(&full)));
+    Line::from(vec![Span::styled(full, state.colored(bar::color(summary))), Span::raw(rest)])
 }
 
 fn summary_of(summary: &Summary) -> String {
     let limit = or_none(summary.limit);
     let origin = match (summary.runtime, summary.declared) {
-        (Some(_), Some(declared)) => format!(" (set; declared {declared})"),
-        (Some(_), None) => " (set)".to_owned(),
+        (Some(_), Some(declared)) => format!(" (runtime; declared {declared})"),
+        (Some(_), None) => " (runtime)".to_owned(),
         _ => String::new(),
     };
     let wait = summary.longest_wait.map(|wait| format!(", longest wait {}", short(wait)));
@@ -92,7 +97,8 @@ fn summary_of(summary: &Summary) -> String {
     format!("held {held}, limit {limit}{origin}, queued {queued}{}", wait.unwrap_or_default())
 }
 
-/// Half of it, or what the waiters leave free. With the head.
+/// Returns half of the height, or the part that the waiters leave free. The height includes the
+/// head.
 fn height_of_holders(look: &Look, height: u16) -> u16 {
     let with_head = |lines: usize| u16::try_from(lines + 1).unwrap_or(u16::MAX);
     let free = height.saturating_sub(with_head(look.waiters.len().max(1)));
@@ -100,42 +106,42 @@ fn height_of_holders(look: &Look, height: u16) -> u16 {
 }
 
 fn draw_holders(look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
-    let widths = [CLIENT_NAME as u16, WEIGHT, 10];
-    let room = room_for_id(area, &widths);
+    let (widths, room) = widths_and_room_for_id(&[WEIGHT, 10], area);
     let index = if marked < look.holders.len() { marked } else { 0 };
     let seen = page(index, look.holders.len(), usize::from(area.height.saturating_sub(1)));
     let rows = seen.map(|index| {
         let holder = &look.holders[index];
-        let row = Row::new([
-            fitted(&value(&holder.client_name), CLIENT_NAME),
+        let cells = [
+            value(&holder.client_name),
             holder.weight.to_string(),
             short(holder.lease_left),
             fitted_end(&value(&holder.id), room),
-        ]);
+        ];
+        let row = columns::row(cells, &widths);
         row.style(style(index == marked))
     });
     let told: u64 = look.holders.iter().map(|holder| u64::from(holder.weight)).sum();
     let title = title("HOLDERS", look.holders.len(), told < look.summary.held);
-    let head = [&*title, "WEIGHT", "LEASE LEFT", "ID"];
+    let head = [&*title, "WEIGHT", "EXPIRES IN", "ID"];
     draw_table(rows.collect(), &widths, &head, frame, area);
 }
 
 fn draw_waiters(look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
-    let widths = [CLIENT_NAME as u16, WEIGHT, 10, POSITION as u16, 7];
-    let room = room_for_id(area, &widths);
+    let (widths, room) = widths_and_room_for_id(&[WEIGHT, 10, POSITION, 7], area);
     let before = look.holders.len();
     let index = marked.saturating_sub(before);
     let seen = page(index, look.waiters.len(), usize::from(area.height.saturating_sub(1)));
     let rows = seen.map(|index| {
         let waiter = &look.waiters[index];
-        let row = Row::new([
-            fitted(&value(&waiter.client_name), CLIENT_NAME),
+        let cells = [
+            value(&waiter.client_name),
             waiter.weight.to_string(),
             short(waiter.waited),
-            fitted(&waiter.position.to_string(), POSITION),
-            if waiter.is_there { "there" } else { "gone" }.to_owned(),
+            waiter.position.to_string(),
+            if waiter.is_there { "alive" } else { "dead" }.to_owned(),
             fitted_end(&value(&waiter.id), room),
-        ]);
+        ];
+        let row = columns::row(cells, &widths);
         row.style(style(before + index == marked))
     });
     let told = look.waiters.len();
@@ -145,19 +151,23 @@ fn draw_waiters(look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
 }
 
 fn draw_table(rows: Vec<Row<'_>>, widths: &[u16], head: &[&str], frame: &mut Frame, area: Rect) {
-    let widths = widths.iter().map(|width| Constraint::Length(*width)).chain([Constraint::Fill(1)]);
-    let head = Row::new(head.iter().map(|title| title.to_string())).bold();
+    let head = columns::row(head.iter().map(|title| title.to_string()), widths).bold();
+    let widths = widths.iter().copied().map(Constraint::Length);
     frame.render_widget(Table::new(rows, widths).header(head), area);
 }
 
-/// There may be more than a look tells.
+/// Returns a title, which shows whether more lines exist than the look returned.
 fn title(of: &str, told: usize, are_more: bool) -> String {
     if are_more { format!("{of} (first {told})") } else { of.to_owned() }
 }
 
-fn room_for_id(area: Rect, widths: &[u16]) -> usize {
-    let others: u16 = widths.iter().map(|width| width + 1).sum();
-    usize::from(area.width.saturating_sub(others))
+/// Returns the widths of all columns, and the width of the last column, which has the IDs.
+fn widths_and_room_for_id(others: &[u16], area: Rect) -> (Vec<u16>, usize) {
+    let mut widths = columns::fitting(CLIENT_NAME, others, area.width);
+    let used: u16 = widths.iter().map(|width| width + 1).sum();
+    let room = area.width.saturating_sub(used);
+    widths.extend((room > 0).then_some(room));
+    (widths, usize::from(room))
 }
 
 fn style(is_marked: bool) -> Style {

@@ -1,4 +1,4 @@
-//! What is asked before something is changed, over the picture.
+//! Dialogues before a change, drawn over the picture.
 
 use std::time::Duration;
 
@@ -33,11 +33,11 @@ pub fn draw(dialogue: &Dialogue, frame: &mut Frame) {
     let lines = paragraphs.iter().flat_map(|text| wrapped(text, inner));
     let mut lines: Vec<String> = lines.collect();
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(screen.height);
-    // What answers it are the last lines, which must be seen.
+    // The last lines name the keys, so they must be visible.
     let answer = lines.split_off(lines.len().saturating_sub(2));
     lines.truncate(usize::from(height.saturating_sub(4)));
     lines.extend(answer);
-    let area = centred(width, height, screen);
+    let area = centered(width, height, screen);
     frame.render_widget(Clear, area);
     frame.render_widget(Block::bordered().title(fitted(&title, inner)), area);
     for (line, row) in lines.into_iter().zip(area.inner(Margin::new(2, 1)).rows()) {
@@ -47,23 +47,23 @@ pub fn draw(dialogue: &Dialogue, frame: &mut Frame) {
 
 fn limit(now: &Summary, typed: &str) -> Vec<String> {
     let hint = match change_of(typed) {
-        None if !typed.is_empty() => format!(" (no number from 0 to {}, nor c)", u32::MAX),
-        Some(Change::ClearLimit) => " (clears the one set at run time)".to_owned(),
+        None if !typed.is_empty() => format!(" (must be a number from 0 to {}, or c)", u32::MAX),
+        Some(Change::ClearLimit) => " (clears the runtime limit)".to_owned(),
         _ => String::new(),
     };
     vec![
         format!(
-            "In force: {}. Declared: {}. Set at run time: {}.",
+            "Effective limit: {}. Declared: {}. Runtime: {}.",
             or_none(now.limit),
             or_none(now.declared),
             or_none(now.runtime)
         ),
-        "A limit that is set goes before what processes declare, until it is cleared. A lower one \
-         takes no permit away; 0 lets nobody in."
+        "A runtime limit overrides declared limits until it is cleared. A lower limit revokes no \
+         permit. With 0, no permit is granted."
             .to_owned(),
         String::new(),
         format!("New limit: {typed}_{hint}"),
-        "A number, or c to clear it, and Enter · Esc leaves all as it is".to_owned(),
+        "Type a number, or c to clear the runtime limit, then Enter. Esc: cancel".to_owned(),
     ]
 }
 
@@ -71,18 +71,18 @@ fn revoke(victim: &Victim) -> Vec<String> {
     let mut lines = match &victim.kind {
         Kind::Permit { lease } => permit(*lease),
         Kind::Request => vec![
-            "This request leaves the queue. If its process lives, it asks again and gets its old \
-             place: end the process to keep it out."
+            "The request leaves the queue. If its process is alive, it returns to its old \
+             position: end the process to keep it out."
                 .to_owned(),
         ],
     };
     lines.insert(0, format!("{} ({})", value(&victim.client_name), value(&victim.id)));
     lines.insert(1, String::new());
-    lines.extend([String::new(), "y revokes · any other key does not".to_owned()]);
+    lines.extend([String::new(), "y: revoke. Any other key: cancel".to_owned()]);
     lines
 }
 
-/// As the documentation of `Semaphore::revoke` has it.
+/// Returns the text that the documentation of `Semaphore::revoke` supports.
 fn permit(lease: Option<Duration>) -> Vec<String> {
     let (usual, longest) = match lease.map(overlap) {
         Some((usual, longest)) => (at_most(usual), at_most(longest)),
@@ -90,17 +90,17 @@ fn permit(lease: Option<Duration>) -> Vec<String> {
     };
     vec![
         format!(
-            "The holder of this permit is not asked. It hears of it at its next renewal: for up to \
-             {usual} it and whoever is let in work at the same time."
+            "The holder finds out at its next refresh. Until then, for up to {usual}, it and the \
+             next holder may work at the same time."
         ),
         format!(
-            "A holder that cannot reach Redis, or does not renew, works on until its own deadline: \
-             for up to {longest}. Where that must not be, end its process first."
+            "A holder that cannot reach Redis, or does not refresh, continues until its own \
+             deadline, for up to {longest}. To prevent that, end its process instead."
         ),
     ]
 }
 
-fn centred(width: u16, height: u16, screen: Rect) -> Rect {
+fn centered(width: u16, height: u16, screen: Rect) -> Rect {
     let x = (screen.width - width) / 2;
     let y = (screen.height - height) / 2;
     Rect { x, y, width, height }

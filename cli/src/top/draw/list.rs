@@ -1,12 +1,12 @@
-//! All semaphores, a line each.
+//! All semaphores, one line each.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
 use ratatui::style::{Style, Stylize};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Row, Table};
+use ratatui::widgets::Table;
 
-use super::{MARKED, bar, like};
+use super::{MARKED, bar, columns, like};
 use crate::escape::value;
 use crate::survey::Summary;
 use crate::table::or_none;
@@ -15,11 +15,14 @@ use crate::top::history::PARTS;
 use crate::top::state::{self, Column, Moment, State};
 use crate::top::text::{fitted, short, wrapped};
 
-/// What there is room for besides the names, in columns of the terminal.
+/// The least width of the names.
+const NAME: u16 = 12;
+
+/// The space for everything but the names, in columns of the terminal.
 struct Room {
-    /// How full it is.
+    /// The bar that shows how full a semaphore is.
     bar: usize,
-    /// What it was like: none, or a divisor of `PARTS`.
+    /// A history: 0, or a divisor of `PARTS`.
     past: usize,
     share: usize,
     queued: usize,
@@ -38,7 +41,7 @@ impl Room {
         Self { bar, past, share, queued, wait }
     }
 
-    /// The widths of what stands behind the names.
+    /// Returns the widths of the columns after the names.
     fn columns(&self) -> Vec<u16> {
         let share = if self.bar == 0 { self.share } else { self.bar + 1 + self.share };
         let all = [share, self.past, self.queued, self.past, self.wait];
@@ -56,16 +59,15 @@ pub fn draw(state: &State, now: Moment, frame: &mut Frame, area: Rect) {
         return;
     }
     let room = Room::of(area.width);
-    let columns = room.columns();
-    let others: u16 = columns.iter().map(|width| width + 1).sum();
-    let for_name = area.width.saturating_sub(others).max(12);
+    let widths = columns::fitting(NAME..=u16::MAX, &room.columns(), area.width);
     let marked = state.cursor.index();
     let rows = page(marked, names.len(), state.height_of_list()).map(|index| {
-        let row = Row::new(cells(state, now, names[index], usize::from(for_name), &room));
+        let row = columns::row(cells(state, now, names[index], &room), &widths);
         row.style(if index == marked { MARKED } else { Style::new() })
     });
-    let widths = [for_name].into_iter().chain(columns).map(Constraint::Length);
-    let table = Table::new(rows, widths).header(Row::new(head(state, &room)).bold());
+    let head = columns::row(head(state, &room), &widths).bold();
+    let widths = widths.iter().copied().map(Constraint::Length);
+    let table = Table::new(rows, widths).header(head);
     frame.render_widget(table, area);
 }
 
@@ -77,7 +79,8 @@ fn nothing(state: &State) -> String {
     let advice = pattern.and_then(|pattern| pattern.advice(&state.prefix, &[]));
     let advice = advice.map(|advice| format!(" ({advice})")).unwrap_or_default();
     format!(
-        "There is no semaphore{} under {}{advice}. A new one is seen after five looks.",
+        "No semaphore{} exists under the prefix {}{advice}. New semaphores appear after up to \
+         five intervals.",
         like(state),
         state.prefix
     )
@@ -106,28 +109,21 @@ fn head(state: &State, room: &Room) -> Vec<String> {
     all.into_iter().flatten().collect()
 }
 
-/// For how long a history is.
+/// Returns the length of a history.
 pub fn past(state: &State) -> String {
     format!("last {}", short(state.part() * PARTS as u32).replace(' ', ""))
 }
 
-fn cells<'a>(
-    state: &State,
-    now: Moment,
-    name: &str,
-    for_name: usize,
-    room: &Room,
-) -> Vec<Line<'a>> {
+fn cells<'a>(state: &State, now: Moment, name: &str, room: &Room) -> Vec<Line<'a>> {
     let row = &state.rows[name];
-    let name = Line::raw(fitted(&value(name), for_name));
+    let name = Line::raw(value(name));
     let summary = match &row.summary {
         Some(Ok(summary)) => summary,
         Some(Err(_)) => return vec![name, Line::raw("unreadable")],
         None => return vec![name, Line::raw("…")],
     };
     let wait = summary.longest_wait.map(short).unwrap_or_default();
-    // A number that is cut must not look like another one.
-    let queued = fitted(&summary.queued.to_string(), room.queued);
+    let queued = summary.queued.to_string();
     let mut cells =
         vec![name, use_of(state, row, summary, room), Line::raw(queued), Line::raw(wait)];
     if room.past > 0 {
@@ -138,7 +134,7 @@ fn cells<'a>(
     cells
 }
 
-/// How full it is, as a bar and as a number.
+/// Returns how full a semaphore is, as a bar and as a number.
 fn use_of<'a>(state: &State, row: &state::Row, summary: &Summary, room: &Room) -> Line<'a> {
     let mark = if row.trouble.is_some() { " ?" } else { "" };
     let share = format!("{}/{}{mark}", summary.held, or_none(summary.limit));
@@ -147,5 +143,5 @@ fn use_of<'a>(state: &State, row: &state::Row, summary: &Summary, room: &Room) -
         return Line::from(share);
     }
     let bar = format!("{:width$} ", bar::bar(summary, room.bar), width = room.bar);
-    Line::from(vec![Span::styled(bar, state.coloured(bar::color(summary))), share])
+    Line::from(vec![Span::styled(bar, state.colored(bar::color(summary))), share])
 }

@@ -1,6 +1,7 @@
-//! From the state to a picture.
+//! Draws the state.
 
 mod bar;
+mod columns;
 mod detail;
 mod dialogue;
 mod list;
@@ -19,7 +20,7 @@ use crate::top::state::{List, Moment, State};
 use crate::top::text::{fitted, short, time_of_day, wrapped};
 
 const MARKED: Style = Style::new().add_modifier(Modifier::REVERSED);
-/// No answer for longer than this is told, even before it is known why.
+/// A missing reply is reported after this time, even before the reason is known.
 const PATIENCE: Duration = Duration::from_secs(2);
 const LINES_OF_NOTICE: usize = 2;
 
@@ -48,17 +49,17 @@ fn title_of(state: &State) -> String {
     let what = if count == 1 { "semaphore" } else { "semaphores" };
     let like = like(state);
     let pace = humantime::format_duration(state.every);
-    format!("redis-semaphore: {count} {what}{like} under {}, every {pace}", state.prefix)
+    format!("redis-semaphore: {count} {what}{like} under prefix {}, every {pace}", state.prefix)
 }
 
 fn like(state: &State) -> String {
-    state.pattern.as_ref().map(|pattern| format!(" like {pattern}")).unwrap_or_default()
+    state.pattern.as_ref().map(|pattern| format!(" matching {pattern}")).unwrap_or_default()
 }
 
 fn keys_of(state: &State) -> &'static str {
     match state.open {
-        Some(_) => "↑↓ PgUp PgDn Home End move  l limit  r revoke  Esc back  q leave",
-        None => "↑↓ PgUp PgDn Home End move  Enter open  1-4 sort  l limit  q Esc leave",
+        Some(_) => "↑↓ PgUp PgDn Home End move  l limit  r revoke  Esc back  q quit",
+        None => "↑↓ PgUp PgDn Home End move  Enter open  1-4 sort  l limit  q Esc quit",
     }
 }
 
@@ -78,9 +79,10 @@ fn draw_notices(state: &State, now: Moment, frame: &mut Frame, area: Rect) {
     }
 }
 
-/// What is wrong goes before what was done. Otherwise there is room for a whole id.
+/// Returns the notices. Problems precede the outcome of a change. Without notices, there is room
+/// for a whole ID.
 fn notices_of(state: &State, now: Moment) -> Vec<(String, Style)> {
-    let trouble = trouble_of(state, now).map(|text| (text, state.coloured(Color::Red)));
+    let trouble = trouble_of(state, now).map(|text| (text, state.colored(Color::Red)));
     let message = state.message.clone().map(|text| (text, Style::new().bold()));
     let notices: Vec<_> = trouble.into_iter().chain(message).collect();
     match &state.open {
@@ -95,27 +97,28 @@ fn notices_of(state: &State, now: Moment) -> Vec<(String, Style)> {
 fn trouble_of(state: &State, now: Moment) -> Option<String> {
     let last = state.contact.last;
     let silent = now.instant.saturating_duration_since(last.instant);
-    // A cluster may answer in part.
+    // A part of a cluster may still reply.
     if let Some(reason) = &state.contact.trouble
         && silent > state.every + PATIENCE
     {
         let since = time_of_day(last.time);
-        return Some(format!("Redis away, the picture is of {since}: {reason}"));
+        return Some(format!("Redis is unavailable; last update at {since}: {reason}"));
     }
     let mut old = state.rows.values().filter_map(|row| row.trouble.as_ref());
     if let Some(reason) = old.next() {
         let count = 1 + old.count();
-        return Some(format!("No answer of {count}, shown with \"?\" as they were: {reason}"));
+        let what = if count == 1 { "semaphore" } else { "semaphores" };
+        return Some(format!("No reply for {count} {what}, marked with \"?\": {reason}"));
     }
     if let Some(List { last, trouble: Some(reason) }) = &state.list {
-        return Some(format!("No new list since {}: {reason}", time_of_day(*last)));
+        return Some(format!("No new list of names since {}: {reason}", time_of_day(*last)));
     }
-    // Nobody says yet why there is none. What is asked for at all: a list comes only now and then,
-    // and takes its time.
+    // No call has failed yet. This counts only calls in progress on semaphores, because lists are
+    // rare and slow.
     let awaited = state.rows.values().filter(|row| row.is_asked);
     let asked = awaited.filter_map(|row| row.looked_at).min()?;
     let silent = now.instant.saturating_duration_since(asked.max(last.instant));
-    (silent > PATIENCE).then(|| format!("no answer from Redis for {}", short(silent)))
+    (silent > PATIENCE).then(|| format!("no reply from Redis for {}", short(silent)))
 }
 
 fn one_line(text: &str, area: Rect) -> Line<'static> {

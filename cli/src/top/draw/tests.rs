@@ -74,7 +74,7 @@ fn the_list_has_a_line_for_each() {
     state.sort = Sort { column: Column::LongestWait, is_reversed: false };
     let picture = picture(&state);
     let lines: Vec<&str> = picture.lines().collect();
-    assert!(lines[0].contains("2 semaphores under sem, every 1s"), "{picture}");
+    assert!(lines[0].contains("2 semaphores under prefix sem, every 1s"), "{picture}");
     assert!(lines[1].contains("4 WAIT ▼"), "{picture}");
     assert!(lines[2].starts_with("\"jobs") && lines[2].contains("3/3"), "{picture}");
     assert!(lines[2].contains(" 2 ") && lines[2].contains("1m 5s"), "{picture}");
@@ -86,8 +86,8 @@ fn no_answer_is_told_where_one_is_awaited() {
     let mut state = state(80, 24);
     let then = state.contact.last;
     let later = Moment { instant: then.instant + Duration::from_secs(4), ..then };
-    let is_told = |state: &State| picture_at(state, later).contains("no answer from Redis for 4s");
-    // Nothing is asked between two lists.
+    let is_told = |state: &State| picture_at(state, later).contains("no reply from Redis for 4s");
+    // No call is in progress between two lists.
     assert!(!is_told(&state));
     add(&mut state, "jobs", 0, 1, &[]);
     let asked = |state: &mut State, at| {
@@ -117,12 +117,12 @@ fn holders_and_waiters_share_the_screen() {
     let mut state = state(80, 24);
     open(&mut state, "web-1.4711");
     let picture = picture(&state);
-    for text in ["HOLDERS", "4294967295", "29s", "WAITERS", "1h 1m", "gone", "sT1bLc"] {
+    for text in ["HOLDERS", "4294967295", "29s", "WAITERS", "1h 1m", "dead", "sT1bLc"] {
         assert!(picture.contains(text), "{text}: {picture}");
     }
 }
 
-/// A look tells some of them only.
+/// A look returns only some of them.
 #[test]
 fn more_holders_or_waiters_than_are_told_are_no_secret() {
     let mut state = state(80, 24);
@@ -175,6 +175,43 @@ fn nothing_is_too_long_too_wide_or_too_small() {
                 picture(&state);
             }
         }
+    }
+}
+
+/// A cut number must not look like another number.
+#[test]
+fn a_cut_is_marked_at_every_width() {
+    const NUMBER: u32 = 987_654;
+    let is_another = |number: &str| number.starts_with('9') && number != NUMBER.to_string();
+    let check = |state: &State| {
+        let picture = picture(state);
+        let mut numbers = picture.split(|c: char| !c.is_ascii_digit() && c != '…');
+        let wrong = numbers.find(|number| is_another(number) && !number.ends_with('…'));
+        assert_eq!(wrong, None, "{picture}");
+    };
+    let many = u64::from(NUMBER);
+    let summary = Summary {
+        limit: Some(NUMBER),
+        held: many,
+        queued: many,
+        longest_wait: Some(Duration::from_secs(many * 3600)),
+        ..Summary::default()
+    };
+    for width in 1..130 {
+        let mut state = state(width, 24);
+        let row = Row { summary: Some(Ok(summary.clone())), ..Row::default() };
+        state.rows.insert("jobs".to_owned(), row);
+        check(&state);
+        open(&mut state, "web");
+        let look = state.open.as_mut().and_then(|open| open.look.as_mut()?.as_mut().ok()).unwrap();
+        look.summary = summary.clone();
+        look.holders.iter_mut().for_each(|holder| holder.weight = NUMBER);
+        look.waiters.iter_mut().for_each(|waiter| {
+            (waiter.weight, waiter.position) = (NUMBER, many);
+        });
+        look.holders.iter_mut().for_each(|holder| holder.id = "P:web:1:30000:x".to_owned());
+        look.waiters.iter_mut().for_each(|waiter| waiter.id = "P:web:1:30000:y".to_owned());
+        check(&state);
     }
 }
 
@@ -241,7 +278,7 @@ fn revoking_says_for_how_long_both_may_work() {
     let victim = Victim { id: "P:a.b:1:30000:x".to_owned(), client_name: "a".to_owned(), kind };
     state.dialogue = Some(Dialogue::Revoke { name: "jobs".to_owned(), victim });
     let picture = picture(&state);
-    for text in ["up to 10s", "up to 30s", "y revokes"] {
+    for text in ["up to 10s", "up to 30s", "y: revoke"] {
         assert!(picture.contains(text), "{text}: {picture}");
     }
 }

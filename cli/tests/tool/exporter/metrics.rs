@@ -1,4 +1,4 @@
-//! Reads the text, and knows no mercy: whatever is not as the format says is a panic.
+//! Parses the text strictly. Every violation of the format is a panic.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl Metrics {
         self.0.get(&(format!("redis_semaphore_{name}"), labels)).copied()
     }
 
-    /// A metric without labels.
+    /// Returns the value of a metric without labels.
     pub fn one(&self, name: &str) -> f64 {
         self.get(name, Labels::new()).unwrap_or_else(|| panic!("no {name} in {self:?}"))
     }
@@ -43,7 +43,6 @@ impl Metrics {
         self.get("omitted", [("reason".to_owned(), reason.to_owned())].into()).unwrap()
     }
 
-    /// All values of the label `semaphore`.
     pub fn semaphores(&self) -> Vec<&str> {
         let mut names: Vec<_> =
             self.0.keys().filter_map(|(_, labels)| labels.get("semaphore")).collect();
@@ -70,7 +69,7 @@ fn sample(line: &str) -> (String, Labels, f64) {
     (name.to_owned(), labels, rest.strip_prefix(' ').unwrap().parse().expect("a number"))
 }
 
-/// A label, its value, and what comes behind it.
+/// Returns a label, its value, and the text after it.
 fn label(text: &str) -> (String, String, &str) {
     let (label, rest) = text.split_once("=\"").unwrap();
     let (mut value, mut chars) = (String::new(), rest.chars());

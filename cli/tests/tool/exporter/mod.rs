@@ -1,5 +1,3 @@
-//! The command `exporter`.
-
 mod metrics;
 mod outages;
 #[cfg(feature = "prometheus-tests")]

@@ -1,4 +1,4 @@
-//! Redis is away, or slow.
+//! Redis is unavailable or slow.
 
 use nix::sys::signal::Signal;
 use tokio::task::JoinSet;
@@ -10,7 +10,7 @@ use crate::support::server::Server;
 use crate::support::tool::{Outcome, tool};
 
 const FAST: [&str; 2] = ["--response-timeout", "200ms"];
-/// The library would wait for two of these.
+/// With this response timeout, the library would wait for 20 minutes.
 const PATIENT: [&str; 2] = ["--response-timeout", "10min"];
 
 #[tokio::test]
@@ -20,7 +20,7 @@ async fn up_follows_the_server() {
     let exporter = Exporter::start(&server.url, &FAST).await;
     assert_eq!(exporter.await_up(1.0).await.semaphores(), ["jobs"]);
     server.kill();
-    // No old values: they would be taken for the present.
+    // The page contains no old values, because they would look like current values.
     assert!(exporter.await_up(0.0).await.semaphores().is_empty());
     assert_eq!(exporter.scrape().await.one("up"), 0.0);
     server.start_again();
@@ -43,7 +43,7 @@ async fn each_reason_is_told() {
     eventually_async("a reason", async || told(&is_down).await).await;
     server.start_again();
     server.signal(Signal::SIGSTOP);
-    let is_silent = |line: &String| line.contains("nothing was answered in time");
+    let is_silent = |line: &String| line.contains("no reply in time");
     eventually_async("another one", async || told(&is_silent).await).await;
 }
 
@@ -69,10 +69,10 @@ async fn a_slow_server_does_not_hold_up_the_answer() {
     assert!(seen.one("scrape_seconds") >= 0.5);
     server.signal(Signal::SIGCONT);
     exporter.await_up(1.0).await;
-    exporter.logs_outage("could not be looked at within 500ms").await;
+    exporter.logs_outage("could not be read within 500ms").await;
 }
 
-/// Nor the end.
+/// A stopped server does not delay the end of the exporter either.
 #[tokio::test]
 async fn a_server_that_says_nothing_from_the_start_does_not_hold_up_the_answer() {
     let server = Server::start();
@@ -85,7 +85,7 @@ async fn a_server_that_says_nothing_from_the_start_does_not_hold_up_the_answer()
     assert!(eventually_async("its end", ended).await.success());
 }
 
-/// Prometheus says how long that is.
+/// Prometheus sends its timeout in a header.
 #[tokio::test]
 async fn the_answer_comes_before_the_scrape_ends() {
     let server = Server::start();
@@ -100,7 +100,7 @@ async fn the_answer_comes_before_the_scrape_ends() {
     exporter.await_up(1.0).await;
 }
 
-/// Others may wait for longer, and see that all is well.
+/// Other scrapes may wait longer, and succeed.
 #[tokio::test]
 async fn a_scrape_that_ends_too_early_is_no_outage() {
     let server = Server::start();
@@ -127,7 +127,7 @@ async fn scrapes_at_the_same_time_share_one_look() {
     let scrapes = (0..20).map(|_| get(exporter.address, "/metrics", ""));
     let mut scrapes: JoinSet<_> = scrapes.collect();
     let first = scrapes.join_next().await.unwrap().unwrap().body;
-    // How long it took stands in there, to the nanosecond.
+    // The text contains the elapsed time in nanoseconds.
     while let Some(other) = scrapes.join_next().await {
         assert_eq!(other.unwrap().body, first);
     }

@@ -1,5 +1,5 @@
-//! With the real Prometheus, as Debian has it: what is published in `docs` works on these metrics.
-//! `.ci/run` installs the programs, and asks for these tests.
+//! Tests with the real Prometheus of Debian: everything that `docs` publishes works with these
+//! metrics. `.ci/run` installs the programs and enables these tests.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -36,13 +36,13 @@ fn each_alert_fires_when_it_should() {
     let alerts = ALERTS.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
     assert!(alerts.clone().count() > 5);
     for alert in alerts {
-        // On a line of its own where it is to fire.
+        // The name of an alert that must fire is on a separate line.
         let fires = format!("alertname: {alert}\n");
         assert!(ALERTS_TEST.contains(&fires), "{alert} is never to fire");
     }
 }
 
-/// The queries of docs/metrics.md, each of which comes behind a line that says what it is.
+/// Returns the queries of docs/metrics.md. A line of description precedes each query.
 fn queries() -> Vec<String> {
     let (_, block) = METRICS.split_once("```promql\n").unwrap();
     let (block, _) = block.split_once("```").unwrap();
@@ -62,8 +62,8 @@ fn the_queries_that_are_told_can_be_asked() {
     promtool(Command::new("promtool").args(["check", "rules"]).arg(file));
 }
 
-/// Of what a process counts, which no exporter has: those that the page tells, with what Prometheus
-/// puts behind the name of a histogram.
+/// Checks the metrics of processes, which the exporter does not have. Prometheus adds suffixes to
+/// the names of histograms.
 #[test]
 fn queries_and_alerts_ask_for_metrics_that_there_are() {
     const OURS: &str = "redis_semaphore_client_";
@@ -128,19 +128,19 @@ impl Prometheus {
         Self { address: address.await, _process: process, _folder: folder }
     }
 
-    /// What it answers to a query, each with its labels.
+    /// Returns the results of a query, each with its labels.
     async fn query(&self, expression: &str) -> Vec<Value> {
         let escape = |byte: u8| format!("%{byte:02x}");
         let query: String = expression.bytes().map(escape).collect();
         let answer = get(self.address, &format!("/api/v1/query?query={query}"), "").await;
         let answer: Value = serde_json::from_str(&answer.body).unwrap_or_default();
-        // It may not have read its data yet.
+        // Prometheus may not have read its data yet.
         assert_ne!(answer["errorType"], "bad_data", "{expression}: {answer}");
         answer["data"]["result"].as_array().cloned().unwrap_or_default()
     }
 }
 
-/// All values of the keys of this name, however deep.
+/// Returns all values of keys with this name, at any depth.
 fn each<'a>(name: &str, value: &'a Value, found: &mut Vec<&'a str>) {
     match value {
         Value::Object(fields) => {
@@ -173,7 +173,7 @@ async fn the_dashboard_shows_what_prometheus_scrapes() {
             async || Some(prometheus.query(&expression).await).filter(|all| !all.is_empty());
         eventually_async(&expression, answers).await;
     }
-    // What can be chosen.
+    // The values that a user can choose.
     let mut choices = Vec::new();
     each("query", &dashboard["templating"], &mut choices);
     let choice = choices.iter().find_map(|query| query.strip_prefix("label_values("));

@@ -1,4 +1,4 @@
-//! The exporter as a process, and what scrapes it.
+//! The exporter as a process, and its scrapes.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ impl Exporter {
         Self::try_start(&mut command(url, &arguments)).await.expect("it listens")
     }
 
-    /// `None` when it ends at once.
+    /// Starts the exporter, or returns `None` if it ends immediately.
     pub async fn try_start(command: &mut Command) -> Option<Self> {
         let mut process = Process::start(command.stderr(Stdio::piped()));
         let output = BufReader::new(process.0.stderr.take().unwrap());
@@ -61,18 +61,18 @@ impl Exporter {
         Metrics::read(&get(self.address, "/metrics", "").await.body)
     }
 
-    /// Scrapes until the metrics are so.
+    /// Scrapes until the metrics fulfill this condition.
     pub async fn await_up(&self, up: f64) -> Metrics {
         let look = async || Some(self.scrape().await).filter(|seen| seen.one("up") == up);
         eventually_async("another value of up", look).await
     }
 
-    /// Waits until this failure was logged, and its end. There may be others, on a busy machine:
-    /// each reason is told once, and the end.
+    /// Waits until this failure and its end were logged, once each. On a busy machine, other
+    /// failures may be logged, too.
     pub async fn logs_outage(&self, reason: &str) {
         eventually_async(reason, async || {
             let told = self.told();
-            let is_end = |line: &String| line.ends_with("Redis can be looked at again");
+            let is_end = |line: &String| line.ends_with("the semaphores can be read again");
             assert!(told.first().is_none_or(|first| !is_end(first)), "{told:?}");
             assert!(told.windows(2).all(|two| two[0] != two[1]), "{told:?}");
             let at = told.iter().position(|line| line.contains(reason))?;
@@ -91,7 +91,6 @@ impl Exporter {
     }
 }
 
-/// Semaphores that were used.
 pub async fn use_all(server: &Server, names: impl IntoIterator<Item = impl Into<String>>) {
     let client = server.semaphores().await;
     for name in names {
@@ -105,7 +104,7 @@ pub struct Answer {
     pub body: String,
 }
 
-/// The headers each end with a line break.
+/// Each header ends with a line break.
 pub async fn get(address: SocketAddr, path: &str, headers: &str) -> Answer {
     let asked = async {
         let mut stream = TcpStream::connect(address).await.unwrap();

@@ -1,4 +1,4 @@
-//! The numbers.
+//! The values of the metrics.
 
 use std::time::Duration;
 
@@ -61,14 +61,14 @@ async fn a_head_start_is_no_waiting() {
     let before = wait_of(&exporter, "jobs").await;
     let _ahead = tokio::spawn(semaphore.request().head_start(HOUR).acquire());
     until_queued(&semaphore, 2).await;
-    // It is before the first one now, who has waited longer.
+    // A later request is now before the first request, which has waited longer.
     let wait = wait_of(&exporter, "jobs").await;
     assert!((before..600.0).contains(&wait), "{wait}");
     let [ahead, first] = &semaphore.inspect().await.unwrap().waiters[..] else { panic!() };
     assert!(ahead.waited <= first.waited);
 }
 
-/// Waits in a process that dies, as far as others can tell.
+/// Queues a request of a process that other processes consider dead.
 fn wait_and_die(url: String, ahead: Duration) {
     let process = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     process.block_on(async {
@@ -79,7 +79,8 @@ fn wait_and_die(url: String, ahead: Duration) {
         tokio::spawn(semaphore.request().head_start(ahead).acquire());
         until_queued(&semaphore, before + 1).await;
     });
-    // Its tasks are never polled again. It is not dropped, since that would deliver what is left.
+    // The runtime never polls its tasks again. The runtime is not dropped, because a drop would
+    // send the remaining calls.
     std::mem::forget(process);
 }
 
@@ -88,7 +89,7 @@ async fn present(semaphore: &Semaphore) -> usize {
     waiters.iter().filter(|waiter| waiter.alive_for.is_some()).count()
 }
 
-/// Their requests stay in the queue until it is their turn.
+/// The requests of dead processes stay in the queue until their turn.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_has_gone_waits_no_longer() {
     let server = Server::start();
@@ -110,7 +111,7 @@ async fn who_has_gone_waits_no_longer() {
     assert!(wait < 600.0, "{wait}");
 }
 
-/// A name may have any characters but braces and control characters.
+/// A name may contain any characters except braces and control characters.
 #[tokio::test]
 async fn names_are_escaped() {
     let server = Server::start();
@@ -137,7 +138,7 @@ async fn no_more_than_the_most_are_told() {
     assert_eq!(seen.omitted("max"), 0.0);
 }
 
-/// The others are told.
+/// The exporter still reports the other semaphores.
 #[tokio::test]
 async fn one_that_cannot_be_read_is_counted() {
     let server = Server::start();

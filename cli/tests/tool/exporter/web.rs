@@ -1,4 +1,4 @@
-//! Where it listens, what it answers, and how it ends.
+//! The address, the pages, and the end of the exporter.
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::Command;
@@ -13,12 +13,11 @@ use crate::support::server::Server;
 #[tokio::test]
 async fn it_listens_on_this_machine_only() {
     let server = Server::start();
-    // Something else may have the port for a moment.
+    // Another process may use the port for a moment.
     let start = async || Exporter::try_start(&mut command(&server.url, &[])).await;
     let exporter = eventually_async("the port is free", start).await;
     assert_eq!(exporter.address, (Ipv4Addr::LOCALHOST, 10379).into());
     assert_eq!(exporter.scrape().await.one("up"), 1.0);
-    // This machine, too, but another address of it.
     let other = (Ipv4Addr::new(127, 0, 0, 2), 10379);
     assert!(TcpStream::connect(other).is_err());
 }
@@ -57,7 +56,7 @@ async fn each_gets_the_format_that_it_knows() {
     assert!(get(exporter.address, "/other", "").await.head.starts_with("http/1.1 404"));
 }
 
-/// As that has it ignore some signals, or none.
+/// Starts the exporter through the program `starter`, which may ignore signals.
 async fn started_by(starter: &[&str], server: &Server) -> Exporter {
     let exporter = command(&server.url, &["--listen", "127.0.0.1:0"]);
     let mut command = Command::new(starter[0]);
@@ -69,7 +68,7 @@ async fn started_by(starter: &[&str], server: &Server) -> Exporter {
 async fn it_ends_when_it_is_told_to() {
     let server = Server::start();
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
-        // Whoever runs tests in the background may have it ignored.
+        // The tests may have been started with these signals ignored.
         let mut exporter = started_by(&["env", "--default-signal=INT"], &server).await;
         exporter.scrape().await;
         exporter.process.signal(signal);
@@ -103,7 +102,7 @@ async fn wrong_options_are_told_at_once() {
         ("127.0.0.1:", "a port is 0 to 65535"),
         ("127.0.0.1:http", "a port is 0 to 65535"),
         ("127.0.0.1:70000", "a port is 0 to 65535"),
-        ("::1:10379", "stands in brackets, as in [::1]:10379"),
+        ("::1:10379", "in brackets, as in [::1]:10379"),
     ] {
         let output = command(&server.url, &["--listen", address]).output().unwrap();
         let told = String::from_utf8(output.stderr).unwrap();

@@ -1,5 +1,5 @@
-//! The tool as the first process of a container: it inherits those whose parents have ended, and a
-//! signal ends it only if it sees to that itself.
+//! The CLI as the first process of a container. It inherits processes whose parents have ended, and
+//! a signal ends it only if it handles the signal itself.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ use crate::support::tool::{TOOL, unaware};
 use crate::support::{eventually, unique_name};
 use test_support::folder::Folder;
 
-/// Runs what follows as the first process of a name space.
+/// Runs a command as the first process of a namespace.
 fn unshare() -> Command {
     let mut unshare = unaware("unshare");
     if !geteuid().is_root() {
@@ -24,12 +24,12 @@ fn unshare() -> Command {
     unshare
 }
 
-/// The tool runs a command that ends with status 7 when there is a file `end`. It inherits two
-/// processes, which end when there is a file `first`, and `second`.
+/// The CLI runs a command that ends with status 7 when a file `end` exists. It inherits two
+/// processes, which end when the files `first` and `second` exist.
 struct Container {
     folder: Folder,
     unshare: Tool,
-    /// The tool.
+    /// The process ID of the CLI.
     first: i32,
 }
 
@@ -49,7 +49,7 @@ impl Container {
         );
         let folder = Folder::create();
         let mut command = unshare();
-        // The tool would take the terminal of whoever runs the tests.
+        // Without `setsid`, the CLI would take the terminal in which the tests run.
         command.args(["setsid", "sh", "-c", SCRIPT]).current_dir(&folder.0);
         command.env("REDIS_URL", url).env("NAME", name).env("TOOL", TOOL);
         let unshare = Tool::start(&mut command);
@@ -61,7 +61,8 @@ impl Container {
         fs::write(self.folder.0.join(file), "").unwrap();
     }
 
-    /// Those that have ended are counted until they are picked up.
+    /// Waits until the CLI has this number of children, including ended children that the CLI has
+    /// not waited for.
     fn await_children(&self, number: usize) {
         eventually(&format!("{number} children"), || {
             (children(self.first).len() == number).then_some(())
@@ -76,7 +77,7 @@ fn the_first_process_picks_up_orphans_and_ends_as_the_command_does() {
     await_held_and_queued(&url, &name, (1, 0));
     let mut container = Container::start(&url, &name);
     await_held_and_queued(&url, &name, (1, 1));
-    // Both orphans, and the guard.
+    // The children are the two orphans and the guard.
     container.await_children(3);
     container.write("first");
     container.await_children(2);

@@ -1,4 +1,4 @@
-//! The tool cannot end the command itself: it was killed, or is stopped.
+//! The CLI cannot end the command itself, because it was killed or stopped.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -8,13 +8,13 @@ use super::support::tool::{Tool, children, is_alive, run, state};
 use crate::support::process::catches;
 use crate::support::{eventually, unique_name};
 
-/// Tells its process, that of a child, and of a signal that ends nothing.
+/// A command that prints its process ID, the ID of its child, and a line for each SIGWINCH.
 const FAMILY: &str = "trap 'echo heard' WINCH; echo $$; sleep 600 & echo $!; \
                       while :; do wait; done";
 const STUBBORN: &str = "trap '' TERM; trap 'echo heard' WINCH; echo $$; sleep 600 & echo $!; \
                         while :; do sleep 0.01; done";
 
-/// The parent of a command is the guard, and the tool is the parent of that.
+/// The parent of a command is the guard, and the parent of the guard is the CLI.
 const TO_TOOL: &str = "read _ _ _ tool _ < /proc/$PPID/stat";
 
 fn start(name: &str, lease: &str, script: &str) -> Tool {
@@ -28,7 +28,7 @@ fn family(tool: &Tool) -> [i32; 2] {
     family
 }
 
-/// The tool passes signals on when it has told its guard what to guard.
+/// Waits until the guard knows the command. The CLI forwards signals only after that.
 fn await_watch(tool: &Tool) {
     tool.signal(Signal::SIGWINCH);
     assert_eq!(tool.line(), "heard");
@@ -51,7 +51,7 @@ fn the_tool_killed_takes_the_command_with_it() {
             eventually("the end of all", || (!is_alive(process)).then_some(()));
         }
         tool.ended();
-        // Nobody could give it back.
+        // No process could release the permit.
         await_held_and_queued(&shared_url(), &name, (1, 0));
     }
 }
@@ -81,11 +81,11 @@ fn the_tool_waits_for_its_guard() {
     assert!(is_alive(guard));
     tool.signal(Signal::SIGTERM);
     assert_eq!(tool.ended().code(), Some(128 + 15));
-    // Not even an entry that somebody else has to pick up.
+    // The CLI leaves no zombie.
     assert_eq!(state(guard), None);
 }
 
-/// Whoever ends all processes of this name means the tool.
+/// A signal to all processes named like the CLI must not end the guard.
 #[test]
 fn the_guard_outlasts_a_signal() {
     let name = unique_name();
@@ -112,7 +112,7 @@ fn a_guard_that_is_killed_is_replaced() {
     let another = || {
         let guards: Vec<_> = children(tool.id()).into_iter().filter(|id| *id != command).collect();
         let [guard] = *guards else { return None };
-        // Not by the name of the tool.
+        // The guard does not have the name of the CLI.
         let name = std::fs::read_to_string(format!("/proc/{guard}/comm")).ok()?;
         let is_ready = name == "semaphore-guard\n" && catches(guard, Signal::SIGTERM);
         (guard != first && is_ready).then_some(guard)
@@ -137,7 +137,7 @@ fn a_guard_that_is_killed_in_the_queue_is_replaced_before_the_command_starts() {
         await_held_and_queued(&shared_url(), &name, (1, 1));
         let [guard] = *children(waiting.id()) else { panic!("not one guard") };
         kill(Pid::from_raw(guard), Signal::SIGKILL).unwrap();
-        // The tool has picked it up.
+        // The CLI has waited for the guard.
         eventually("its end", || state(guard).is_none().then_some(()));
         holder.signal(Signal::SIGTERM);
         let command = waiting.line().parse().unwrap();
@@ -148,7 +148,8 @@ fn a_guard_that_is_killed_in_the_queue_is_replaced_before_the_command_starts() {
     std::thread::scope(|scope| (0..5).for_each(|_| drop(scope.spawn(starts))));
 }
 
-/// The tool is killed or stopped while it ends the command, and so was its guard before.
+/// The guard is killed while the CLI ends the command. The CLI is then stopped, so a new guard must
+/// end the command.
 #[test]
 fn a_guard_that_comes_while_the_command_ends_knows_of_that() {
     let (url, name) = (shared_url(), unique_name());
@@ -172,7 +173,7 @@ fn a_guard_that_comes_while_the_command_ends_knows_of_that() {
     assert_eq!(tool.ended().code(), Some(70));
 }
 
-/// Nobody has it go on at a terminal. Whoever does in another way has all of it go on.
+/// A command without a terminal may be stopped and continued by any process.
 #[test]
 fn a_command_that_is_stopped_for_longer_than_a_lease_keeps_its_permit() {
     let (url, name) = (shared_url(), unique_name());
@@ -190,7 +191,7 @@ fn a_command_that_is_stopped_for_longer_than_a_lease_keeps_its_permit() {
     assert_eq!(tool.ended().code(), Some(128 + 15));
 }
 
-/// Each of them is passed on, and none delays a look at the permit.
+/// Each signal is forwarded, and none delays a check of the permit.
 #[test]
 fn many_signals_do_not_end_the_command() {
     let (url, name) = (shared_url(), unique_name());
@@ -207,7 +208,7 @@ fn many_signals_do_not_end_the_command() {
     assert_eq!(tool.ended().code(), Some(128 + 15));
 }
 
-/// From its very first step on.
+/// The guard works from the first step of the command.
 #[test]
 fn a_command_that_kills_or_stops_its_tool_at_once_is_ended() {
     for signal in ["KILL", "STOP"] {

@@ -1,4 +1,4 @@
-//! What a job is called where others look.
+//! The client name of a job.
 
 use nix::sys::signal::Signal;
 
@@ -7,7 +7,7 @@ use super::support::tool::{Tool, outcome, run};
 use crate::support::tool::{Outcome, tool};
 use crate::support::unique_name;
 
-/// Of the only holder, as `inspect` shows it, with its id.
+/// Returns the client name and the ID of the only holder, as `inspect` shows them.
 fn holder(url: &str, name: &str) -> [String; 2] {
     let shown = at(url, &["inspect", name, "--json"]).json();
     let text = |key| shown["holders"][0][key].as_str().unwrap().to_owned();
@@ -35,7 +35,7 @@ fn a_job_is_called_as_it_was_told_or_as_its_command() {
         assert!(
             revoked
                 .stdout
-                .contains(&format!("the permit was revoked. Its holder, {client_name}, hears")),
+                .contains(&format!("the permit was revoked. Its holder, {client_name}, finds out")),
             "{revoked:?}"
         );
         held.signal(Signal::SIGTERM);

@@ -1,4 +1,4 @@
-//! Which limit counts.
+//! Which limit applies.
 
 use super::support::server::{await_held_and_queued, connect, shared_url};
 use super::support::tool::{Tool, outcome, run};
@@ -10,7 +10,7 @@ fn without_a_limit_the_one_in_force_holds() {
     let (url, name) = (shared_url(), unique_name());
     let (status, told) = outcome(&mut run(&url, &[&name, "--", "echo", "no"]));
     assert_eq!(status, 2);
-    assert!(told.contains("no limit is in force") && told.contains("--limit N"), "{told}");
+    assert!(told.contains("no limit exists") && told.contains("--limit N"), "{told}");
     let declare = [&*name, "--limit", "2", "--", "true"];
     assert_eq!(outcome(&mut run(&url, &declare)), (0, String::new()));
     assert_eq!(outcome(&mut run(&url, &[&name, "--", "true"])), (0, String::new()));
@@ -26,16 +26,16 @@ fn another_limit_than_the_one_in_force_is_told() {
     assert_eq!(declare("2"), (0, String::new()));
     let (status, told) = declare("3");
     assert_eq!(status, 0);
-    assert!(told.contains("2 is in force: --limit 3 declares another limit"), "{told}");
+    assert!(told.contains("--limit 3 replaces the limit 2"), "{told}");
     let state = format!("sem:{{{name}}}:state");
     let mut set = redis::cmd("HSET");
     set.arg(&state).arg("runtime").arg(5).exec(&mut connect(&url)).unwrap();
     let (status, told) = declare("4");
     assert_eq!(status, 0);
-    assert!(told.contains("5, set at run time, is in force: --limit 4 counts when"), "{told}");
+    assert!(told.contains("the runtime limit 5 applies; --limit 4 applies after"), "{told}");
 }
 
-/// It might wait for ever.
+/// Without the note, a user might not notice that the command may wait forever.
 #[test]
 fn a_weight_above_a_limit_that_was_set_is_told_to_wait() {
     let (url, name) = (shared_url(), unique_name());
@@ -46,7 +46,10 @@ fn a_weight_above_a_limit_that_was_set_is_told_to_wait() {
     assert_eq!(set("9"), Some(0));
     assert_eq!(waiting.ended().code(), Some(0));
     let told = waiting.errors();
-    assert!(told.contains("--weight 9 waits until the limit is raised: 3, set at run"), "{told}");
+    assert!(
+        told.contains("--weight 9 exceeds the runtime limit 3, so the command waits"),
+        "{told}"
+    );
     assert_eq!(
         outcome(&mut run(&url, &[&name, "--weight", "9", "--", "true"])),
         (0, String::new())

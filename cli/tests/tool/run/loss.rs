@@ -7,9 +7,9 @@ use super::support::tool::{Tool, is_alive, run, script};
 use crate::support::server::Server;
 use crate::support::{eventually, unique_name};
 
-/// Tells its process, and ends by nothing but SIGKILL.
+/// A command that prints its process ID, and ends only with SIGKILL.
 const STUBBORN: &str = "trap 'echo TERM' TERM; echo $$; while :; do sleep 0.01; done";
-/// Cleans up.
+/// A command that cleans up and ends on SIGTERM.
 const GENTLE: &str = "trap 'echo cleaned; exit 5' TERM; echo $$; while :; do sleep 0.01; done";
 
 fn arguments<'a>(name: &'a str, lease: &'a str, script: &'a str) -> Vec<&'a str> {
@@ -30,12 +30,13 @@ fn a_permit_that_was_taken_away_ends_the_command() {
         assert_eq!(tool.ended().code(), Some(70));
         let told = tool.errors();
         let reason = format!("redis-semaphore: semaphore {name}: the permit was lost (revoked,");
-        let is_told = told.contains(&reason) && told.contains("): the command is ended\n");
+        let is_told = told.contains(&reason) && told.contains("): the command is being ended\n");
         assert!(is_told, "{told}");
     }
 }
 
-/// Right after a renewal, so that the next one is a third of the lease away.
+/// Waits for a refresh and returns the new expiry. The next refresh begins a third of the lease
+/// later.
 fn just_renewed(url: &str, name: &str) -> u128 {
     let mut connection = connect(url);
     let first = lease_end(&mut connection, name);
@@ -45,7 +46,8 @@ fn just_renewed(url: &str, name: &str) -> u128 {
 fn ends_before_its_lease(script: &str, break_server: impl FnOnce(&Server)) {
     let server = Server::start();
     let name = unique_name();
-    // So long that a busy machine has the whole second between SIGKILL and the end of the lease.
+    // The lease is so long that even on a busy machine, SIGKILL is sent a whole second before the
+    // lease expires.
     let mut tool = Tool::start(&mut run(&server.url, &arguments(&name, "15s", script)));
     let command = tool.line().parse().unwrap();
     let end = just_renewed(&server.url, &name);
@@ -53,14 +55,14 @@ fn ends_before_its_lease(script: &str, break_server: impl FnOnce(&Server)) {
     eventually("the end of the command", || (!is_alive(command)).then_some(()));
     let ended = now();
     assert!(ended < end, "it ended {} ms after its lease", ended - end);
-    // Not at once: renewals may fail for a while. (The answer to the last one may have been lost:
-    // then it ends a third of a lease sooner.)
+    // The CLI does not end the command immediately, because refreshes may fail for a while. If the
+    // reply to the last refresh was lost, the command ends a third of a lease earlier.
     assert!(end - ended < 12_500, "it ended {} ms before its lease", end - ended);
     assert_eq!(tool.ended().code(), Some(70));
     let told = tool.errors();
     let outage = format!("redis-semaphore: semaphore {name}: Redis at 127.0.0.1:");
     assert!(told.starts_with(&outage) && told.contains(" is unavailable: "), "{told}");
-    assert!(told.contains("the permit cannot be renewed"), "{told}");
+    assert!(told.contains("the permit cannot be refreshed"), "{told}");
 }
 
 #[test]
@@ -73,7 +75,7 @@ fn a_gentle_command_ends_before_its_lease_when_the_server_is_gone() {
     ends_before_its_lease(GENTLE, |server| server.signal(Signal::SIGKILL));
 }
 
-/// An outage that the lease outlasts is nothing to the command.
+/// An outage that is shorter than the lease does not affect the command.
 #[test]
 fn a_short_outage_goes_unnoticed() {
     let server = Server::start();
@@ -81,15 +83,15 @@ fn a_short_outage_goes_unnoticed() {
     let file = std::env::temp_dir().join(&name);
     let text = format!(
         "RUST_LOG=redis_semaphore=warn exec $TOOL run {name} --limit 1 --lease 9s --grace 100ms \
-         --response-timeout 500ms -- sh -c 'echo on; while [ ! -e {} ]; do sleep 0.01; done; exit 4' \
-         2>&1",
+         --response-timeout 500ms -- sh -c 'echo on; while [ ! -e {} ]; do sleep 0.01; done; exit \
+         4' 2>&1",
         file.display()
     );
     let mut tool = Tool::start(&mut script(&server.url, &text));
     assert_eq!(tool.line(), "on");
     just_renewed(&server.url, &name);
     server.signal(Signal::SIGSTOP);
-    while !tool.line().contains("renewal failed") {}
+    while !tool.line().contains("refreshing failed") {}
     server.signal(Signal::SIGCONT);
     just_renewed(&server.url, &name);
     std::fs::write(&file, "").unwrap();

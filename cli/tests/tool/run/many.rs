@@ -1,4 +1,4 @@
-//! Many runs, after which all is as before.
+//! Many runs, after which keys, connections and processes are as before.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -12,15 +12,15 @@ use super::support::tool::{Tool, run};
 use crate::support::eventually;
 use crate::support::server::Server;
 
-/// As many as REDIS_SEMAPHORE_RUNS says, by the thousand maybe.
+/// REDIS_SEMAPHORE_RUNS sets the number of runs, for example to thousands.
 fn runs() -> u32 {
     std::env::var("REDIS_SEMAPHORE_RUNS").map_or(300, |runs| runs.parse().unwrap())
 }
 
-/// Of the guards of this test only.
+/// Counts only the guards of this test.
 const GRACE: &str = "4s 711ms";
 
-/// How many there are of what this test runs: tools, commands and guards.
+/// Returns the number of processes of this test: CLIs, commands and guards.
 fn processes(url: &str) -> usize {
     let ours = [format!("REDIS_URL={url}"), format!("REDIS_SEMAPHORE_ROLE=guard {GRACE}")];
     let is_ours = |process: &Path| {
@@ -30,7 +30,7 @@ fn processes(url: &str) -> usize {
     fs::read_dir("/proc").unwrap().flatten().filter(|entry| is_ours(&entry.path())).count()
 }
 
-/// The keys, how many members two of them have.
+/// Returns the keys, and how many members two of them have.
 fn keys(connection: &mut Connection) -> (Vec<String>, u64, u64) {
     let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query(connection).unwrap();
     keys.sort();
@@ -40,7 +40,7 @@ fn keys(connection: &mut Connection) -> (Vec<String>, u64, u64) {
     (keys, permits, clients)
 }
 
-/// They are two at a time, one of which a signal ends.
+/// Two runs at a time, one of which a signal ends.
 #[test]
 fn after_many_runs_keys_connections_and_processes_are_as_before() {
     let server = Server::start();
@@ -58,7 +58,7 @@ fn after_many_runs_keys_connections_and_processes_are_as_before() {
     for _ in 0..runs() / 2 {
         let mut other = Tool::start(&mut tool(&["sleep", "600"]));
         once();
-        // It may still be about to begin.
+        // The command may not have begun yet.
         other.signal(Signal::SIGTERM);
         let ended = other.ended();
         let by_signal = ended.signal() == Some(Signal::SIGTERM as i32);
@@ -69,6 +69,6 @@ fn after_many_runs_keys_connections_and_processes_are_as_before() {
         let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut connection).unwrap();
         (clients.lines().count() == 1).then_some(())
     });
-    // The guard of a tool that a signal has killed ends by itself.
+    // The guard of a CLI that a signal has killed ends by itself.
     eventually("the end of all processes", || (processes(&server.url) == 0).then_some(()));
 }

@@ -1,5 +1,3 @@
-//! The command `run`.
-
 mod first;
 mod guard;
 mod label;

@@ -1,4 +1,4 @@
-//! Redis goes away while the tool waits, or has something to give back.
+//! Redis becomes unavailable while the CLI waits, or has a permit to release.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -10,14 +10,14 @@ use super::support::tool::{Tool, outcome, run};
 use crate::support::server::Server;
 use crate::support::{eventually, unique_name};
 
-/// A tool that waited for answers would outlast the test.
+/// A CLI that waited for replies would outlast the test.
 const PATIENT: [&str; 4] = ["--response-timeout", "10min", "--limit", "1"];
 
 fn start(server: &Server, arguments: &[&str]) -> Tool {
     Tool::start(&mut run(&server.url, arguments))
 }
 
-/// One that holds, and one that waits with these arguments.
+/// Starts a CLI that holds a permit, and a CLI that waits with these arguments.
 fn two(server: &Server, name: &str, arguments: &[&str]) -> (Tool, Tool) {
     let holder = start(server, &[name, "--limit", "1", "--", "sh", "-c", "echo on; sleep 600"]);
     assert_eq!(holder.line(), "on");
@@ -26,18 +26,19 @@ fn two(server: &Server, name: &str, arguments: &[&str]) -> (Tool, Tool) {
     (holder, waiter)
 }
 
-/// That it begins, where, and why; and that it is over.
+/// Checks that the beginning of the outage, with server and reason, and its end are each reported
+/// once.
 fn assert_told_once(told: &str, name: &str) {
     let lines: Vec<&str> = told.lines().collect();
     let is_so = matches!(lines[..], [begins, ends]
         if begins.starts_with(&format!("redis-semaphore: semaphore {name}: Redis at 127.0.0.1:"))
             && begins.contains(" is unavailable: ")
-            && begins.ends_with(": trying again")
+            && begins.ends_with("; retrying")
             && ends == format!("redis-semaphore: semaphore {name}: Redis is available again"));
     assert!(is_so, "{told}");
 }
 
-/// As one that waits already does.
+/// A CLI that starts during an outage waits for its end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_begins_in_an_outage_waits_for_its_end() {
     let server = Server::start();
@@ -53,7 +54,7 @@ async fn one_that_begins_in_an_outage_waits_for_its_end() {
         assert_eq!((tool.ended().code(), &*tool.line()), (Some(0), "ran"));
         assert_told_once(&tool.errors(), &name);
     }
-    // Nobody waits then.
+    // With these options, the CLI does not wait for the end of the outage.
     proxy.refuse_connections(true);
     let (status, told) = outcome(&mut run(&url, &["a", "--limit", "1", "--no-wait", "--", "true"]));
     assert!(status == 69 && told.lines().count() == 1, "{told}");
@@ -62,7 +63,7 @@ async fn one_that_begins_in_an_outage_waits_for_its_end() {
     assert_eq!(status, 69, "{told}");
 }
 
-/// What ends early does not leave its permit to the lease.
+/// A CLI that ends early releases its permit.
 #[test]
 fn a_release_that_is_refused_is_repeated() {
     let server = Server::start();
@@ -74,7 +75,7 @@ fn a_release_that_is_refused_is_repeated() {
     assert_eq!(tool.line(), "on");
     server.run("CONFIG SET min-replicas-to-write 1");
     std::fs::write(&file, "").unwrap();
-    // That many attempts are more than are made before it is told.
+    // The number of attempts is larger than the number made before the outage is reported.
     let refusals = || {
         let info: String =
             redis::cmd("INFO").arg("errorstats").query(&mut server.connect()).unwrap();
@@ -95,9 +96,9 @@ fn an_outage_is_told_to_who_waits_and_its_end() {
     let name = unique_name();
     let (_holder, mut waiter) = two(&server, &name, &["--limit", "1"]);
     server.kill();
-    // A restart that is over at the second attempt is not worth a line.
-    waiter.tells("trying again");
-    // Empty, so that nobody holds.
+    // A restart that is over at the second attempt is not reported.
+    waiter.tells("; retrying");
+    // The server is empty, so no permit is held.
     server.start_again();
     assert_eq!((waiter.ended().code(), &*waiter.line()), (Some(0), "ran"));
     assert_told_once(&waiter.errors(), &name);
@@ -114,11 +115,11 @@ fn a_timeout_comes_in_time_without_redis() {
     let lines: Vec<&str> = told.lines().collect();
     assert!(lines[0].contains("no permit within "), "{told}");
     assert!(lines[1].contains("within 1s: the request leaves the queue"), "{told}");
-    // Nobody knows.
-    assert!(lines[1].contains("a permit that was granted stays taken"), "{told}");
+    // The CLI does not know whether its request was granted.
+    assert!(lines[1].contains("a permit that was just granted stays taken"), "{told}");
 }
 
-/// Not 75, which says that others are at it.
+/// The status is not 75, which means that all permits are held.
 #[test]
 fn a_timeout_in_an_outage_is_one_of_redis() {
     let mut server = Server::start();
@@ -126,7 +127,7 @@ fn a_timeout_in_an_outage_is_one_of_redis() {
     server.kill();
     assert_eq!(waiter.ended().code(), Some(69));
     let told = waiter.errors();
-    let reasons = ["nothing listens there", "the connection was cut"];
+    let reasons = ["nothing listens there", "the connection was lost"];
     let names_one = |line: &str| reasons.iter().any(|reason| line.contains(reason));
     assert!(
         told.lines().any(|line| line.contains(" is unavailable: ") && names_one(line)),
@@ -135,7 +136,8 @@ fn a_timeout_in_an_outage_is_one_of_redis() {
     assert!(told.contains(" became unavailable "), "{told}");
 }
 
-/// Whatever it has answered before: an answer to the request itself says that others are at it.
+/// Earlier replies do not matter. Only a reply to the request itself means that all permits are
+/// held.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_timeout_before_the_first_answer_is_one_of_redis() {
     let (server, name) = (Server::start(), unique_name());
@@ -143,13 +145,13 @@ async fn a_timeout_before_the_first_answer_is_one_of_redis() {
     assert_eq!(holder.line(), "on");
     let proxy = Proxy::start(server.port).await;
     let url = format!("redis://127.0.0.1:{}/", proxy.port());
-    let patience = ["--response-timeout", "300ms", "--timeout", "300ms", "--", "true"];
+    let patience = ["--response-timeout", "1s", "--timeout", "1s", "--", "true"];
     let mut told_before = String::new();
     for answers in 1..100 {
         proxy.answers(answers);
         let (status, told) = outcome(&mut run(&url, &[&[&*name], &patience[..]].concat()));
         if status == 75 {
-            assert!(told_before.contains("the queue was not reached"), "{told_before}");
+            assert!(told_before.contains("the request was not queued"), "{told_before}");
             return;
         }
         assert_eq!(status, 69, "{told}");
@@ -193,9 +195,9 @@ fn a_signal_ends_the_giving_back_without_redis() {
     assert_eq!(tool.line(), "on");
     server.signal(Signal::SIGSTOP);
     std::fs::write(&file, "").unwrap();
-    // The command has done what it was to do.
+    // The status is the command's, because the command has ended normally.
     assert_eq!(tool.ended_by(Signal::SIGTERM).code(), Some(3));
     let told = tool.errors();
-    assert!(told.contains("the permit stays taken until its lease ends"), "{told}");
+    assert!(told.contains("the permit stays taken until its lease expires"), "{told}");
     std::fs::remove_file(file).unwrap();
 }

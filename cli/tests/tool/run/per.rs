@@ -1,4 +1,4 @@
-//! `--per`: starts are counted, not what runs.
+//! `--per` limits the number of starts, and not of running commands.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -10,7 +10,7 @@ use super::support::tool::{Tool, children, is_alive, outcome, run, state};
 use crate::support::server::Server;
 use crate::support::{eventually, unique_name};
 
-/// With a limit of 2.
+/// Returns arguments of a run with a limit of 2.
 fn arguments<'a>(name: &'a str, lease: &'a str, rest: &[&'a str]) -> Vec<&'a str> {
     [&[name, "--limit", "2", "--per", lease], rest].concat()
 }
@@ -26,7 +26,7 @@ fn no_more_than_the_limit_start_in_a_lease() {
     await_held_and_queued(&url, &name, (2, 0));
 }
 
-/// By the server's clock: the token is the time of the grant, in µs.
+/// Each command prints its token, which is the time of the grant by the server's clock in µs.
 #[test]
 fn who_waits_starts_when_a_lease_has_passed() {
     let (url, name) = (shared_url(), unique_name());
@@ -59,7 +59,7 @@ fn a_script_that_says_no_program_is_told_so() {
     let command = ["--", script.to_str().unwrap()];
     let (status, told) = outcome(&mut run(&url, &arguments(&name, "1h", &command)));
     std::fs::remove_file(script).unwrap();
-    assert!(status == 126 && told.contains("does a script begin with #!?"), "{told}");
+    assert!(status == 126 && told.contains("begin a script with #!"), "{told}");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_wait_that_a_signal_ends_does_not_count() {
     await_held_and_queued(&url, &name, (2, 0));
 }
 
-/// No server, no guard: once it has started nothing is needed.
+/// After the start, the command needs neither a server nor a guard.
 #[test]
 fn the_command_runs_on_by_itself() {
     let server = Server::start();
@@ -95,7 +95,7 @@ fn the_command_runs_on_by_itself() {
     killed.ended();
     assert!(is_alive(commands[0]));
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(commands[0]), Signal::SIGKILL).unwrap();
-    // Signals are passed on as ever.
+    // Signals are forwarded as usual.
     told.signal(Signal::SIGUSR1);
     assert_eq!(told.ended().code(), Some(4));
     let errors = told.errors();
@@ -120,7 +120,7 @@ fn a_grace_has_no_meaning() {
     assert!(told.contains("--per") && told.contains("--grace"), "{told}");
 }
 
-/// A tool that sends one has read that it waits.
+/// Waits for a heartbeat. A CLI that sends heartbeats knows that its request is queued.
 fn await_heartbeat(url: &str) {
     let mut connection = connect(url);
     let mut last_heard = || -> Vec<(String, f64)> {
@@ -131,7 +131,7 @@ fn await_heartbeat(url: &str) {
     eventually("a heartbeat", || (last_heard() != first).then_some(()));
 }
 
-/// Of a tool that gets its permit when the server answers nothing any more: how it ends.
+/// Grants a permit to a CLI after the server has stopped replying, and returns how the CLI ends.
 fn outcome_in_an_outage(command: &[&str]) -> (Option<i32>, String) {
     let (_server, mut tool) = start_in_an_outage("1h", "500ms", command);
     (tool.ended().code(), tool.errors())
@@ -152,7 +152,7 @@ fn start_in_an_outage(lease: &str, response_timeout: &str, command: &[&str]) -> 
     holder.ended();
     await_held_and_queued(&server.url, "a", (1, 0));
     server.signal(Signal::SIGSTOP);
-    // The message is there.
+    // The message has arrived.
     waiting.signal(Signal::SIGCONT);
     (server, waiting)
 }
@@ -169,8 +169,8 @@ fn what_cannot_be_started_and_still_counts_is_told() {
     let (_server, mut tool) = start_in_an_outage("10s", "500ms", &["/no/such/command"]);
     let (status, told) = (tool.ended().code(), tool.errors());
     assert_eq!(status, Some(127), "{told}");
-    assert!(told.contains("the release is retried until the lease of the permit ends"), "{told}");
-    assert!(told.contains("the lease of the permit has ended"), "{told}");
+    assert!(told.contains("the release is retried until the lease expires"), "{told}");
+    assert!(told.contains("the release was retried until the lease expired"), "{told}");
     assert!(told.contains("/no/such/command"), "{told}");
 }
 

@@ -1,4 +1,4 @@
-//! Several tools at once.
+//! Several runs at the same time.
 
 use std::fs;
 
@@ -13,13 +13,14 @@ use crate::support::unique_name;
 fn with_a_limit_of_1_no_two_commands_run_at_once() {
     let (url, name) = (shared_url(), unique_name());
     let folder = std::env::temp_dir().join(&name);
-    // Only one can make it. It ends without a word, and loudly where there was one.
+    // The command creates a folder, which only one process can do. If the folder exists, the
+    // command prints an error.
     let once = format!("mkdir {0} && sleep 0.01 && rmdir {0}", folder.display());
     let mut tools: Vec<_> = (0..3)
         .map(|_| {
             let turns = format!(
-                "for turn in 1 2 3 4 5 6 7 8 9 10; do $TOOL run {name} --limit 1 -- sh -c '{once}' || \
-                 exit; done"
+                "for turn in 1 2 3 4 5 6 7 8 9 10; do $TOOL run {name} --limit 1 -- sh -c \
+                 '{once}' || exit; done"
             );
             Tool::start(&mut script(&url, &turns))
         })
@@ -42,7 +43,7 @@ fn a_command_takes_its_weight() {
     assert_eq!((attempt("1"), attempt("2")), (0, 75));
 }
 
-/// An upgrade puts another file in the place of the one that waits.
+/// An upgrade replaces the file of a waiting CLI.
 #[test]
 fn a_tool_whose_file_is_gone_runs_its_command_with_a_guard() {
     let (url, name) = (shared_url(), unique_name());
@@ -50,7 +51,8 @@ fn a_tool_whose_file_is_gone_runs_its_command_with_a_guard() {
     let mut holder = Tool::start(&mut run(&url, &[&[&*name], &sleep[..]].concat()));
     assert_eq!(holder.line(), "on");
     let file = std::env::temp_dir().join(&name);
-    // Of this process others may inherit a file that is being written, and that cannot be run.
+    // The shell copies the file. If this process wrote it, other processes could inherit the open
+    // file, which could then not be executed.
     let text = format!("cp $TOOL {0} && exec {0} run {name} -- echo ran", file.display());
     let mut waiting = Tool::start(&mut script(&url, &text));
     await_held_and_queued(&url, &name, (1, 1));

@@ -1,4 +1,4 @@
-//! Signals to the tool.
+//! Signals to the CLI.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -17,7 +17,7 @@ fn a_signal_that_comes_in_the_queue_ends_the_wait() {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1] {
         let mut waiting = Tool::start(&mut run(&url, &[&name, "--", "echo", "no"]));
         await_held_and_queued(&url, &name, (1, 1));
-        // These end nothing.
+        // These signals do not end the CLI.
         waiting.signal(Signal::SIGWINCH);
         waiting.signal(Signal::SIGCONT);
         waiting.signal(signal);
@@ -30,15 +30,15 @@ fn a_signal_that_comes_in_the_queue_ends_the_wait() {
 #[test]
 fn signals_are_passed_on_to_the_command_and_its_children() {
     let (url, name) = (shared_url(), unique_name());
-    let script = "for signal in HUP INT QUIT USR1 USR2 WINCH ALRM CONT TSTP TTIN TTOU ABRT TRAP IO \
-                  PROF PWR STKFLT URG VTALRM XCPU; do \
-                  trap \"echo $signal\" $signal; done; trap 'echo TERM; exit 3' TERM; \
-                  sh -c 'trap \"\" HUP USR1 USR2 ALRM ABRT TRAP IO PROF PWR 16 VTALRM XCPU; trap \"echo child; exit\" TERM; echo on; while :; do sleep 0.02; done' & \
-                  echo on; while :; do sleep 0.02; done";
+    let script = "for signal in HUP INT QUIT USR1 USR2 WINCH ALRM CONT TSTP TTIN TTOU ABRT TRAP \
+                  IO PROF PWR STKFLT URG VTALRM XCPU; do trap \"echo $signal\" $signal; done; \
+                  trap 'echo TERM; exit 3' TERM; sh -c 'trap \"\" HUP USR1 USR2 ALRM ABRT TRAP IO \
+                  PROF PWR 16 VTALRM XCPU; trap \"echo child; exit\" TERM; echo on; while :; do \
+                  sleep 0.02; done' & echo on; while :; do sleep 0.02; done";
     let mut tool =
         Tool::start(&mut run(&url, &[&name, "--limit", "1", "--", "bash", "-c", script]));
-    // (Not each `sh` knows SIGSTKFLT, which is 16, by its name.) Both have said what they do at a
-    // signal.
+    // Not every `sh` knows the name of SIGSTKFLT, which is 16. Both processes have reported that
+    // their handlers are installed.
     assert_eq!([tool.line(), tool.line()], ["on", "on"]);
     for signal in [
         Signal::SIGHUP,
@@ -49,7 +49,7 @@ fn signals_are_passed_on_to_the_command_and_its_children() {
         Signal::SIGWINCH,
         Signal::SIGALRM,
         Signal::SIGCONT,
-        // No shell could have the command go on: it hears of these all the same.
+        // No shell could continue a stopped command. The CLI still forwards these signals.
         Signal::SIGTSTP,
         Signal::SIGTTIN,
         Signal::SIGTTOU,
@@ -64,7 +64,7 @@ fn signals_are_passed_on_to_the_command_and_its_children() {
         Signal::SIGXCPU,
     ] {
         tool.signal(signal);
-        // A command that is stopped and goes on would hear of that.
+        // A command that was stopped and continued would print another line.
         assert_eq!(format!("SIG{}", tool.line()), signal.as_str());
     }
     tool.signal(Signal::SIGTERM);
@@ -75,11 +75,11 @@ fn signals_are_passed_on_to_the_command_and_its_children() {
     await_held_and_queued(&url, &name, (0, 0));
 }
 
-/// It leads a session of its own, as that of a service does.
+/// The CLI leads its own session, like a service.
 #[test]
 fn a_tool_that_no_shell_could_have_go_on_is_not_stopped_nor_is_its_command() {
     let (url, name) = (shared_url(), unique_name());
-    // It starts nothing: see `terminal.rs`.
+    // The script starts no process: see `terminal.rs`.
     let script = "trap 'echo heard' WINCH; echo on; while :; do :; done";
     let mut tool = Tool::start(&mut run(&url, &[&name, "--limit", "1", "--", "sh", "-c", script]));
     assert_eq!(tool.line(), "on");
@@ -99,7 +99,7 @@ fn a_tool_that_no_shell_could_have_go_on_is_not_stopped_nor_is_its_command() {
     assert!(waiting.ended().success());
 }
 
-/// As with nohup.
+/// nohup starts programs with SIGHUP ignored.
 #[test]
 fn what_the_tool_was_told_to_ignore_the_command_ignores() {
     let name = unique_name();
@@ -111,7 +111,7 @@ fn what_the_tool_was_told_to_ignore_the_command_ignores() {
     assert!(tool.ended().success());
 }
 
-/// Programs that wait for signals in their own ways block them, and what they start inherits that.
+/// Some programs block or ignore SIGCHLD, and the processes that they start inherit this setting.
 #[test]
 fn the_end_of_the_command_is_heard_of_also_where_that_was_blocked_or_ignored() {
     for option in ["--block-signal=CHLD", "--ignore-signal=CHLD"] {
@@ -122,18 +122,18 @@ fn the_end_of_the_command_is_heard_of_also_where_that_was_blocked_or_ignored() {
     }
 }
 
-/// The first process of a container inherits those whose parents have ended.
+/// The first process of a container inherits processes whose parents have ended.
 #[test]
 fn other_children_than_its_own_are_picked_up() {
     let name = unique_name();
     let text = format!(
-        "sh -c 'while [ ! -e {0} ]; do sleep 0.02; done' & exec $TOOL run {name} --limit 1 -- sh -c \
-         'echo on; sleep 600'",
+        "sh -c 'while [ ! -e {0} ]; do sleep 0.02; done' & exec $TOOL run {name} --limit 1 -- sh \
+         -c 'echo on; sleep 600'",
         std::env::temp_dir().join(&name).display()
     );
     let mut tool = Tool::start(&mut script(&shared_url(), &text));
     assert_eq!(tool.line(), "on");
-    // The stranger, and the guard.
+    // The children are the inherited process and the guard.
     let [stranger, ..] = *children(tool.id()) else { panic!("no children") };
     assert_eq!(children(tool.id()).len(), 2);
     std::fs::write(std::env::temp_dir().join(&name), "").unwrap();

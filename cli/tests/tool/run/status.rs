@@ -1,4 +1,4 @@
-//! How the tool ends.
+//! How the CLI ends.
 
 use nix::sys::signal::Signal;
 
@@ -29,7 +29,7 @@ fn a_command_that_was_killed_gives_128_and_the_signal() {
     assert_eq!(status_of("kill -40 $$"), Some(128 + 40));
 }
 
-/// Else a shell's loop would go on after ^C.
+/// If the CLI exited normally, a shell's loop would continue after ^C.
 #[test]
 fn of_an_interrupt_the_tool_dies_as_well() {
     assert_eq!(status_of("kill -INT $$"), None);
@@ -44,13 +44,16 @@ fn a_command_that_cannot_be_started_leaves_no_permit() {
     let (status, told) = outcome(&mut run(&url, &[&name, "--", "/etc/passwd"]));
     assert_eq!((status, told.contains("/etc/passwd")), (126, true), "{told}");
     let (status, told) = outcome(&mut run(&url, &[&name, "--", ""]));
-    assert_eq!((status, &*told), (127, "redis-semaphore: the command is an empty text\n"));
+    assert_eq!(
+        (status, &*told),
+        (127, "redis-semaphore: the command is empty: name a program after '--'\n")
+    );
     await_held_and_queued(&url, &name, (0, 0));
 }
 
 #[test]
 fn without_a_server_the_command_is_not_started() {
-    // Nobody listens at port 1.
+    // No server listens at port 1.
     let (status, told) =
         outcome(&mut run("redis://127.0.0.1:1/", &["a", "--limit", "1", "--", "echo", "no"]));
     assert_eq!(status, 69);
@@ -74,14 +77,15 @@ fn whoever_gets_no_permit_in_time_is_told() {
     await_held_and_queued(&url, &name, (1, 0));
     holder.signal(Signal::SIGTERM);
     assert_eq!(holder.ended().code(), Some(128 + 15));
-    // No time to wait is time enough for what is free.
+    // With a timeout of 0 s, a free permit is still granted.
     let at_once = [&name, "--timeout", "0s", "--", "true"];
     for _ in 0..20 {
         assert_eq!(outcome(&mut run(&url, &at_once)).0, 0);
     }
 }
 
-/// So that the command's own 75, 70 and 69 can be told from the tool's.
+/// With these options, the command's own 75, 70 and 69 can be distinguished from the statuses of
+/// the CLI.
 #[test]
 fn the_tools_statuses_are_those_that_were_asked_for() {
     let (url, name) = (shared_url(), unique_name());
@@ -104,11 +108,11 @@ fn the_tools_statuses_are_those_that_were_asked_for() {
     }
 }
 
-/// Each of these panicked once, or may: not for a user.
+/// Users must not see a panic. Each of these limits has caused a panic, or could cause a panic.
 #[test]
 fn a_lack_of_descriptors_is_a_line() {
     let url = shared_url();
-    // With less the loader finds no library.
+    // With fewer descriptors, the dynamic loader cannot open libraries.
     for limit in 4..13 {
         let text = format!("ulimit -n {limit}; exec $TOOL run a --limit 1 -- true");
         let (status, told) = outcome(&mut script(&url, &text));
@@ -118,7 +122,7 @@ fn a_lack_of_descriptors_is_a_line() {
     }
 }
 
-/// Bundles bring a loader of their own, with its options.
+/// Bundles contain their own loader, with its options.
 #[test]
 fn the_loader_may_start_the_tool() {
     let (url, name) = (shared_url(), unique_name());
@@ -145,7 +149,7 @@ fn wrong_options_are_refused_before_anything_is_done() {
     let grace = ["a", "--limit", "1", "--lease", "9s", "--grace", "4s", "--", "true"];
     let (status, told) = outcome(&mut run("redis://127.0.0.1:1/", &grace));
     assert_eq!(status, 2);
-    assert!(told.contains("--grace: 4s is more than a third of --lease, 9s"), "{told}");
+    assert!(told.contains("--grace: 4s is more than a third of --lease (9s)"), "{told}");
     for wrong in [&["a"][..], &["a", "--limit", "0", "--", "true"], &["a", "true"]] {
         assert_eq!(outcome(&mut run("redis://127.0.0.1:1/", wrong)).0, 2);
     }
@@ -173,12 +177,12 @@ fn input_and_output_are_the_commands() {
     assert!(output.stderr.is_empty(), "{output:?}");
 }
 
-/// Whoever closed it wants to know nothing.
+/// A process that has closed standard error needs no messages.
 #[test]
 fn an_error_output_that_cannot_be_written_stops_nothing() {
     let (url, name) = (shared_url(), unique_name());
     assert_eq!(outcome(&mut run(&url, &[&name, "--limit", "1", "--", "true"])).0, 0);
-    // Of another limit than that in force the tool has something to say.
+    // The CLI prints a note, because the limit differs from the effective limit.
     let text = format!("$TOOL run {name} --limit 2 -- sh -c 'exit 4' 2>/dev/full");
     assert_eq!(script(&url, &text).status().unwrap().code(), Some(4));
 }

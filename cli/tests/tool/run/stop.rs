@@ -1,4 +1,4 @@
-//! ^Z where the tool is told of it, or Redis is silent afterwards. The rest is in `terminal.rs`.
+//! ^Z that the CLI gets, and ^Z after which Redis does not reply. Other cases are in `terminal.rs`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::support::server::Server;
 use crate::support::{eventually, unique_name};
 use test_support::folder::Folder;
 
-/// Where commands say who they are, and are told to end.
+/// The files with the IDs of the commands, and the file that ends them.
 struct Files(Folder);
 
 impl Files {
@@ -24,18 +24,20 @@ impl Files {
         self.0.0.join(name)
     }
 
-    /// A script that runs until it may end, and SIGTERM does not end it. It starts nothing: see
-    /// `terminal.rs`. Its parent is the guard, whose parent is the tool.
+    /// Returns a script that runs until a file exists, and ignores SIGTERM. The script starts no
+    /// process: see `terminal.rs`. The parent of the script is the guard, and the parent of the
+    /// guard is the CLI.
     fn script(&self, name: &str) -> String {
         let (ids, end) = (self.path(name), self.path("end"));
         format!(
-            "trap \"\" TERM; read _ _ _ tool _ < /proc/$PPID/stat; echo $$ $tool > {}; while [ ! -e {} ]; do :; done; exit 4",
+            "trap \"\" TERM; read _ _ _ tool _ < /proc/$PPID/stat; echo $$ $tool > {}; while [ ! \
+             -e {} ]; do :; done; exit 4",
             ids.display(),
             end.display()
         )
     }
 
-    /// The command of that script, and its tool.
+    /// Returns the process IDs of the script with this name and its CLI.
     fn ids(&self, name: &str) -> [i32; 2] {
         eventually("a command", || {
             let text = fs::read_to_string(self.path(name)).ok()?;
@@ -55,7 +57,7 @@ fn await_stop(processes: impl IntoIterator<Item = i32>) {
     }
 }
 
-/// Such a shell does not tell what runs already that it is in the foreground now.
+/// A shell does not notify a running background process when `fg` moves it to the foreground.
 #[test]
 fn a_command_that_was_started_in_the_background_stops_with_its_tool() {
     let (name, files) = (unique_name(), Files::create());
@@ -73,7 +75,7 @@ fn a_command_that_was_started_in_the_background_stops_with_its_tool() {
     shell.sees("finally 4");
 }
 
-/// One of them has the terminal.
+/// Only one of the commands has the terminal.
 #[test]
 fn commands_of_one_job_stop_together() {
     let (name, files) = (unique_name(), Files::create());
@@ -96,7 +98,7 @@ fn commands_of_one_job_stop_together() {
         }
     }
     files.let_end();
-    // A command of its has failed.
+    // xargs returns 123 because a command has failed.
     shell.sees("finally 123");
 }
 
@@ -116,7 +118,7 @@ fn a_wait_is_stopped_and_goes_on() {
     shell.sees("ran");
 }
 
-/// A tool whose command is stopped, and a server that says nothing from then on.
+/// Starts a CLI whose command is stopped, with a server that does not reply from then on.
 fn stop_in_an_outage(files: &Files, name: &str, options: &str) -> (Server, Shell, [i32; 2], u128) {
     let server = Server::start();
     let mut shell = Shell::start(&server.url);
@@ -137,17 +139,17 @@ fn a_command_that_goes_on_without_redis_is_killed_before_its_lease_ends() {
     let (name, files) = (unique_name(), Files::create());
     let options = "--lease 9s --grace 3s --response-timeout 500ms";
     let (_server, mut shell, [command, _], end) = stop_in_an_outage(&files, &name, options);
-    // Less than the grace is left.
+    // The rest of the lease is shorter than the grace period.
     eventually("the last seconds of the lease", || (now() + 2_000 > end).then_some(()));
     shell.enter("fg; echo finally $?");
     eventually("the end of the command", || (!is_alive(command)).then_some(()));
     let ended = now();
     assert!(ended < end, "it ended {} ms after its lease", ended - end);
-    shell.sees("the permit cannot be renewed");
+    shell.sees("the permit cannot be refreshed");
     shell.sees("finally 70");
 }
 
-/// Less than is needed to end it, but Redis answers.
+/// The rest of the lease is too short to end the command, but Redis replies.
 #[test]
 fn a_command_goes_on_with_the_last_seconds_of_its_lease() {
     let (name, files) = (unique_name(), Files::create());
@@ -160,7 +162,7 @@ fn a_command_goes_on_with_the_last_seconds_of_its_lease() {
     shell.sees("finally 4");
 }
 
-/// Until then no signal would be heard.
+/// The CLI handles no signal until the command continues.
 #[test]
 fn a_command_does_not_wait_for_an_answer_for_long_before_it_goes_on() {
     let (name, files) = (unique_name(), Files::create());

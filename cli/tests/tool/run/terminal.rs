@@ -1,4 +1,4 @@
-//! At a terminal, in a shell with job control.
+//! The CLI at a terminal, in a shell with job control.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,8 +12,8 @@ use super::support::tool::{Tool, outcome, run, state};
 use crate::support::eventually;
 use crate::support::unique_name;
 
-/// A command that begins so reads when the terminal is its own: until then ^C and ^Z are for the
-/// tool, which has just started it.
+/// The beginning of a command, which reads a line as soon as it has the terminal. Before the
+/// command has the terminal, the CLI gets ^C and ^Z.
 const BEGIN: &str = "echo first; read x; echo on";
 
 fn has_begun(shell: &mut Shell) {
@@ -26,7 +26,7 @@ fn file(name: &str) -> PathBuf {
     std::env::temp_dir().join(name)
 }
 
-/// A shell without job control, in one with it.
+/// Runs a script in a shell without job control, inside a shell with job control.
 fn enter_script(shell: &mut Shell, name: &str, script: &str) {
     fs::write(file(name), script).unwrap();
     shell.enter(&format!("bash {}", file(name).display()));
@@ -36,7 +36,7 @@ fn enter_script(shell: &mut Shell, name: &str, script: &str) {
 fn the_command_reads_from_the_terminal_and_the_shell_does_so_again() {
     let name = unique_name();
     let mut shell = Shell::start(&shared_url());
-    // Of a job that is stopped the shell shows the text, which must not look like its output.
+    // When a job stops, the shell prints its command line, which must not look like its output.
     shell.enter(&format!(
         "sh -c '$TOOL run {name} --limit 1 -- sh -c \"echo one; read x; echo re\\\"\\\"ad \\$x\"; \
          echo two; read y; echo the\"\"n $y'"
@@ -51,8 +51,8 @@ fn the_command_reads_from_the_terminal_and_the_shell_does_so_again() {
     shell.sees("end");
 }
 
-// What is to be stopped or interrupted starts nothing meanwhile: between vfork and exec a shell is
-// not stopped, but stuck, and an interrupt there is for nobody.
+// A command that will be stopped or interrupted must not start processes. Between vfork and exec, a
+// signal to stop makes the shell hang, and an interrupt is lost.
 
 #[test]
 fn an_interrupt_from_the_keyboard_reaches_the_command_and_ends_the_loop() {
@@ -69,7 +69,7 @@ fn an_interrupt_from_the_keyboard_reaches_the_command_and_ends_the_loop() {
     await_held_and_queued(&shared_url(), &name, (0, 0));
 }
 
-/// It heard nothing: the command was in the foreground.
+/// The shell did not get the signal, because the command was in the foreground.
 #[test]
 fn an_interrupt_from_the_keyboard_ends_the_script_that_runs_the_tool() {
     let name = unique_name();
@@ -84,7 +84,8 @@ fn an_interrupt_from_the_keyboard_ends_the_script_that_runs_the_tool() {
     fs::remove_file(file(&name)).unwrap();
 }
 
-/// There it has the group of the script, which goes on in the foreground.
+/// In the background of a script, the CLI is in the process group of the script, which continues in
+/// the foreground.
 #[test]
 fn in_the_background_of_a_script_it_leaves_the_terminal_alone() {
     let name = unique_name();
@@ -93,7 +94,7 @@ fn in_the_background_of_a_script_it_leaves_the_terminal_alone() {
     let reads = "for i in 1 2 3; do read x; echo read $x; done";
     enter_script(&mut shell, &name, &format!("{run} &\n{reads}; kill $!; wait\n"));
     shell.sees("on");
-    // One that has begun to read before goes on, wherever the terminal is.
+    // A process that has begun to read continues, wherever the terminal is.
     for line in ["1st", "2nd", "3rd"] {
         shell.enter(line);
         shell.sees(&format!("read {line}"));
@@ -102,7 +103,7 @@ fn in_the_background_of_a_script_it_leaves_the_terminal_alone() {
     fs::remove_file(file(&name)).unwrap();
 }
 
-/// The terminal was given to it since.
+/// The command got the terminal after it had begun to read.
 #[test]
 fn a_command_that_read_before_the_terminal_was_its_own_is_not_stopped() {
     let name = unique_name();
@@ -111,7 +112,7 @@ fn a_command_that_read_before_the_terminal_was_its_own_is_not_stopped() {
         "$TOOL run {name} --limit 1 -- sh -c 'echo on; read x; kill -TTIN $$; echo read $x'"
     ));
     shell.sees("on");
-    // It reads, so the terminal is its own.
+    // A command that can read has the terminal.
     shell.enter("1st");
     shell.sees("read 1st");
 }
@@ -126,7 +127,7 @@ fn a_command_that_is_stopped_goes_on_with_its_permit() {
     shell.press("\x1a");
     shell.sees("Stopped");
     fs::write(file(&name), "").unwrap();
-    // It does not go on by itself.
+    // The stopped command does not continue by itself.
     assert_eq!(held_and_queued(&mut connect(&url), &name), (1, 0));
     shell.enter("fg; echo then $?");
     shell.sees("then 4");
@@ -134,7 +135,7 @@ fn a_command_that_is_stopped_goes_on_with_its_permit() {
     fs::remove_file(file(&name)).unwrap();
 }
 
-/// With `stty tostop`, what writes in the background is stopped until it is in the foreground.
+/// With `stty tostop`, a background process that writes is stopped until it is in the foreground.
 #[test]
 fn a_command_that_writes_in_the_background_is_stopped_where_the_terminal_says_so() {
     let (url, name) = (shared_url(), unique_name());
@@ -160,7 +161,6 @@ fn a_command_that_was_stopped_for_longer_than_its_lease_does_not_go_on() {
     has_begun(&mut shell);
     shell.press("\x1a");
     shell.sees("Stopped");
-    // Somebody else gets it.
     let mut next = run(&url, &[&name, "--", "true"]);
     assert!(next.status().unwrap().success());
     eventually("the end of the lease", || {
@@ -171,7 +171,7 @@ fn a_command_that_was_stopped_for_longer_than_its_lease_does_not_go_on() {
     shell.sees("then 70");
 }
 
-/// The tool, which is stopped, cannot know of it.
+/// The CLI is stopped, so it cannot notice that the command continues.
 #[test]
 fn a_command_that_others_let_go_on_after_its_lease_is_ended() {
     let (url, name) = (shared_url(), unique_name());
@@ -186,12 +186,12 @@ fn a_command_that_others_let_go_on_after_its_lease_is_ended() {
     assert!(next.success());
     assert_eq!(state(command), Some('T'));
     kill(Pid::from_raw(command), Signal::SIGCONT).unwrap();
-    // The guard picks it up, or the tool would.
+    // The guard waits for the ended command. Without a guard, the stopped CLI leaves a zombie.
     eventually("its end", || matches!(state(command), None | Some('Z')).then_some(()));
     fs::remove_file(file(&name)).unwrap();
 }
 
-/// The server alone knows of it.
+/// Only the server knows that the permit was lost.
 #[test]
 fn a_command_whose_permit_was_taken_away_while_it_was_stopped_does_not_go_on() {
     let (url, name) = (shared_url(), unique_name());
@@ -220,7 +220,7 @@ fn in_the_background_it_leaves_the_terminal_alone() {
     shell.sees("on");
     shell.enter("echo shell''s");
     shell.sees("shells");
-    // It wants to read, and is stopped for that.
+    // The background command is stopped because it tries to read.
     shell.enter("until jobs | grep Stopped; do sleep 0.01; done");
     shell.sees("Stopped");
     shell.enter("fg; echo then $?");
@@ -235,12 +235,12 @@ fn a_person_is_told_of_a_wait_and_a_log_is_not() {
     let sleep = ["--limit", "1", "--", "sh", "-c", "echo on; sleep 600"];
     let holder = Tool::start(&mut run(&url, &[&[&*name], &sleep[..]].concat()));
     assert_eq!(holder.line(), "on");
-    // For longer than a person wonders.
+    // Longer than the time after which a note appears.
     let (status, errors) = outcome(&mut run(&url, &[&name, "--timeout", "1100ms", "--", "true"]));
     assert!(status == 75 && !errors.contains("waiting"), "{status}: {errors}");
     let mut shell = Shell::start(&url);
     shell.enter(&format!("$TOOL run {name} -- echo r''an"));
-    shell.sees(&format!("waiting for a permit of {name}"));
+    shell.sees(&format!("semaphore {name}: waiting for a permit"));
     holder.signal(Signal::SIGTERM);
     shell.sees("ran");
 }

@@ -1,5 +1,5 @@
-//! What the command has started ends with it, wherever it went: into a process group of its own, as
-//! below `timeout`, into a session of its own, or away from its parent.
+//! All processes that the command has started end with it, wherever they are: in their own process
+//! group (as under `timeout`), in their own session, or without their parent.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -13,23 +13,23 @@ use super::support::tool::{Tool, children, is_alive, run};
 use crate::support::tool::{TOOL, unaware};
 use crate::support::{eventually, unique_name};
 
-/// What runs far away tells its process, and ends by nothing but SIGKILL.
+/// The process prints its ID, and ends only with SIGKILL.
 const FAR: &str = "trap '' TERM HUP INT; echo $$; while :; do sleep 0.02; done";
 
-/// Ways to leave, for `bash`. `$FAR` is what runs there.
+/// Scripts for `bash` that start the program `$FAR` outside the process group of the command.
 const WAYS: [&str; 9] = [
     r#"timeout 100 sh -c "$FAR"; true"#,
     r#"setsid -w sh -c "$FAR"; true"#,
     r#"set -m; sh -c "$FAR" & wait"#,
-    // An orphan, in whose environment is nothing of its semaphore.
+    // An orphan, whose environment does not mention its semaphore.
     r#"env -i setsid -f sh -c "$FAR"; sleep 600"#,
     r#"echo x | xargs -P2 -I{} setsid -w sh -c "$FAR"; true"#,
     r#"printf 'all:\n\t@timeout 100 sh -c "$$FAR"\n' | make -s -j2 -f -; true"#,
     r#"python3 -c 'import os, subprocess
 subprocess.call(["sh", "-c", os.environ["FAR"]], start_new_session=True)'; true"#,
-    // With a terminal of its own, as `ssh -t` has it.
+    // With its own terminal, as with `ssh -t`.
     r#"script -qec 'sh -c "$FAR"' /dev/null; true"#,
-    // Below a parent that does not reap its children.
+    // Below a parent that does not wait for its children.
     r#"setsid python3 -c 'import os, signal
 if not os.fork():
     os._exit(0)
@@ -54,7 +54,7 @@ fn start(name: &str, way: &str) -> (Tool, i32) {
     (tool, far)
 }
 
-/// Each of them in its own thread: they mostly wait.
+/// Tests each way to escape in its own thread, because most of the time is spent waiting.
 fn in_each_way(test: impl Fn(&str, Tool, i32) + Sync) {
     let test = &test;
     thread::scope(|scope| {
@@ -69,7 +69,6 @@ fn in_each_way(test: impl Fn(&str, Tool, i32) + Sync) {
     });
 }
 
-/// As `ps` shows it.
 fn name_of(process: i32) -> String {
     let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
     name.trim_end().to_owned()
@@ -89,7 +88,7 @@ fn after_a_loss_nothing_goes_on() {
     in_each_way(|name, mut tool, far| {
         lose(name);
         assert_eq!(tool.ended().code(), Some(70));
-        // Not only later.
+        // The process must have ended already.
         assert!(!is_alive(far));
     });
 }
@@ -103,7 +102,7 @@ fn when_the_tool_is_killed_nothing_goes_on() {
     });
 }
 
-/// The shell dies of it, and what it waited for does not.
+/// The signal ends the shell, but not the process that the shell waited for.
 #[test]
 fn a_permit_is_given_back_when_all_of_a_command_that_was_told_to_end_has_ended() {
     in_each_way(|name, mut tool, far| {
@@ -117,7 +116,8 @@ fn a_permit_is_given_back_when_all_of_a_command_that_was_told_to_end_has_ended()
     });
 }
 
-/// Then the tool inherits what the command has started, and another guard ends what is below that.
+/// After the guard was killed, the CLI inherits the processes of the command, and another guard
+/// ends them.
 #[test]
 fn after_the_guard_was_killed_what_the_command_has_started_ends() {
     for way in [WAYS[0], WAYS[3]] {
@@ -142,7 +142,7 @@ fn after_the_guard_was_killed_all_ends(way: &str) {
     assert!(!is_alive(far));
 }
 
-/// As below the first process of a container that is a plain program.
+/// The first process of a container may be a parent that does not wait for its children.
 #[test]
 fn below_a_parent_that_reaps_nothing_all_ends_as_well() {
     let text = r#"$TOOL run "$@" & echo $!; exec sleep 600"#;
@@ -167,13 +167,12 @@ fn below_a_parent_that_reaps_nothing_all_ends_as_well() {
     }
 }
 
-/// The tool may not end the processes of another user. It names them, so that an operator can do
-/// it.
+/// The CLI may not end processes of another user, but prints them so that an operator can end them.
 #[test]
 fn what_may_not_be_ended_is_named() {
     let folder = std::env::temp_dir().join(unique_name());
     let folder = folder.to_str().unwrap();
-    // The tool runs as an ordinary user. This copy of setpriv may become root.
+    // The CLI runs as an ordinary user. This copy of setpriv may become root.
     let [tool, other] = [TOOL, "/usr/bin/setpriv"].map(|program| {
         let name = std::path::Path::new(program).file_name().unwrap().to_str().unwrap();
         as_root(&["install", "-D", "-m", "4755", program, &format!("{folder}/{name}")]);
@@ -195,7 +194,9 @@ fn what_may_not_be_ended_is_named() {
     let far: i32 = tool.line().parse().unwrap();
     lose(&name);
     assert_eq!(tool.ended().code(), Some(70));
-    tool.tells(&format!("not ended, and still there without a permit: process {far} (sh)"));
+    tool.tells(&format!(
+        "these processes could not be ended, and continue without a permit: process {far} (sh)"
+    ));
     assert!(is_alive(far));
     as_root(&["kill", "-9", &far.to_string()]);
     as_root(&["rm", "-r", folder]);
@@ -208,7 +209,7 @@ fn as_root(words: &[&str]) {
     assert!(done.status.success(), "{words:?}: {done:?}");
 }
 
-/// Whoever stops the processes of an unknown name does not keep the tool from its work.
+/// Even if an operator has stopped the guard, whose name is unfamiliar, the CLI ends the command.
 #[test]
 fn a_guard_that_is_stopped_goes_on() {
     let name = unique_name();
@@ -232,10 +233,10 @@ fn a_command_that_ends_by_itself_may_leave_something_behind() {
     kill(Pid::from_raw(far), Signal::SIGKILL).unwrap();
 }
 
-/// Then the guard asks the system for its children, one number after the other.
+/// Without /proc, the guard tries every process ID to find its children.
 #[test]
 fn where_nothing_is_in_proc_all_ends_as_well() {
-    // Process IDs soon start from the beginning. The guard then has to try every possible ID.
+    // Process IDs soon wrap around, so the guard has to try every possible ID.
     let mount = r#"
         if [ "$(id -u)" = 0 ] && [ -w /proc/sys/kernel/ns_last_pid ]; then
             echo "$(($(cat /proc/sys/kernel/pid_max) - 9))" >/proc/sys/kernel/ns_last_pid

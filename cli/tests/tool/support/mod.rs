@@ -1,5 +1,3 @@
-//! What the tests share.
-
 pub mod process;
 pub mod server;
 pub mod tool;
@@ -7,16 +5,15 @@ pub mod tool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Long enough for a busy machine; a test that passes never waits for it.
+/// Long enough for a busy machine. A test that passes never waits this long.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A name that no other test uses.
 pub fn unique_name() -> String {
     test_support::server::unique_name()
 }
 
-/// Waits for what must come.
+/// Waits until `look` returns a value.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + DEADLINE;
     loop {
@@ -28,7 +25,7 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The same where other tasks must go on meanwhile.
+/// Waits like [`eventually`] while other tasks run.
 pub async fn eventually_async<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + DEADLINE;
     loop {

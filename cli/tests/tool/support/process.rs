@@ -4,7 +4,7 @@ use std::process::{Child, Command};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// One of a test's own, which ends with it.
+/// A process of one test, which ends with the test.
 pub struct Process(pub Child);
 
 impl Process {
@@ -19,13 +19,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The test may have ended it already.
+        // The test may have ended the process already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Whether a process has a handler of this signal.
+/// Returns whether a process has a handler for this signal.
 pub fn catches(process: i32, signal: Signal) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));

@@ -1,4 +1,4 @@
-//! Redis servers of a test's own, and the tool at them.
+//! Redis servers for one test, and the CLI with them.
 
 use std::ops::{Deref, DerefMut};
 
@@ -8,7 +8,7 @@ use test_support::cluster::Cluster;
 use super::eventually_async;
 use super::tool::{Outcome, tool};
 
-/// One whose users may do all.
+/// A server whose users have all rights.
 pub struct Server {
     server: test_support::server::Server,
     pub url: String,
@@ -23,7 +23,7 @@ impl Server {
         Self::of(test_support::server::Server::start_with(options))
     }
 
-    /// One node with all slots.
+    /// Starts a cluster of one node, which has all slots.
     pub fn start_cluster() -> Self {
         Self::of(Cluster::form(1, false, &[]).nodes.remove(0))
     }
@@ -51,7 +51,7 @@ impl Server {
         Outcome::of(command)
     }
 
-    /// As a user, whose name and password stand in the environment.
+    /// Runs the CLI as a user. The environment contains the user's name and password.
     pub fn tool_as(&self, user: &str, password: &str, arguments: &[&str]) -> Outcome {
         let mut command = tool(arguments);
         command.env("REDIS_URL", self.url_of(user, password));
@@ -73,7 +73,7 @@ impl DerefMut for Server {
     }
 }
 
-/// Waits until so many are in the queue.
+/// Waits until this many requests are in the queue.
 pub async fn until_queued(semaphore: &Semaphore, number: u64) {
     let is_so = async || (semaphore.inspect().await.unwrap().queued == number).then_some(());
     eventually_async("the queue", is_so).await;

@@ -1,4 +1,4 @@
-//! The tool, and what it says.
+//! The CLI, and its output.
 
 use std::process::{Command, Output, Stdio};
 
@@ -12,7 +12,8 @@ pub fn tool(arguments: &[&str]) -> Command {
     command
 }
 
-/// A program with nothing in its environment that says where a server is, or what to log.
+/// Returns the command for the CLI, without environment variables that select a server or enable a
+/// log.
 pub fn unaware(program: &str) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -24,7 +25,7 @@ pub fn unaware(program: &str) -> Command {
     command
 }
 
-/// What the tool has said, and its exit status.
+/// The output of the CLI, and its exit status.
 #[derive(Debug)]
 pub struct Outcome {
     pub status: Option<i32>,

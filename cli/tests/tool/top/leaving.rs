@@ -1,4 +1,4 @@
-//! The terminal is left as it was.
+//! `top` leaves the terminal as it was.
 
 use std::process::Command;
 
@@ -17,7 +17,7 @@ fn keys_leave_it() {
     for key in ["q", "Escape", "C-c"] {
         let folder = Folder::create();
         let pane = Pane::start_between_looks(&top(&server), &folder.0);
-        pane.wait_for_text("There is no semaphore");
+        pane.wait_for_text("No semaphore exists");
         assert_eq!(pane.ask("#{alternate_on}"), "1");
         pane.press(&[key]);
         let text = pane.must_be_as_before(&folder.0);
@@ -25,7 +25,7 @@ fn keys_leave_it() {
     }
 }
 
-/// Whoever leaves right after a change hears of it below the prompt.
+/// If the user quits right after a change, the outcome of the change appears below the prompt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_is_made_before_it_ends() {
     let server = Server::start();
@@ -37,7 +37,7 @@ async fn a_change_is_made_before_it_ends() {
     pane.wait_for_text("New limit");
     pane.press(&["7", "Enter", "q"]);
     let text = pane.must_be_as_before(&folder.0);
-    assert!(text.contains("jobs: the limit is 7 now"), "{text}");
+    assert!(text.contains("jobs: the limit is now 7"), "{text}");
     assert_eq!(jobs.limit().await.unwrap(), 7);
 }
 
@@ -45,10 +45,10 @@ async fn a_change_is_made_before_it_ends() {
 fn a_signal_leaves_it() {
     let server = Server::start();
     let folder = Folder::create();
-    // The shell becomes the program, so that the pane's process is ours.
+    // `exec` makes the program the pane's process.
     let command = format!("sh -c 'echo $$ > {}/id; exec {}'", folder.0.display(), top(&server));
     let pane = Pane::start_between_looks(&command, &folder.0);
-    pane.wait_for_text("There is no semaphore");
+    pane.wait_for_text("No semaphore exists");
     let id = std::fs::read_to_string(folder.0.join("id")).unwrap();
     assert!(Command::new("kill").args(["-TERM", id.trim()]).status().unwrap().success());
     pane.must_be_as_before(&folder.0);
@@ -67,7 +67,7 @@ fn an_error_leaves_it_and_is_told() {
 
 #[test]
 fn a_pace_out_of_bounds_is_refused() {
-    for (wrong, reason) in [("49ms", "50ms or more"), ("500000000000years", "7days or less")] {
+    for (wrong, reason) in [("49ms", "50ms or more"), ("500000000000weeks", "7days or less")] {
         Outcome::of(tool(&["top", "--every", wrong])).fails(2, reason);
     }
 }

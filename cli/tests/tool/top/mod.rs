@@ -1,4 +1,4 @@
-//! The command `top`, in a terminal by what the terminal shows.
+//! The command `top`, tested by what the terminal shows.
 
 mod leaving;
 mod pane;
@@ -21,7 +21,7 @@ use crate::support::tool::TOOL;
 
 const WORD_OF_ONE_GONE: &str = "P:gone-1.1.x:1:30000:0123456789abcdef";
 
-/// `emails` holds nothing, `jobs` is full and has a queue, `uploads` holds one.
+/// `emails` holds nothing, `jobs` is full and has a queue, and `uploads` holds one permit.
 async fn three(server: &Server) -> (Semaphore, Vec<Permit>) {
     let client = server.semaphores().await;
     let semaphore = |name, limit| client.semaphore(name).limit(limit).build().unwrap();
@@ -34,7 +34,7 @@ async fn three(server: &Server) -> (Semaphore, Vec<Permit>) {
     (jobs, permits)
 }
 
-/// Without bars and histories.
+/// Returns the text without bars and histories.
 fn words(text: &str, line: usize) -> Vec<&str> {
     let words = text.lines().nth(line).unwrap_or_default().split_whitespace();
     words.filter(|word| word.contains(char::is_alphanumeric)).collect()
@@ -46,10 +46,10 @@ async fn the_list_is_sorted_by_any_column() {
     let (_jobs, _permits) = three(&server).await;
     let pane = watch(&server);
     let text = pane.wait_for("three rows", |text| text.contains("3/3") && text.contains("1/10"));
-    assert!(text.contains("3 semaphores under sem, every 100ms"), "{text}");
+    assert!(text.contains("3 semaphores under prefix sem, every 100ms"), "{text}");
     assert_eq!(words(&text, 2), ["emails", "0/1", "0"], "{text}");
     assert_eq!(words(&text, 3)[..3], ["jobs", "3/3", "2"], "{text}");
-    // A head start is no waiting.
+    // A head start does not increase the reported wait.
     assert!(words(&text, 3)[3].ends_with('s'), "{text}");
     assert_eq!(words(&text, 4), ["uploads", "1/10", "0"], "{text}");
     for (key, first, last) in [
@@ -74,12 +74,12 @@ async fn what_comes_later_and_what_is_not_asked_for() {
     let server = Server::start();
     let (_jobs, _permits) = three(&server).await;
     let pane = pane::Pane::start(&format!("{} '*s-?'", top(&server)));
-    pane.wait_for_text("There is no semaphore like *s-? under sem.");
+    pane.wait_for_text("No semaphore matching *s-? exists under the prefix sem.");
     let client = server.semaphores().await;
     let late = client.semaphore("jobs-2").limit(5).build().unwrap();
     let permit = late.acquire_many(2).await.unwrap();
     let text = pane.wait_for_text("2/5");
-    assert!(text.contains("1 semaphore like *s-?") && !text.contains("emails"), "{text}");
+    assert!(text.contains("1 semaphore matching *s-?") && !text.contains("emails"), "{text}");
     permit.release().await.unwrap();
     pane.wait_for_text("0/5");
 }
@@ -97,21 +97,21 @@ async fn one_is_opened() {
     let holder = words(&text, 4);
     assert_eq!(holder[..2], ["web-1", "3"], "{text}");
     assert!(holder[2].ends_with('s') && holder[3].contains(":30000:"), "{text}");
-    // Who came later, with a head start, is before who came first.
+    // A later request with a head start is before the first request.
     assert_eq!(words(&text, 6)[..2], ["web-1", "1"], "{text}");
     assert!(words(&text, 6)[2].ends_with('s'), "{text}");
     let process = |line| {
         let words = words(&text, line);
         words[words.len() - 3..words.len() - 1].to_vec()
     };
-    assert_eq!(process(6), ["1", "there"], "{text}");
-    assert_eq!(process(7), ["2", "gone"], "{text}");
-    assert_eq!(process(8), ["3", "there"], "{text}");
+    assert_eq!(process(6), ["1", "alive"], "{text}");
+    assert_eq!(process(7), ["2", "dead"], "{text}");
+    assert_eq!(process(8), ["3", "alive"], "{text}");
     pane.press(&["Escape"]);
     pane.wait_for_text("HELD/LIMIT");
 }
 
-/// A minute ago, of a process that nobody has heard of.
+/// Queues a request that is a minute old and belongs to a process without heartbeats.
 fn queue_one_that_is_gone(server: &Server) {
     let mut connection = server.connect();
     let (seconds, micros): (u64, u64) = cmd("TIME").query(&mut connection).unwrap();
@@ -127,21 +127,21 @@ async fn a_limit_is_set_and_cleared() {
     let pane = watch(&server);
     pane.wait_for_text("3/3");
     pane.press(&["Down", "l"]);
-    pane.wait_for_text("In force: 3. Declared: 3. Set at run time: none.");
+    pane.wait_for_text("Effective limit: 3. Declared: 3. Runtime: none.");
     pane.press(&["-", "7", "Enter"]);
-    pane.wait_for_text("New limit: -7_ (no number from 0 to 4294967295, nor c)");
+    pane.wait_for_text("New limit: -7_ (must be a number from 0 to 4294967295, or c)");
     pane.press(&["BSpace", "BSpace", "7", "1", "BSpace"]);
     pane.wait_for_text("New limit: 7_");
     pane.press(&["Escape"]);
     pane.wait_for("end of the dialogue", |text| !text.contains("New limit"));
     assert_eq!(jobs.limit().await.unwrap(), 3);
     pane.press(&["l", "4", "Enter"]);
-    pane.wait_for_text("jobs: the limit is 4 now");
-    // One of those who wait got in.
+    pane.wait_for_text("jobs: the limit is now 4");
+    // One of the waiters got a permit.
     pane.wait_for_text("4/4");
     assert_eq!(jobs.inspect().await.unwrap().runtime_limit, Some(4));
     pane.press(&["l", "c", "Enter"]);
-    pane.wait_for_text("jobs: no limit is set at run time any more.");
+    pane.wait_for_text("jobs: the runtime limit was cleared.");
     pane.wait_for_text("4/3");
     assert_eq!(jobs.inspect().await.unwrap().runtime_limit, None);
 }
@@ -156,25 +156,25 @@ async fn revoking_asks_first_and_then_does_it() {
     pane.press(&["Down", "Enter"]);
     pane.wait_for_text("gone-1");
     pane.press(&["r"]);
-    let text = pane.wait_for_text("y revokes");
+    let text = pane.wait_for_text("y: revoke");
     assert!(text.contains("up to 10s") && text.contains("up to 30s"), "{text}");
     assert!(text.contains(permits[0].id()), "{text}");
     pane.press(&["n"]);
-    pane.wait_for("end of the dialogue", |text| !text.contains("y revokes"));
+    pane.wait_for("end of the dialogue", |text| !text.contains("y: revoke"));
     permits[0].refresh().await.unwrap();
 
-    // The one in the middle of the queue, whose process is gone.
+    // This is the second request in the queue, whose process is dead.
     pane.press(&["Down", "Down", "r"]);
-    pane.wait_for_text("This request leaves the queue");
+    pane.wait_for_text("The request leaves the queue");
     pane.press(&["y"]);
-    pane.wait_for_text("It was taken out of the queue");
+    pane.wait_for_text("The request was removed from the queue");
     pane.wait_for("its end", |text| !text.contains("gone"));
     assert_eq!(jobs.inspect().await.unwrap().queued, 2);
 
     pane.press(&["Home", "r"]);
-    pane.wait_for_text("is not asked");
+    pane.wait_for_text("finds out at its next refresh");
     pane.press(&["y"]);
-    pane.wait_for_text("Revoked. Its holder hears of it within 10s");
+    pane.wait_for_text("The permit was revoked. Its holder finds out within 10s");
     permits[0].lost().await;
     pane.wait_for_text("held 2, limit 3, queued 0");
 }
@@ -186,17 +186,19 @@ async fn the_picture_stays_while_redis_is_away() {
     let pane = watch(&server);
     pane.wait_for_text("3/3");
     server.kill();
-    let text = pane.wait_for_text("Redis away, the picture is of 20");
+    let text = pane.wait_for_text("Redis is unavailable; last update at 20");
     assert!(text.contains("3/3") && text.contains(" UTC:"), "{text}");
     drop((jobs, permits));
     server.start_again();
     let client = server.semaphores().await;
     let later = client.semaphore("later").limit(2).build().unwrap();
     let _permit = later.acquire().await.unwrap();
-    pane.wait_for("what is new", |text| text.contains("1/2") && !text.contains("Redis away"));
+    pane.wait_for("what is new", |text| {
+        text.contains("1/2") && !text.contains("Redis is unavailable")
+    });
 }
 
-/// What is told of the others goes on.
+/// The semaphores of other nodes are still updated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_node_of_a_cluster_had_stays_and_is_marked_while_it_is_away() {
     let mut cluster = Cluster::form(3, false, &["--cluster-require-full-coverage", "no"]);
@@ -209,15 +211,17 @@ async fn what_a_node_of_a_cluster_had_stays_and_is_marked_while_it_is_away() {
     let pane = Pane::start(&format!("{TOOL} --cluster --url {urls} top --every 100ms"));
     pane.wait_for("both", |text| text.matches("1/1").count() == 2);
     cluster.nodes[1].kill();
-    let marked = |text: &str| text.contains("No answer of 1, shown with") && text.contains("1/1 ?");
+    let marked = |text: &str| {
+        text.contains("No reply for 1 semaphore, marked with") && text.contains("1/1 ?")
+    };
     pane.wait_for("the mark", marked);
     here.set_limit(4).await.unwrap();
     pane.wait_for("what goes on", |text| marked(text) && text.contains("1/4 "));
     cluster.nodes[1].start_again();
-    pane.wait_for("the end of it", |text| !text.contains("No answer of"));
+    pane.wait_for("the end of it", |text| !text.contains("No reply for"));
 }
 
-/// A terminal may read Esc and a letter as one key.
+/// A terminal may send Esc and a letter as one key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dialogue_that_was_left_does_nothing() {
     let server = Server::start();
@@ -227,9 +231,9 @@ async fn a_dialogue_that_was_left_does_nothing() {
     pane.press(&["Down", "Enter"]);
     pane.wait_for_text("HOLDERS");
     pane.press(&["r"]);
-    pane.wait_for_text("y revokes");
+    pane.wait_for_text("y: revoke");
     pane.press(&["M-y"]);
-    pane.wait_for("the end of the dialogue", |text| !text.contains("y revokes"));
+    pane.wait_for("the end of the dialogue", |text| !text.contains("y: revoke"));
     permits[0].refresh().await.unwrap();
 }
 
@@ -240,9 +244,10 @@ async fn a_list_that_is_refused_is_not_an_outage() {
     let pane = watch(&server);
     pane.wait_for_text("3/3");
     server.run("ACL SETUSER default -scan");
-    let refused = |text: &str| text.contains("No new list since 20") && text.contains("+scan");
+    let refused =
+        |text: &str| text.contains("No new list of names since 20") && text.contains("+scan");
     pane.wait_for("what is refused", refused);
-    // What is known already goes on.
+    // The known semaphores are still updated.
     jobs.set_limit(4).await.unwrap();
     pane.wait_for("what is refused", |text| refused(text) && text.contains("4/4"));
     server.run("ACL SETUSER default +scan");
@@ -253,7 +258,7 @@ async fn a_list_that_is_refused_is_not_an_outage() {
 async fn it_draws_how_full_each_is_and_was_in_colors_where_there_are_some() {
     let server = Server::start();
     let (jobs, _permits) = three(&server).await;
-    let has_colours = |pane: &Pane| {
+    let has_colors = |pane: &Pane| {
         let codes = pane.text_with_codes();
         ["38;5;2m", "38;5;3m", "38;5;1m"].map(|code| codes.contains(code))
     };
@@ -269,10 +274,10 @@ async fn it_draws_how_full_each_is_and_was_in_colors_where_there_are_some() {
             && line(4).contains("▂ 0 ")
     };
     pane.wait_for("bars and histories", is_drawn);
-    assert_eq!(has_colours(&pane), [true, true, false]);
+    assert_eq!(has_colors(&pane), [true, true, false]);
     jobs.set_limit(2).await.unwrap();
     pane.wait_for_text(" █████+ 3/2 ");
-    assert_eq!(has_colours(&pane), [true, false, true]);
+    assert_eq!(has_colors(&pane), [true, false, true]);
     jobs.set_limit(0).await.unwrap();
     pane.wait_for_text(" paused 3/0 ");
     pane.press(&["Down", "Enter"]);
@@ -285,10 +290,10 @@ async fn it_draws_how_full_each_is_and_was_in_colors_where_there_are_some() {
 
     let plain = Pane::start(&format!("NO_COLOR=1 {}", top(&server)));
     plain.wait_for_text(" ▌····· 1/10 ");
-    assert_eq!(has_colours(&plain), [false; 3]);
+    assert_eq!(has_colors(&plain), [false; 3]);
     let dumb = Pane::start(&format!("TERM=dumb {}; echo status $?", top(&server)));
     let text = dumb.wait_for_text("status 2");
-    assert!(text.contains("TERM says that nothing can be drawn"), "{text}");
+    assert!(text.contains("top cannot draw in this terminal"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -308,7 +313,7 @@ async fn what_others_wrote_does_not_steer_it() {
     pane.press(&["Enter"]);
     let are_known = |text: &str| text.matches(" ······ 0/1 ").count() == NAMES.len();
     let text = pane.wait_for("all", are_known);
-    // Names in any script shift no column.
+    // Names in any writing system leave the columns aligned.
     let column = |line: &str| line.split(" ······ ").next().unwrap().width();
     let rows: Vec<_> = text.lines().skip(2).take(NAMES.len()).map(column).collect();
     assert!(rows.windows(2).all(|two| two[0] == two[1]), "{text}");

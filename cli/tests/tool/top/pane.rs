@@ -1,4 +1,4 @@
-//! A terminal: a pane of a tmux of its own.
+//! A terminal: a pane of a separate tmux.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -14,7 +14,8 @@ pub struct Pane {
 }
 
 impl Pane {
-    /// 80 by 24, with a shell in it that runs this. The pane stays when that has ended.
+    /// Starts a pane of 80 by 24 with a shell that runs this command. The pane stays after the
+    /// command has ended.
     pub fn start(script: &str) -> Self {
         let socket = std::env::temp_dir().join(format!("top-{}", Uuid::new_v4()));
         let pane = Self { socket };
@@ -23,7 +24,8 @@ impl Pane {
         pane
     }
 
-    /// Runs this between two looks at the settings of the terminal, and tells its exit status.
+    /// Runs the command between two commands that print the terminal's settings. Then prints its
+    /// exit status.
     pub fn start_between_looks(command: &str, folder: &Path) -> Self {
         let folder = folder.display();
         let look = |name| format!("stty -g > {folder}/{name}");
@@ -33,7 +35,7 @@ impl Pane {
         ))
     }
 
-    /// With what the screen showed before.
+    /// Checks that the screen and the settings are as before. Returns the text on the screen.
     pub fn must_be_as_before(&self, folder: &Path) -> String {
         let shown =
             self.wait_for("the end", |text| text.contains("here before") && text.contains("\nend"));
@@ -41,7 +43,7 @@ impl Pane {
             ["before", "after"].map(|name| fs::read_to_string(folder.join(name)).unwrap());
         assert_eq!(settings[0], settings[1]);
         assert!(!shown.contains("HELD/LIMIT"), "{shown}");
-        // The other screen is left, and the cursor is seen.
+        // The normal screen and the cursor are visible again.
         assert_eq!(self.ask("#{alternate_on} #{cursor_flag}"), "0 1");
         shown
     }
@@ -70,17 +72,15 @@ impl Pane {
         self.wait_for(wanted, |text| text.contains(wanted))
     }
 
-    /// What it shows.
     pub fn text(&self) -> String {
         self.tmux(&["capture-pane", "-p"])
     }
 
-    /// The same with the codes of its colors.
     pub fn text_with_codes(&self) -> String {
         self.tmux(&["capture-pane", "-p", "-e"])
     }
 
-    /// All that is written into the terminal from now on, as it is.
+    /// Records everything that is written to the terminal from now on.
     pub fn copy_output(&self, file: &Path) {
         self.tmux(&["pipe-pane", &format!("cat > {}", file.display())]);
     }

@@ -1,4 +1,4 @@
-//! The tool in a terminal, and what it is to show.
+//! The CLI in a terminal, and the text that it must show.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::pane::Pane;
 use crate::support::server::{Server, until_queued};
 use crate::support::tool::TOOL;
 
-/// Our tool, which looks often.
+/// Returns the command line of `top` with a short interval.
 pub fn top(server: &Server) -> String {
     format!("{TOOL} --url {} top --every 100ms", server.url)
 }
@@ -17,7 +17,7 @@ pub fn watch(server: &Server) -> Pane {
     Pane::start(&top(server))
 }
 
-/// Waits, and then holds, on a task of its own until the test ends.
+/// Waits for a permit and then holds it, in a separate task, until the test ends.
 pub async fn queue(semaphore: &Semaphore, ahead: Duration) {
     let before = semaphore.inspect().await.unwrap().queued;
     let request = semaphore.request().head_start(ahead).acquire();

@@ -1,5 +1,4 @@
-//! Each finding of `doctor` from a real server with that problem, and no finding from a healthy
-//! server.
+//! `doctor` reports each problem of a real server, and reports nothing about a healthy server.
 
 mod rights;
 
@@ -110,11 +109,11 @@ const CHECKS: [&str; 10] = [
     "commands",
     "eviction",
     "memory",
+    "messages",
     "persistence",
     "replicas",
     "role",
     "saves",
-    "wake-ups",
 ];
 
 #[tokio::test]
@@ -142,7 +141,7 @@ async fn nothing_is_found_about_a_healthy_server_and_nothing_is_left_there() {
     assert_eq!(redis::cmd("DBSIZE").query(&mut patient.admin), Ok(0));
     patient.run_words(&["CONFIG", "SET", "save", "3600 1 300 100"].map(str::to_owned));
     patient.finds_nothing().await;
-    // A limit with free memory below it is no finding.
+    // `doctor` does not report a memory limit with enough free memory.
     patient.run("CONFIG SET maxmemory 1gb");
     patient.finds_nothing().await;
 }
@@ -175,7 +174,7 @@ async fn memory_that_runs_out() {
     patient.finds(Critical, "memory", " % of maxmemory is used").await;
 }
 
-/// The server behaves as the finding says.
+/// A full server behaves as the finding describes.
 #[tokio::test]
 async fn a_full_server_refuses_new_acquires_and_limits_but_no_renewals_and_releases() {
     let mut patient = Patient::healthy().await;
@@ -253,8 +252,8 @@ async fn a_primary_that_became_a_replica() {
     let findings = patient.findings().await;
     assert_only(&findings[..1], Critical, "role", "a replica of 127.0.0.1:1");
     let untried: Vec<_> = findings[1..].iter().map(|check| (check.verdict, check.name)).collect();
-    assert_eq!(untried, [(Unchecked, "commands"), (Unchecked, "wake-ups")]);
-    // A user without the right to read the role sees it in the rejected commands.
+    assert_eq!(untried, [(Unchecked, "commands"), (Unchecked, "messages")]);
+    // If the user may not read the role, the rejected commands still reveal the role.
     let findings = findings_of(&restricted).await;
     let [server, unchecked @ ..] = &findings[..] else { panic!("nothing is found") };
     assert_only(std::slice::from_ref(server), Critical, "commands", "a replica");
@@ -265,7 +264,7 @@ async fn a_primary_that_became_a_replica() {
 async fn connections_that_run_out() {
     let mut patient = Patient::healthy().await;
     patient.run("CONFIG SET maxclients 20");
-    // The client has one connection each for admin, commands and wake-ups.
+    // Three connections are open: for the administrator, for commands and for messages.
     let mut crowd: Vec<_> = (0..14).map(|_| patient.server.connect()).collect();
     patient.finds_nothing().await;
     crowd.push(patient.server.connect());
@@ -273,7 +272,7 @@ async fn connections_that_run_out() {
     crowd.extend([patient.server.connect(), patient.server.connect()]);
     let findings = patient.findings().await;
     assert_only(&findings[..1], Critical, "clients", "100 % of maxclients");
-    assert_only(&findings[1..], Critical, "wake-ups", "its maximum number of connections");
+    assert_only(&findings[1..], Critical, "messages", "its maximum number of connections");
 }
 
 /// No call has used the connection since it was cut.
@@ -306,7 +305,7 @@ async fn a_server_that_is_gone_is_an_error() {
     assert!(gone.to_string().contains(&patient.server.port.to_string()), "{gone}");
 }
 
-/// This is why the setting `timeout` is no finding.
+/// The setting `timeout` is no finding, because it does not close subscribed connections.
 #[tokio::test]
 async fn a_timeout_of_the_server_does_not_cut_who_listens() {
     let mut patient = Patient::healthy().await;
@@ -340,7 +339,7 @@ async fn a_timeout_of_the_server_does_not_cut_who_listens() {
     in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// The cut comes later in each round, until `doctor` ends before it.
+/// Each round cuts the connection later, until `doctor` ends before the cut.
 #[tokio::test]
 async fn a_connection_that_is_cut_in_the_middle_is_made_again() {
     let server = Server::start();

@@ -25,7 +25,7 @@ async fn rights_that_were_taken_away() {
         ("+eval", "commands"),
         ("+script|load", "commands"),
         ("+evalsha", "commands"),
-        ("+subscribe", "wake-ups"),
+        ("+subscribe", "messages"),
         ("+publish", "commands"),
     ] {
         let client = patient.as_user("+info +config|get").await;

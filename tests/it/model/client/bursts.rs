@@ -62,8 +62,8 @@ impl Clients {
         let turns = asks.windows(2);
         let turns = turns.filter(|pair| may_be_too_heavy(&pair[0]) != may_be_too_heavy(&pair[1]));
         let batches = batches(asks.len(), lead) + turns.count() as u64;
-        // Dropped requests that were under way are released now, and again when their replies
-        // arrive.
+        // If a request is dropped while its call is under way, it is released now, and again when
+        // the reply arrives.
         let strays = if is_dropped { 2 * batches } else { 0 };
         Batches { now: batches, strays }
     }
@@ -82,7 +82,8 @@ impl Clients {
     pub async fn end(&mut self, client: usize, lead: usize, ends: &[(usize, End)]) -> Batches {
         let numbers = self.pick(client, ends.iter().map(|(pick, _)| *pick));
         // A client that is notified of a request that is too heavy sends its requests again. A
-        // forget sets a runtime limit, and it is unknown which limit those requests meet.
+        // forget sets a runtime limit, and the test does not know which limit applies to those
+        // requests.
         let forgets = !self.case.model.has_too_heavy();
         let (mut now, mut last) = (0, None);
         for (index, (number, (_, end))) in numbers.iter().zip(ends).enumerate() {
@@ -148,7 +149,8 @@ impl Clients {
             self.case.acquiring.remove(number);
         }
         model.leave(&numbers);
-        // If a reply has arrived and was not read, its permit is released once more.
+        // If a reply has arrived and was not read, the client releases the granted permit once
+        // more.
         Batches { now: (!numbers.is_empty()).into(), strays: 1 }
     }
 
@@ -206,7 +208,8 @@ impl Clients {
             };
             self.start_other(what, Answer::Limit(told), call).await;
         }
-        // If the server knows no limit, a call that declares the limit comes before each change.
+        // If the server knows no limit, the client declares the limit in a separate call before
+        // each change.
         Batches { now: changes.len() as u64, strays: 0 }
     }
 
@@ -218,8 +221,8 @@ impl Clients {
     ) -> Result<(), String> {
         let old = self.case.requests.len();
         let mut permits: Vec<_> = self.case.permits.keys().copied().collect();
-        // A client with requests that are too heavy would send them again, and the test could not
-        // see when that ends.
+        // A client would send requests that are too heavy again, and the test could not see when
+        // the client stops.
         let may_end = !self.case.model.has_too_heavy();
         let mut ends = ends.iter().filter(|_| may_end);
         for (index, (client, ask)) in asks.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Two clients, like two processes, on a real server, compared with the reference.
+//! Two clients on a real server, which act like two processes and are compared with the reference.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -85,8 +85,7 @@ impl Clients {
         let server = Server::start();
         let mut scripts = Scripts::new(server.connect(), "unused");
         for script in ["acquire", "release", "refresh", "wake", "limit", "inspect"] {
-            // The call fails, but the server knows the script from now on. No later call must be
-            // sent twice.
+            // The call fails, but it loads the script, so that no later call is sent twice.
             assert!(scripts.call(script, "").is_err() || script == "wake");
         }
         let (mut processes, mut next_numbers) = (Vec::new(), Vec::new());
@@ -94,7 +93,7 @@ impl Clients {
             let builder = SemaphoreClient::builder()
                 .client_name(client_name(client))
                 .heartbeat_timeout(NEVER);
-            // The test counts calls, so none may be retried, even on a busy machine.
+            // The test counts calls, so no call may be retried, even on a busy machine.
             let builder = builder.response_timeout(DEADLINE);
             let process = builder.connect(&server.url()).await.unwrap();
             let semaphore = process.semaphore(unique_name()).limit(1).build().unwrap();
@@ -138,7 +137,6 @@ impl Clients {
         Ok(())
     }
 
-    /// Returns the number of all script calls so far.
     fn calls(&mut self) -> u64 {
         let mut info = redis::cmd("INFO");
         let stats: String = info.arg("commandstats").query(&mut self.scripts.connection).unwrap();

@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use clients::Clients;
 
-/// One acquire of a burst.
+/// An acquire of a burst.
 #[derive(Debug, Clone)]
 pub struct Ask {
     weight: u32,
@@ -35,12 +35,12 @@ pub enum Change {
     Clear,
 }
 
-/// Operations that a client starts at the same time. Numbers select the permits and waits, modulo
-/// how many exist.
+/// Operations that a client starts at the same time. Numbers select permits and waits, modulo the
+/// number that exist.
 #[derive(Debug, Clone)]
 pub enum Burst {
     Acquire(Vec<Ask>),
-    /// All ends are of one kind, or they are releases and forgets.
+    /// All ends are of one kind, or a mixture of releases and forgets.
     End(Vec<(usize, End)>),
     Refresh(Vec<usize>),
     Cancel(Vec<usize>),
@@ -89,8 +89,8 @@ fn ends() -> impl Strategy<Value = Vec<(usize, End)>> {
     ]
 }
 
-/// Returns changes of the limit. A clear is the last one, because a client may send its requests
-/// again after it, which would interfere with later changes.
+/// Returns changes of the limit. A clear is always the last change: after a clear, a client may
+/// send its requests again, which would interfere with later changes.
 fn changes() -> impl Strategy<Value = Vec<Change>> {
     let change =
         prop_oneof![2 => (0..7_u32).prop_map(Change::Set), 1 => (0..4_u32).prop_map(Change::Add)];

@@ -1,5 +1,4 @@
-//! What clients must see of a semaphore on which no lease expires: the limit, the holders and the
-//! waiters.
+//! The reference for a semaphore on which no lease expires: its limit, holders and waiters.
 
 use std::collections::BTreeMap;
 
@@ -100,7 +99,7 @@ impl Reference {
         self.serve();
     }
 
-    /// Grants in strict order: no request is granted before the one in front of it.
+    /// Grants in strict order: no request is granted before the request in front of it.
     fn serve(&mut self) {
         while let Some(first) = self.queue.first().copied().filter(|_| self.fits(1)) {
             if self.is_too_heavy(first.weight) {

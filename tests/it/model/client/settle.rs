@@ -23,7 +23,6 @@ impl Clients {
             granted.extend(self.take_answers(is_known).await?);
             match self.compare(is_known).await {
                 Ok(()) => break,
-                // A later attempt may succeed.
                 Err(problem) => ensure(Instant::now() < deadline, || problem)?,
             }
         }
@@ -33,10 +32,10 @@ impl Clients {
         self.check_tokens(&granted, is_known)
     }
 
-    /// Returns the requests that were granted.
     async fn take_answers(&mut self, is_known: bool) -> Result<Vec<usize>, String> {
         let mut granted = Vec::new();
-        // In the order of arrival, so that requests that still declare the limit keep their order.
+        // Polls in the order of arrival. Requests that still declare the limit therefore keep this
+        // order.
         for (number, mut acquiring) in std::mem::take(&mut self.case.acquiring) {
             match poll_once(&mut acquiring).await {
                 std::task::Poll::Ready(answer) => {
@@ -103,7 +102,8 @@ impl Clients {
         Ok(outcome)
     }
 
-    /// Each client reads over its own connection, which is ordered behind its earlier calls.
+    /// Each client reads over its own connection, so that the read follows the client's earlier
+    /// calls.
     async fn compare(&mut self, is_known: bool) -> Result<(), String> {
         for semaphore in self.semaphores.clone() {
             let seen = semaphore.inspect().await.map_err(|error| error.to_string())?;
@@ -170,8 +170,8 @@ impl Clients {
         queue.ok_or_else(|| format!("too many wait: {:?}", seen.waiters))
     }
 
-    /// Checks that the tokens increase in the order of the grants. If that order is unknown, they
-    /// increase in the order of each client's arrivals.
+    /// Checks that the tokens increase in the order of the grants. If that order is unknown, checks
+    /// each client's tokens in the order of arrival.
     fn check_tokens(&mut self, granted: &[usize], is_known: bool) -> Result<(), String> {
         let case = &mut self.case;
         let token = |number: &usize| case.permits[number].fencing_token();

@@ -1,5 +1,5 @@
-//! Outages as users meet them: what each caller sees, and that all goes on afterwards.
-//! See the table in `docs/failure-modes.md`.
+//! Outages as users see them: the result of each call, and the recovery afterwards. See the table
+//! in `docs/failure-modes.md`.
 
 mod names;
 mod patience;
@@ -16,12 +16,11 @@ use tokio::net::TcpListener;
 use test_support::observer::{Observer, connected, eventually, in_time};
 use test_support::server::Server;
 
-/// How Redis is away.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Away {
-    /// Connections are refused. It comes back with its data.
+    /// Connections are refused. Redis restarts with its data.
     Down,
-    /// Connections are accepted, and nothing is ever answered.
+    /// Connections are accepted, and Redis never replies.
     Silent,
 }
 
@@ -41,7 +40,7 @@ impl Away {
     }
 }
 
-/// What four callers have when Redis goes away.
+/// The permits and requests of four callers when the outage begins.
 struct Scene {
     observer: Observer,
     semaphore: Semaphore,
@@ -61,13 +60,13 @@ impl Scene {
             let semaphore = semaphore.clone();
             async move { semaphore.acquire_many(3).await }
         });
-        // Its own observer must not give up either.
+        // The waiter's client must not give up either while the observer connects.
         let observer = Observer::new(&server.url(), "dam", 3).await;
         observer.sees(3, 1).await;
         Self { observer, semaphore, holder, to_release, to_drop, waiting }
     }
 
-    /// Whoever calls meanwhile hears that Redis is away, when its patience ends.
+    /// Checks that calls during the outage fail with `Unavailable` after the call timeout.
     async fn calls_fail(semaphore: &Semaphore, to_release: Permit, response_timeout: Duration) {
         let (tried, released, inspected) = tokio::join!(
             in_time("an answer to a try", semaphore.try_acquire()),
@@ -79,7 +78,8 @@ impl Scene {
                 panic!("{error:?}");
             };
             assert_eq!(semaphore, "dam");
-            // An attempt that could not begin in time is not waited for: no pause takes that long.
+            // A call fails early if no further attempt can begin in time. The pause before an
+            // attempt is shorter than the response timeout.
             assert!(elapsed > response_timeout, "{elapsed:?}");
         }
     }
@@ -89,7 +89,7 @@ fn persistent() -> Server {
     Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"])
 }
 
-/// Shorter than what waits and leases outlast, with the settings as they are unless set.
+/// Tests an outage that waits and leases survive, with the default settings.
 async fn until_calls_fail(away: Away) {
     let mut server = persistent();
     let scene = Scene::set(&server, SemaphoreClient::builder(), Duration::from_secs(30)).await;
@@ -99,7 +99,8 @@ async fn until_calls_fail(away: Away) {
     Scene::calls_fail(&semaphore, to_release, Duration::from_secs(2)).await;
     assert!(!waiting.is_finished() && !holder.is_lost());
     away.end(&mut server);
-    // What was released and dropped is given back in the background; what was held is held.
+    // The released and the dropped permit are released in the background. The held permit is still
+    // held.
     observer.sees(1, 1).await;
     in_time("the release", holder.release()).await.unwrap();
     let permit = in_time("its turn", waiting).await.unwrap().unwrap();
@@ -117,11 +118,11 @@ async fn redis_is_silent_until_calls_fail() {
     until_calls_fail(Away::Silent).await;
 }
 
-/// With the settings as they are unless set, twenty times as fast.
+/// Tests a long outage with the default settings divided by 20.
 async fn until_waits_and_leases_end(away: Away) {
     const FASTER: u32 = 20;
     let normal = Duration::from_secs;
-    // A busy machine needs its time.
+    // The response timeout is twice the default, for busy machines.
     let (response_timeout, tolerance) = (normal(4) / FASTER, normal(30) / FASTER);
     let mut server = persistent();
     let builder = SemaphoreClient::builder()
@@ -141,7 +142,7 @@ async fn until_waits_and_leases_end(away: Away) {
         assert!(elapsed > tolerance / 2, "{elapsed:?}");
     }
     away.end(&mut server);
-    // Nobody holds any more, and a request that was left in the queue is passed over.
+    // All permits are free, and a request that stayed in the queue is skipped.
     let acquire = async || semaphore.acquire_many(3).await;
     let permit = eventually("a permit after the outage", acquire, Result::is_ok).await.unwrap();
     permit.release().await.unwrap();
@@ -178,14 +179,14 @@ async fn redis_is_down_or_silent_when_connecting() {
     server.kill();
     let (_, kind, down) = connect(&server.url()).await;
     assert_eq!(kind, ConnectErrorKind::Refused, "{down}");
-    // Something else than Redis, which accepts and says nothing.
+    // This server is not Redis. It accepts connections and never replies.
     let stranger = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}/", stranger.local_addr().unwrap());
     let (_, kind, silent) = connect(&url).await;
     assert_eq!(kind, ConnectErrorKind::TimedOut, "{silent}");
 }
 
-/// All calls are repeated for that long.
+/// Without an outage tolerance, calls still wait for their replies.
 #[tokio::test]
 async fn who_would_wait_through_no_outage_waits_for_answers() {
     let server = Server::start();

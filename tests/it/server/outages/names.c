@@ -1,5 +1,5 @@
-/* Decides in a process under test whether the host name "redis.test" is known: it is as long as the
- * file is there that TEST_NAME names. To find out that it is not takes a while. Preloaded. */
+/* Resolves the host name "redis.test" in a process under test, into which this library is preloaded.
+ * The name exists while the file named by TEST_NAME exists. A failed look-up takes some time. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <netdb.h>

@@ -1,4 +1,4 @@
-//! A host name that stops resolving, for a process of its own.
+//! A host name that can no longer be resolved, in a separate process.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ async fn a_name_stops_resolving_and_is_known_again() {
     assert_eq!(client.next().await.unwrap(), "1 held");
 }
 
-/// Not a test of its own: what the other process runs. Without a URL there is nothing to do.
+/// This is not a test, but the code of the other process. Without a URL it does nothing.
 #[tokio::test]
 async fn a_client_of_a_name() {
     let Some(url) = child::role() else { return };
@@ -62,7 +62,7 @@ async fn a_client_of_a_name() {
     let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lines().map_while(Result::ok) {
-            // The test may be over.
+            // The test may have ended.
             let _ = sender.send(line);
         }
     });
@@ -76,7 +76,7 @@ async fn a_client_of_a_name() {
     waiting.abort();
 }
 
-/// Of that name, with `names.c` between it and the system's resolver.
+/// Starts a client of this name, with `names.c` between the client and the system's resolver.
 fn start_client(name: &Name, port: u16) -> Process {
     let library = build_library("tests/it/server/outages/names.c");
     let environment = [("LD_PRELOAD", library.as_os_str()), ("TEST_NAME", name.0.as_os_str())];
@@ -84,7 +84,7 @@ fn start_client(name: &Name, port: u16) -> Process {
     Process::start_with("server::outages::names::a_client_of_a_name", &url, &environment)
 }
 
-/// Whether the name is known: there is a file, or not.
+/// A host name that exists while this file exists.
 struct Name(PathBuf);
 
 impl Name {
@@ -103,7 +103,7 @@ impl Name {
 
 impl Drop for Name {
     fn drop(&mut self) {
-        // It may be unknown.
+        // The file may not exist.
         let _ = std::fs::remove_file(&self.0);
     }
 }

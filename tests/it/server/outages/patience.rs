@@ -1,4 +1,4 @@
-//! Calls carry requests of many, each with its own patience.
+//! Calls contain requests of many callers, each with its own call timeout.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use test_support::proxy::{Flow, Proxy};
 use test_support::server::Server;
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
-/// As documented of a try and of a release.
+/// The documented call timeout of `try_acquire` and of releases.
 const PATIENCE: Duration = Duration::from_secs(6);
-/// Nobody waits for the end of a call that goes on for others, which takes a response timeout more.
+/// A caller does not wait for the end of a shared call, which takes one more response timeout.
 const LATEST: Duration = Duration::from_millis(8_900);
 
-/// They come while others are tried again, and go out with those.
+/// Later requests arrive while earlier requests are retried, and are sent with these.
 #[tokio::test]
 async fn nobody_waits_for_the_patience_of_who_came_later() {
     let server = Server::start();
@@ -30,7 +30,7 @@ async fn nobody_waits_for_the_patience_of_who_came_later() {
     let calls = permits.into_iter().enumerate().map(|(number, permit)| {
         let semaphore = semaphore.clone();
         async move {
-            // Throughout the first attempt and the second.
+            // Requests arrive throughout the first and the second attempt.
             sleep(PATIENCE / 30 * number as u32).await;
             let released = timeout(LATEST, permit.unwrap().release());
             let tried = timeout(LATEST, semaphore.try_acquire());
@@ -45,8 +45,8 @@ async fn nobody_waits_for_the_patience_of_who_came_later() {
     server.signal(Signal::SIGCONT);
 }
 
-/// A wait is asked for again with less patience than others have, and the answer may come in
-/// between: it counts all the same. Many at once, since the moment is a matter of chance.
+/// A heartbeat may have a shorter call timeout than other requests, but a later reply still counts.
+/// The test uses many waits, because the moment is random.
 #[tokio::test]
 async fn a_wait_hears_of_its_grant_however_late_the_answer() {
     const SEMAPHORES: usize = 100;
@@ -70,14 +70,14 @@ async fn a_wait_hears_of_its_grant_however_late_the_answer() {
         eventually("it waits", queued, |queued| *queued == 1).await;
         ours.push(semaphore);
     }
-    // What the server tells of the hand-off is lost.
+    // The grant messages are lost.
     proxy.messages(Flow::Swallow);
     proxy.replies(Flow::Hold);
     for holder in holders {
         holder.release().await.unwrap();
     }
     ours.into_iter().for_each(|semaphore| _ = turns.spawn(turn(semaphore)));
-    // Calls fail, and go out again at moments of their own, some together.
+    // Calls fail, and are sent again at different moments, some of them together.
     let again = proxy.passed_requests() + SEMAPHORES / 7;
     let passed = async || proxy.passed_requests();
     eventually("calls went out again", passed, |passed| *passed >= again).await;

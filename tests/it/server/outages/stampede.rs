@@ -1,4 +1,4 @@
-//! Many clients that lost Redis at the same moment do not come back at the same moment.
+//! Many clients that lost Redis at the same moment do not reconnect at the same moment.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,8 @@ use test_support::observer::eventually;
 use test_support::server::Server;
 
 const CLIENTS: usize = 1000;
-/// Each has one for commands and one for messages.
+/// Each client has one connection for commands and one for messages.
 const CONNECTIONS: usize = 2 * CLIENTS;
-/// In which attempts are counted.
 const COUNTED: Duration = Duration::from_secs(3);
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -31,8 +30,8 @@ async fn a_thousand_clients_come_back_one_by_one() {
     let listener = TcpListener::bind(("127.0.0.1", server.port)).await.unwrap();
     let growing = attempts(&listener).await;
     assert!(growing.len() < CLIENTS * 12, "{}", growing.len());
-    // Once the pauses have grown, a client tries every 750 ms on average. Where the machine stands
-    // still all come after that: then what follows must show it.
+    // After the pauses have grown, a client tries to connect every 750 ms on average. If the
+    // machine stalls, attempts accumulate, so only a later period may meet the condition.
     let deadline = Instant::now() + DEADLINE;
     loop {
         let grown = attempts(&listener).await;
@@ -53,13 +52,13 @@ async fn a_thousand_clients_come_back_one_by_one() {
         info.get(name).unwrap()
     };
     eventually("all are back", async || stat("connected_clients"), |n| *n > CONNECTIONS).await;
-    // None of them has connected more often than it must.
+    // Few clients have connected more often than necessary.
     let connected = stat("total_connections_received");
     assert!(connected < CONNECTIONS + CLIENTS / 2, "{connected}");
     drop(clients);
 }
 
-/// Stands in the server's place, hangs up on everybody, and writes down when they came.
+/// Accepts and closes connections instead of the server, and returns the times of the attempts.
 async fn attempts(listener: &TcpListener) -> Vec<Duration> {
     let started = Instant::now();
     let mut attempts = Vec::new();

@@ -1,4 +1,4 @@
-//! Who is let in, and with which tokens.
+//! The grants and their tokens.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use super::super::history::{Call, Moment};
 use super::{Case, Violation};
 
 impl Case<'_> {
-    /// S1: what is believed to be held is never more than the largest limit that may have been in
-    /// force since the oldest of it was asked for.
+    /// S1: the weight held never exceeds the largest limit that was possible since the oldest
+    /// holder's request.
     pub fn over_admission(&self) -> Vec<Violation> {
         self.semaphores().filter_map(|turns| self.over_admission_of(&turns)).collect()
     }
@@ -22,7 +22,7 @@ impl Case<'_> {
                 steps.push((to, false, *turn));
             }
         }
-        // Whoever ends at the very moment at which another begins is gone.
+        // At the same moment, an end precedes a beginning.
         steps.sort_by_key(|(at, begins, _)| (*at, *begins));
         let mut inside: Vec<&Turn> = Vec::new();
         for (at, begins, turn) in steps {
@@ -44,7 +44,7 @@ impl Case<'_> {
         None
     }
 
-    /// Of all who believe to hold what was granted once, and passed on, there is one at a time.
+    /// A permit that is transferred has one holder at a time.
     pub fn one_holder(&self) -> Vec<Violation> {
         let mut by_permit: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for turn in &self.turns {
@@ -63,9 +63,12 @@ impl Case<'_> {
         by_permit.into_values().filter_map(violation).collect()
     }
 
-    /// When its weight counts: while it believes to hold, but for when the server may have lost it
-    /// without its knowing; what was consumed, until the limit is set anew; and what was left,
-    /// until its lease ends.
+    /// Returns the times in which the weight of the turn counts:
+    ///
+    /// - while the process believes that it holds the permit, except when the server may have lost
+    ///   the permit unnoticed,
+    /// - after a forget, until the next limit is set,
+    /// - for a permit left to expire, until its lease expires.
     fn sure_beliefs(&self, turn: &Turn) -> Vec<(Moment, Moment)> {
         let Some((from, mut to)) = turn.belief() else {
             return Vec::new();
@@ -87,8 +90,9 @@ impl Case<'_> {
         sure
     }
 
-    /// A lease from the moment at which it was left, if that was answered, or else from its last
-    /// renewal: unless the server may have lost it since.
+    /// Returns the expiry of a permit left to expire: one lease after the call if the call was
+    /// confirmed, otherwise one lease after the last refresh. If the server may have lost the
+    /// permit earlier, returns the moment of that loss.
     fn left_until(&self, turn: &Turn) -> Option<Moment> {
         let (left, end) = turn.end?;
         let began = match (end, turn.released) {
@@ -103,9 +107,9 @@ impl Case<'_> {
         lost.map(|case| case.since).chain([until]).min()
     }
 
-    /// When this permit may have been lost on the server without the holder's knowing: until a
-    /// renewal that was asked for later, at most for the time between two renewals. So, too, where
-    /// it was offered: somebody may have adopted it, and given it back without an ID.
+    /// Returns the times in which the permit may have been lost on the server without the holder's
+    /// knowledge. Each time ends at a later refresh, and lasts at most one refresh interval. An
+    /// offered permit may also be lost, because another process may have adopted and released it.
     pub fn doubts(&self, turn: &Turn) -> impl Iterator<Item = (Moment, Moment)> {
         let due = |at, held_up| {
             let renewal = self.bounds.lease / 3 + self.bounds.way;
@@ -114,7 +118,7 @@ impl Case<'_> {
         let lost = self.circumstances.unsettled(turn).map(move |case| {
             let asked_later = |until: Moment| until.saturating_sub(self.bounds.lease) > case.at;
             let renewed = turn.renewals.iter().find(|renewal| asked_later(renewal.until));
-            // The fault waits until then.
+            // The fault lasts until `case.at`.
             let due = due(case.at, Circumstances::slow);
             (case.since, renewed.map_or(due, |renewal| renewal.at.min(due)))
         });
@@ -123,8 +127,8 @@ impl Case<'_> {
         lost.chain(turn.offered.map(|at| (at, adopted)))
     }
 
-    /// S4: whoever asks after another one has its permit gets a larger token, but for whoever
-    /// adopts one, with its token.
+    /// S4: a request made after another grant gets a larger token. Only an adopted permit keeps its
+    /// token.
     pub fn tokens(&self) -> Vec<Violation> {
         self.semaphores().filter_map(|turns| Self::tokens_of(&turns)).collect()
     }

@@ -1,4 +1,5 @@
-//! What processes counted, against what they told: each event once, and none left out.
+//! Compares the counts of processes with their reports: each event is counted once, and none is
+//! omitted.
 
 use super::super::beliefs::{End, Turn};
 use super::super::history::{Counts, Moment, What, Why};
@@ -22,12 +23,12 @@ impl Case<'_> {
     }
 }
 
-/// What a process told of one semaphore.
+/// The reports of a process about one semaphore.
 #[derive(Debug, Default)]
 struct Told {
     counts: Counts,
     grants: u64,
-    /// In seconds. Whoever tells does so before it asks, and after it was answered.
+    /// An upper bound in s, because a process reports before its request and after the result.
     most_waiting: f64,
     least_holding: f64,
     most_holding: f64,
@@ -57,14 +58,14 @@ impl Told {
         counts.hold_times += 1;
         self.most_holding += seconds(turn.asked, gone);
         counts.lost += u64::from(lost);
-        // One that was lost may have been so for a while.
+        // The loss of a permit may have been noticed late.
         if let (Some(ended), false) = (turn.ended(), lost) {
             self.least_holding += seconds(grant.at, ended);
         }
     }
 
     fn differs_from(&self, counted: &Counts) -> Option<String> {
-        // Nobody tells how a permit came.
+        // No report says how a permit was granted.
         let Counts { immediate, waited, wait_time, hold_time, .. } = *counted;
         let told = Counts { immediate, waited, wait_time, hold_time, ..self.counts.clone() };
         let is_right = Counts { wait_times: waited, ..told } == *counted
@@ -75,7 +76,8 @@ impl Told {
     }
 }
 
-/// Also where not all is told: by the end each permit that came has ended, and nothing waits.
+/// Checks semaphores whose tasks do not report everything: in the end, each permit has ended and no
+/// request waits.
 fn is_unbalanced(counted: &Counts) -> Option<String> {
     let Counts { immediate, waited, adopted, wait_times, hold_times, lost, held, waiting, .. } =
         *counted;

@@ -1,11 +1,11 @@
-//! How permits are lost.
+//! The losses of permits.
 
 use super::super::beliefs::{End, Turn};
 use super::super::history::Moment;
 use super::{Case, Violation};
 
 impl Case<'_> {
-    /// A loss is told at the deadline, to a process that runs.
+    /// A loss is reported at the deadline, if the process runs.
     pub fn told_late(&self) -> Vec<Violation> {
         let is_late = |turn: &&Turn| {
             let Some(grant) = turn.grant else { return false };
@@ -21,11 +21,12 @@ impl Case<'_> {
         self.turns.iter().filter(is_late).map(violation).collect()
     }
 
-    /// S2: a permit goes away only by its own id, or by the end of its lease.
+    /// S2: a permit ends only by a call with its ID, or when its lease expires.
     pub fn taken_away(&self) -> Vec<Violation> {
         let violation = |turn: &Turn| {
             let grant = turn.grant?;
-            // Between these it was found that the server does not have it.
+            // Between these moments, the process found out that the server does not have the
+            // permit.
             let (asked, at, what) = match (turn.end?, turn.released) {
                 ((at, End::Lost), _) => (at, at, "was told of a loss"),
                 ((asked, End::Released(_)), Some((at, false))) => {

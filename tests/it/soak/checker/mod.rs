@@ -1,4 +1,4 @@
-//! Judges a history. Each rule is one function, and knows nothing of how semaphores work.
+//! Judges a history. Each rule is one function that knows nothing about the implementation.
 
 mod admission;
 mod counts;
@@ -16,19 +16,18 @@ use super::history::{Event, Moment, What};
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     pub lease: Moment,
-    /// How late a loss may be told: timers, and a machine that is busy.
+    /// The allowed delay of the report of a loss, because of timers and a busy machine.
     pub late: Moment,
-    /// How long a call may take when nothing is wrong.
+    /// The longest time of a call if no fault is active.
     pub way: Moment,
-    /// The longest that anybody may have to wait when nothing is wrong; what was wrong meanwhile
-    /// comes on top.
+    /// The longest possible wait if no fault is active. The checker adds the duration of faults.
     pub wait: Moment,
-    /// How long a call that does not wait goes on when there is no answer.
+    /// The time for which a call that does not wait is retried without a reply.
     pub patience: Moment,
-    /// What the server counts leases in.
+    /// The unit in which the server counts leases.
     pub tick: Moment,
-    /// For how long after a fault a client may still pause before it listens again. Whoever does
-    /// not listen loses its turn.
+    /// The longest pause between a fault and the moment at which a client subscribes again. A
+    /// client that is not subscribed is skipped.
     pub reconnecting: Moment,
 }
 
@@ -39,7 +38,7 @@ pub struct Violation {
     pub what: String,
 }
 
-/// What is wrong with this history. Its events are in the order of time.
+/// Returns the violations in this history. Its events are ordered by time.
 pub fn judge(events: &[Event], bounds: Bounds) -> Result<Vec<Violation>, String> {
     let case =
         Case { events, bounds, turns: turns(events)?, circumstances: Circumstances::new(events) };
@@ -77,8 +76,8 @@ impl Case<'_> {
         by_semaphore.into_values()
     }
 
-    /// Outages are shorter than what a wait survives, so no wait fails. A call that does not wait
-    /// may, while something is wrong; and one that has a part of what it waits for may lose it.
+    /// Outages are shorter than the outage tolerance, so no wait fails. Other calls may fail during
+    /// a fault. A call that holds some of several permits may lose them.
     fn errors(&self) -> Vec<Violation> {
         let violation = |event: &Event| {
             let What::Failed { turn, operation, error, excusable } = &event.what else {
@@ -95,7 +94,8 @@ impl Case<'_> {
         self.events.iter().filter_map(violation).collect()
     }
 
-    /// What the campaign found wrong itself: L2, and who does not recover.
+    /// Returns the violations that the test run found itself: L2, and processes that do not
+    /// recover.
     fn found(&self) -> Vec<Violation> {
         let violation = |event: &Event| match &event.what {
             What::Found { rule, what } => {

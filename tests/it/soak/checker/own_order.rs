@@ -1,11 +1,11 @@
-//! What a process gives up is free for its next call.
+//! A permit that a process gives up is free for the next call of this process.
 
 use super::super::history::{Moment, What};
 use super::{Case, Violation};
 
 impl Case<'_> {
-    /// A server that has lost its last writes may still have the permit that was given up. And if
-    /// it has just forgotten its scripts, a release takes another trip.
+    /// A server that has lost its last writes may still have the permit that was given up. If the
+    /// server has just lost its scripts, a release takes one more round trip.
     pub fn own_order(&self) -> Vec<Violation> {
         let violations = self.events.iter().filter_map(|event| {
             let What::Overtaken { since } = event.what else { return None };

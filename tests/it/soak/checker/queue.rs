@@ -1,22 +1,21 @@
-//! How it is waited.
+//! The order and the length of waits.
 
 use super::super::beliefs::Turn;
 use super::super::history::{Call, Moment};
 use super::{Case, Violation};
 
 impl Case<'_> {
-    /// S3: whoever asks after another one was in the queue gets nothing as long as that one is,
-    /// unless it has a head start of more than that, adopts a permit, or places were lost
-    /// meanwhile. (Tokens do not tell: who asks again for what was just
-    /// granted gets a newer one.)
+    /// S3: a request is granted before any request that is queued after it. Exceptions are larger
+    /// head starts, adoptions, and positions lost during the wait. Tokens cannot be compared,
+    /// because a repeated request for a granted permit gets a newer token.
     fn order_of(&self, turns: &[&Turn]) -> Option<Violation> {
         for (index, first) in turns.iter().enumerate() {
             let Some((from, until)) = first.queued else { continue };
             let asked_then = turns[index + 1..].iter().take_while(|second| second.asked < until);
             for second in asked_then.filter(|second| self.came_after(second, from)) {
                 let Some(grant) = second.grant.filter(|grant| grant.at < until) else { continue };
-                // A process that is stopped for so long that it is not heard of, or that it loses
-                // what it was granted meanwhile, loses its place, too.
+                // A process may be stopped so long that it misses its heartbeats, or loses a permit
+                // granted in that time. Its request then loses its position, too.
                 let circumstances = &self.circumstances;
                 let stopped = circumstances.stopped(first.process, first.asked, until);
                 let settled_since = first.asked.saturating_sub(self.bounds.reconnecting);
@@ -32,8 +31,9 @@ impl Case<'_> {
         None
     }
 
-    /// After one that was in the queue by then. Head starts go by the server's clock: all who come
-    /// while one that was set back has not caught up count as having come together.
+    /// Returns whether this turn's request must be granted after the request that was queued at
+    /// `first`. Head starts use the server's clock. If this clock steps back, all requests until it
+    /// has caught up count as having arrived at the same time.
     fn came_after(&self, turn: &Turn, first: Moment) -> bool {
         let tickets = &self.circumstances.tickets;
         match turn.call {
@@ -47,7 +47,7 @@ impl Case<'_> {
         self.semaphores().filter_map(|turns| self.order_of(&turns)).collect()
     }
 
-    /// L1: nobody waits for ever.
+    /// L1: no request waits forever.
     pub fn waits(&self) -> Vec<Violation> {
         let too_long = |turn: &&Turn| {
             let granted = turn.grant.map(|grant| grant.at);

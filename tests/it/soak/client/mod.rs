@@ -1,4 +1,4 @@
-//! A client process: tasks that take turns at the semaphores, and tell what they believe.
+//! A client process: its tasks take turns at the semaphores, and report what they believe.
 
 mod own;
 mod set;
@@ -26,7 +26,6 @@ use crate::metrics::counted::Counted;
 
 pub use teller::MARK;
 
-/// What the process is told when it is started.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Orders {
     pub process: u32,
@@ -35,7 +34,7 @@ pub struct Orders {
     pub names: Names,
 }
 
-/// Works until its input is closed. A line of that is a permit that another process offers.
+/// Works until its input is closed. Each line of the input is a permit that another process offers.
 pub fn run(orders: &Orders) {
     let teller = Teller::new(orders.process);
     tell_of_panics(&teller);
@@ -65,7 +64,6 @@ pub fn run(orders: &Orders) {
     super::counts::told(&counted, &orders.names).for_each(|counts| teller.say(counts));
 }
 
-/// One for each semaphore.
 fn tasks(orders: &Orders, semaphores: &SemaphoreClient, teller: &Arc<Teller>) -> Vec<Task> {
     let task = |(number, name): (usize, &String)| {
         let kind = &KINDS[number];
@@ -89,7 +87,7 @@ fn listen(teller: &Arc<Teller>) -> UnboundedReceiver<DetachedPermit> {
     offers
 }
 
-/// Whatever is offered, until nobody offers any more.
+/// Adopts all offered permits, until the input ends.
 async fn adopt(mut offers: UnboundedReceiver<DetachedPermit>, tasks: Vec<Task>) {
     let mut adopting = JoinSet::new();
     while let Some(detached) = offers.recv().await {
@@ -100,7 +98,7 @@ async fn adopt(mut offers: UnboundedReceiver<DetachedPermit>, tasks: Vec<Task>) 
     adopting.join_all().await;
 }
 
-/// Also of those in tasks of the crate, which nobody else would hear of.
+/// Reports panics, including those in tasks of the crate, which nothing else would report.
 fn tell_of_panics(teller: &Arc<Teller>) {
     let (teller, usual) = (teller.clone(), std::panic::take_hook());
     std::panic::set_hook(Box::new(move |panic| {
@@ -110,7 +108,7 @@ fn tell_of_panics(teller: &Arc<Teller>) {
     }));
 }
 
-/// The server may be away right now.
+/// Connects. If the server is unavailable, tries again.
 async fn connect(address: &Address, teller: &Teller) -> SemaphoreClient {
     loop {
         let builder = SemaphoreClient::builder()

@@ -1,4 +1,4 @@
-//! A process's own order: what it gives up is free for its next call.
+//! A process's own order: a permit that the process gives up is free for its next call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub async fn keep_order(semaphores: SemaphoreClient, teller: Arc<Teller>) {
     let build = || semaphores.semaphore(unique_name()).limit(1).lease(LEASE).build().unwrap();
     let mut semaphore = build();
     while !teller.ends() {
-        // A call without a reply may still reach the server, and take the permit for a while.
+        // A call without a reply may still reach the server and hold the permit for some time.
         if drop_and_try(&semaphore, &teller).await.is_err() {
             semaphore = build();
         }

@@ -1,4 +1,4 @@
-//! Turns at several semaphores at once.
+//! Turns that acquire several semaphores in one call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +11,15 @@ use super::super::{KINDS, Special};
 use super::task::Task;
 use super::teller::Teller;
 
-/// It holds nothing else meanwhile.
+/// A task whose turns acquire several semaphores. It holds no other permit during such a call.
 pub struct SetTask {
-    /// Those of the semaphores of which it wants some.
+    /// One task for each semaphore. Each turn uses some of these tasks.
     of: Vec<Task>,
     teller: Arc<Teller>,
     random: fastrand::Rng,
 }
 
 impl SetTask {
-    /// In each process.
     pub const TASKS: usize = 3;
 
     pub fn new(tasks: &[Task], seed: u64) -> Self {
@@ -36,7 +35,7 @@ impl SetTask {
         }
     }
 
-    /// Two or all, in any order.
+    /// Acquires two of the semaphores or all of them, in random order.
     async fn turn(&mut self) {
         self.random.shuffle(&mut self.of);
         let some = &self.of[..self.random.usize(2..=self.of.len())];
@@ -87,7 +86,7 @@ impl SetTask {
                     self.teller.say(What::Released { turn: *turn, held: true });
                 });
             }
-            // It does not say which.
+            // The error does not say which permit was lost.
             Err(Error::Lost { .. }) => {}
             Err(error) => self.teller.says_failed(turns[0], "release", &error),
         }

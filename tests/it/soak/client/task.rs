@@ -10,7 +10,7 @@ use super::super::history::{Call, How, What, Why, now};
 use super::super::{KINDS, Kind, Special};
 use super::teller::Teller;
 
-/// How often a holder looks whether its lease lasts longer by now.
+/// The interval at which a holder checks whether its lease was extended.
 const LOOK: Duration = Duration::from_millis(10);
 
 #[derive(Clone)]
@@ -22,10 +22,9 @@ pub struct Task {
     random: fastrand::Rng,
 }
 
-/// A permit, or why there is none.
+/// A permit, or the reason why no permit was granted.
 type Asked = Result<Result<Permit, Why>, Error>;
 
-/// What is asked for.
 struct Wish {
     call: Call,
     weight: u32,
@@ -63,7 +62,7 @@ impl Task {
             }
         };
         let permit = tokio::select! {
-            // It has asked, if only for a moment.
+            // With this order, the request is sent even if it is dropped soon.
             biased;
             permit = self.ask(wish) => permit,
             () = gives_up => Ok(Err(Why::Dropped)),
@@ -96,7 +95,7 @@ impl Task {
         Wish { call, weight, ahead, patience }
     }
 
-    /// In the middle of a call, or of a wait.
+    /// Returns a time after which a call or a wait is probably still under way.
     fn moment(&mut self) -> Duration {
         let longest = *self.random.choice(&[2_000, 50_000]).unwrap();
         Duration::from_micros(self.random.u64(0..longest))
@@ -120,7 +119,8 @@ impl Task {
         }
     }
 
-    /// Others may want it, too, and its owner may still hold it.
+    /// Adopts the permit. Other processes may adopt it, too, and its previous holder may still hold
+    /// it.
     pub async fn adopt(mut self, detached: DetachedPermit) {
         let turn = self.teller.turn();
         let (semaphore, weight) = (self.number, detached.weight().into());
@@ -159,7 +159,7 @@ impl Task {
     }
 
     async fn work(&mut self, turn: u64, permit: Permit) {
-        // The clock is read first: rather too early than too late.
+        // The clock is read first, so the expiry is too early rather than too late.
         let lasts = || now() + permit.expires_in().as_nanos() as u64;
         let mut until = lasts();
         let (semaphore, token) = (self.number, permit.fencing_token());
@@ -176,7 +176,7 @@ impl Task {
             _ => &self.kind.work,
         };
         let end = now() + self.random.u64(work.clone()) * 1_000_000;
-        // At the end all give back at once, so that what was left behind shortly before is seen.
+        // At the end of the test run, tasks release immediately, so that recent losses are noticed.
         while now() < end && !self.teller.ends() {
             let pause = LOOK.min(Duration::from_nanos(end.saturating_sub(now())));
             let by_hand = self.random.u32(0..100) == 0;

@@ -1,4 +1,4 @@
-//! What a client process tells the campaign.
+//! The reports of a client process to the test run.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use super::super::DRAIN;
 use super::super::history::{Event, What, now};
 
-/// In a line of the output, before an event.
+/// Precedes an event in a line of the output.
 pub const MARK: &str = "event ";
 
 pub struct Teller {
@@ -29,11 +29,10 @@ impl Teller {
     pub fn say(&self, what: What) {
         let event = Event { at: now(), process: self.process, what };
         let line = format!("\n{MARK}{}\n", serde_json::to_string(&event).unwrap());
-        // Nobody listens when the campaign was ended early.
+        // The pipe is closed if the test run ended early.
         let _ = std::io::stdout().lock().write_all(line.as_bytes());
     }
 
-    /// The number of a new turn.
     pub fn turn(&self) -> u64 {
         self.turns.fetch_add(1, Ordering::SeqCst)
     }
@@ -48,7 +47,7 @@ impl Teller {
         *self.ends.borrow()
     }
 
-    /// When even those go who waited at the end.
+    /// Completes when requests that still wait at the end of the test run must be given up.
     pub async fn drained(&self) {
         let mut ends = self.ends.subscribe();
         ends.wait_for(|ends| *ends).await.expect("the sender lives as long as we");

@@ -1,5 +1,5 @@
-//! A cluster: three primaries with a replica each, and the semaphores spread over them. Nothing is
-//! kept on disk.
+//! A cluster of three primaries, each with a replica. The semaphores are spread over the primaries.
+//! Nothing is kept on disk.
 
 use std::time::Duration;
 
@@ -18,13 +18,12 @@ use super::{Address, CALLS_END, Names, Nemesis, SILENCE, Topology};
 use super::{command, forget_scripts, kill_connections, unsettle};
 
 const PRIMARIES: usize = 3;
-/// For how long the keys of a semaphore are partly here and partly there, when that is slow.
+/// The time in a slow move for which the keys of a semaphore are on both nodes.
 const PARTED: Duration = Duration::from_millis(300);
 
 pub struct Cluster {
     cluster: cluster::Cluster,
     names: Names,
-    /// Who was killed or stopped.
     down: Option<usize>,
 }
 
@@ -84,7 +83,7 @@ impl Topology for Cluster {
 }
 
 impl Cluster {
-    /// `None` where the servers are too old for it.
+    /// Starts the cluster, or returns `None` if the servers are too old.
     pub async fn start() -> Option<Self> {
         let cluster = cluster::Cluster::start(PRIMARIES, true).await?;
         (0..cluster.nodes.len()).for_each(|node| be_patient(&cluster, node));
@@ -92,12 +91,13 @@ impl Cluster {
         Some(Self { cluster, names, down: None })
     }
 
-    /// The two take each other's place.
+    /// Returns the other node of the pair, which replaces the first.
     fn other(node: usize) -> usize {
         (node + PRIMARIES) % (2 * PRIMARIES)
     }
 
-    /// Until the other one can take over, and has all that was written until now: a limit, too.
+    /// Waits until the other node can take over, and has all writes so far, including runtime
+    /// limits.
     fn is_ready(&self, primary: usize) {
         self.cluster.agrees(&self.names);
         self.cluster.is_in_step(primary, Self::other(primary));
@@ -125,20 +125,20 @@ impl Cluster {
         let node = self.down.take().expect("somebody is down");
         sleep(CALLS_END).await;
         if !self.cluster.nodes[node].is_running() {
-            // It answers nothing before it has heard from the others.
+            // The node replies only after it has messages from the other nodes.
             self.cluster.nodes[node].start_again();
             be_patient(&self.cluster, node);
             return self.is_demoted(node);
         }
-        // For a moment it takes itself for a primary still: whoever asks it just then which node
-        // has a slot may be served there.
+        // For a moment the node still considers itself a primary. A client that looks up a slot at
+        // this moment may use this node.
         let since = now();
         self.cluster.nodes[node].signal(Signal::SIGCONT);
         self.is_demoted(node);
         unsettle(log, since);
     }
 
-    /// The primary answers no writes until its replica has them all and has taken over.
+    /// The primary rejects writes until its replica has all of them and has taken over.
     fn take_over(&self, primary: usize) {
         self.is_ready(primary);
         self.cluster.fail_over_to(Self::other(primary));
@@ -168,7 +168,7 @@ impl Cluster {
     }
 }
 
-/// With the others, until it takes them for gone.
+/// Sets the time without a reply after which this node considers another node failed.
 fn be_patient(cluster: &cluster::Cluster, node: usize) {
     let time = SILENCE.as_millis().to_string();
     command(&mut cluster.connect(node), &["CONFIG", "SET", "cluster-node-timeout", &time])

@@ -1,5 +1,4 @@
-//! Where a campaign is played: which servers there are, how to connect to them, and what can be
-//! done to them.
+//! The topologies of a test run: the servers, how to connect to them, and their faults.
 
 pub mod cluster;
 pub mod sentinel;
@@ -18,46 +17,45 @@ use super::faults::Fault;
 use super::history::{ALL, Moment, What};
 use super::{KINDS, LEASE, RESPONSE_TIMEOUT};
 
-/// What the semaphores are called, in the order of their kinds.
+/// The names of the semaphores, in the order of their kinds.
 pub type Names = [String; KINDS.len()];
 
 pub trait Topology {
     const NAME: &str;
-    /// Besides what is done to clients.
+    /// The faults in addition to those of clients.
     const FAULTS: &[Fault];
     const BOUNDS: Bounds;
-    /// After a fault has been undone all processes must be let in again within this time.
+    /// The time after a fault in which all processes must be granted permits again.
     const RECOVERY: Duration;
 
     fn names(&self) -> Names;
 
-    /// For the clients.
     fn address(&self) -> Address;
 
-    /// For the nemesis and the watcher, past whatever is on the clients' way.
+    /// Returns the address for the nemesis and the watcher. It avoids the clients' proxy.
     fn direct_address(&self) -> Address;
 
-    /// URLs of all servers, one by one.
     fn servers(&self) -> Vec<String>;
 
-    /// To the server that has the keys of this semaphore. All servers must be well.
+    /// Connects to the server that has the keys of this semaphore. All servers must be running.
     fn home_of(&self, semaphore: usize) -> Connection;
 
-    /// How far the servers' clock went to and fro.
+    /// Returns how far the servers' clock moved, in both directions.
     fn clock_moved(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// What has to be done next, where that is not for the plan to say.
+    /// Returns the fault that must be next, regardless of the plan.
     fn due(&self) -> Option<Fault> {
         None
     }
 
-    /// Does it, and undoes it after a while. A failover is over when the replica is promoted.
+    /// Injects the fault, and undoes it after some time. A failover has ended when the replica is
+    /// promoted.
     async fn inflict(&mut self, fault: Fault, nemesis: &mut Nemesis<'_>);
 }
 
-/// What the topology's part of a fault may need.
+/// Values that the faults of a topology may need.
 pub struct Nemesis<'a> {
     pub crew: &'a mut Crew,
     pub log: &'a Log,
@@ -65,31 +63,28 @@ pub struct Nemesis<'a> {
     pub while_it_lasts: Duration,
 }
 
-/// Those of a single server.
 const BOUNDS: Bounds = Bounds {
     lease: LEASE.as_nanos() as Moment,
     late: 300_000_000,
     way: 300_000_000,
-    // Twice the longest work of the slow ones.
+    // Twice the longest work of the slow semaphores.
     wait: 10_000_000_000,
     patience: 2 * RESPONSE_TIMEOUT.as_nanos() as Moment,
-    // It counts in ms, and time is slewed.
+    // The server counts in ms, and its time may be slewed.
     tick: 2_000_000,
     reconnecting: RESPONSE_TIMEOUT.as_nanos() as Moment / 2,
 };
 
-/// After a failover the first call has to find the new primary.
+/// The bounds with failovers, after which the first call has to find the new primary.
 const BOUNDS_WITH_FAILOVER: Bounds = Bounds { way: 1_000_000_000, ..BOUNDS };
 
-/// Long enough for a call that had been on its way to fail, and for another one after it.
+/// Long enough for a call that is under way to fail, and for one more call to fail.
 const CALLS_END: Duration = RESPONSE_TIMEOUT.saturating_mul(2);
 
-/// After so long without an answer a server counts as gone: none that is only slow, on a machine
-/// with too much to do, may be replaced behind the nemesis' back, as what is lost then has no
-/// excuse.
+/// After this time without a reply, a server counts as failed. A slow server on an overloaded
+/// machine must not be replaced, because the nemesis would not record the loss of data.
 const SILENCE: Duration = Duration::from_millis(2500);
 
-/// Where clients are told to connect.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Address {
     Server(String),
@@ -104,7 +99,6 @@ impl Address {
             Self::Sentinels { urls, service } => {
                 let urls = urls.iter().map(String::as_str).collect();
                 let primary = SentinelServerType::Master;
-                // Its type depends on a feature of redis-rs.
                 let service = String::from(service);
                 let client = SentinelClient::build(urls, service, None, primary).unwrap();
                 builder.connect_sentinel(client).await
@@ -114,8 +108,8 @@ impl Address {
     }
 }
 
-/// Permits granted until now may have been lost since then: a replica that is promoted need not
-/// have all that its primary has answered. For servers whose clocks are the machine's.
+/// Records that permits granted until now may have been lost since then, because a promoted replica
+/// may lack the last acknowledged writes. This works only for servers that use the machine's clock.
 fn unsettle(log: &Log, since: Moment) {
     let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let token = clock.as_micros() as u64;

@@ -20,7 +20,6 @@ use super::{forget_scripts, kill_connections, unsettle};
 pub struct Sentinel {
     pair: Pair,
     sentinels: Sentinels,
-    /// Who was killed or stopped.
     down: Option<usize>,
 }
 
@@ -91,7 +90,8 @@ impl Sentinel {
         primary
     }
 
-    /// Until the other one can take over, and has all that was written until now: a limit, too.
+    /// Waits until the other server can take over, and has all writes so far, including runtime
+    /// limits.
     fn is_ready(&self, primary: usize) {
         until("a failover is possible", || self.sentinels.are_content(&self.pair));
         until("the replica has what was written", || {
@@ -117,7 +117,8 @@ impl Sentinel {
         self.down = Some(primary);
     }
 
-    /// It comes back as a primary, but nobody may call it any more, and nothing is excused.
+    /// Restarts the old primary, which still considers itself a primary. No client may use it, so
+    /// no errors are excused.
     async fn rejoin(&mut self, random: &mut fastrand::Rng) {
         let server = self.down.take().expect("somebody is down");
         let other = self.pair.servers[1 - server].port;
@@ -128,16 +129,16 @@ impl Sentinel {
             true => self.pair.servers[server].signal(Signal::SIGCONT),
             false => self.pair.servers[server].start_again(),
         }
-        // The sentinels do it, too, after 8 s, or 20. With its configuration kept, one that was
-        // killed would know at once.
+        // Without this call, the sentinels demote the server after 8 s or 20 s. A real server that
+        // was killed would find its new role in its configuration file.
         if !was_stopped || random.bool() {
             self.pair.demote(server, 1 - server);
         }
         self.is_demoted(server);
     }
 
-    /// The sentinels promote the one before they demote the other, and do not wait for what the
-    /// other one answers meanwhile.
+    /// Starts a failover. The sentinels promote one server before they demote the other, and do not
+    /// wait for writes that the other server still acknowledges.
     fn fail_over(&self, primary: usize, log: &Log) {
         self.is_ready(primary);
         let since = now();

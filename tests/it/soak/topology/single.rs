@@ -1,4 +1,4 @@
-//! One server with append-only files, and a proxy between it and the clients.
+//! A single server with an append-only file, and a proxy between the server and the clients.
 
 use std::time::{Duration, SystemTime};
 
@@ -22,7 +22,7 @@ pub struct Single {
     proxy: Proxy,
 }
 
-/// By how many µs the server's clock is ahead of the machine's, and was.
+/// The lead of the server's clock over the machine's clock, in µs, and its maximum so far.
 #[derive(Debug, Clone, Copy, Default)]
 struct ServerClock {
     ahead: i64,
@@ -93,8 +93,8 @@ impl Topology for Single {
 
 impl Single {
     pub async fn start() -> Self {
-        // What was written is there again after SIGKILL. Syncing it would only have the server wait
-        // for the disk, for seconds on a busy machine.
+        // Data that was written survives SIGKILL. Syncing it would only delay the server, by
+        // seconds on a busy machine.
         let server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "no"]);
         let proxy = Proxy::start(server.port).await;
         Self { server, clock: ServerClock::default(), proxy }
@@ -111,7 +111,7 @@ impl Single {
                 sleep(while_it_lasts).await;
                 proxy.commands(Flow::Pass);
             }
-            // What is lost of a stream is lost with its connection.
+            // TCP loses data only with the whole connection.
             Fault::SwallowReplies => {
                 proxy.replies(Flow::Swallow);
                 sleep(while_it_lasts).await;
@@ -146,7 +146,7 @@ impl Single {
 
     async fn inflict_on_server(&mut self, fault: Fault, nemesis: &mut Nemesis<'_>) {
         let while_it_lasts = nemesis.while_it_lasts;
-        // Less than a lease, more than heartbeat timeout, more than any expiry of keys.
+        // Less than a lease, more than the heartbeat timeout, and more than any expiry of keys.
         let step = *nemesis.random.choice(&[700, 20_000, 10_000_000]).unwrap();
         let step = nemesis.random.i64(step / 7..step) * 1000;
         match fault {
@@ -167,7 +167,7 @@ impl Single {
                 self.set_clock(nemesis.log, self.clock.ahead + step);
                 self.settle(nemesis.log, since).await;
             }
-            // Nothing may be lost, and the dead must not hold for longer.
+            // No permit may be lost, and a dead holder must not hold longer than a lease.
             Fault::ClockBack => {
                 nemesis.crew.kill_one(nemesis.random);
                 self.set_clock(nemesis.log, self.clock.ahead - step);
@@ -188,10 +188,10 @@ impl Single {
         log.say(ALL, What::ClockIs { since, ahead: ahead * 1000 });
     }
 
-    /// Forgets everything, the limits set at run time, too.
+    /// Removes all data, including the runtime limits.
     async fn lose_data(&mut self, log: &Log) {
         let since = now();
-        // Without data tokens go on growing only if the clock is not behind the last one.
+        // Without data, tokens increase only if the clock is not behind the last token.
         self.set_clock(log, self.clock.most);
         let declared =
             KINDS.iter().enumerate().filter(|(_, kind)| kind.special == Special::Changes);
@@ -205,7 +205,8 @@ impl Single {
         self.settle(log, since).await;
     }
 
-    /// Permits may have been lost since then; waits until all holders must have heard of it.
+    /// Records that permits may have been lost since `since`, and waits until all holders must know
+    /// of their losses.
     async fn settle(&self, log: &Log, since: Moment) {
         for (semaphore, kind) in KINDS.iter().enumerate() {
             let [.., state] = &keys_of(kind.name)[..] else { unreachable!("there are four") };

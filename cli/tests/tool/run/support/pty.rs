@@ -1,4 +1,4 @@
-//! A shell with a terminal of its own, as a user has it.
+//! A shell with its own terminal, like a user's shell.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,14 +15,13 @@ use crate::support::tool::{TOOL, unaware};
 pub struct Shell {
     child: Child,
     terminal: File,
-    /// All that was shown.
     shown: Arc<Mutex<String>>,
-    /// How much of that was looked at.
+    /// The length of the text that was checked.
     seen: usize,
 }
 
 impl Shell {
-    /// An interactive one, in which `$TOOL` is the tool.
+    /// Starts an interactive shell, in which `$TOOL` is the CLI.
     pub fn start(url: &str) -> Self {
         let pair = openpty(None, None).unwrap();
         let slave = || pair.slave.try_clone().unwrap();
@@ -43,13 +42,13 @@ impl Shell {
         let (mut output, copy) = (terminal.try_clone().unwrap(), shown.clone());
         thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // It fails when the shell has gone.
+            // Reading fails when the shell has ended.
             while let Ok(count @ 1..) = output.read(&mut bytes) {
                 copy.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
             }
         });
         let mut shell = Self { child, terminal, shown, seen: 0 };
-        // What is typed would be shown as well, and found.
+        // Echoed input would be found in the output.
         shell.enter("stty -echo; echo beg''in");
         shell.sees("begin");
         shell
@@ -63,7 +62,7 @@ impl Shell {
         self.terminal.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits until this is shown, after what was seen before.
+    /// Waits until this text is shown, after the text that was checked before.
     pub fn sees(&mut self, text: &str) {
         let shown = self.shown.clone();
         let seen = self.seen;

@@ -1,18 +1,18 @@
-//! What stands in a server.
+//! The state of a server.
 
 use std::time::SystemTime;
 
 use redis::Connection;
-// Whose users may do all.
+// The users of this server have all rights.
 pub use test_support::server::{connect, shared_admin_url as shared_url};
 
 use crate::support::eventually;
 
-/// How many hold and how many wait.
+/// Returns the number of holders and of waiters.
 pub fn held_and_queued(connection: &mut Connection, name: &str) -> (u64, u64) {
     let key = |key| format!("sem:{{{name}}}:{key}");
     let mut both = redis::pipe();
-    // Of the member that counts the weights the score is not above zero.
+    // The member that counts the weights has a score of at most 0.
     both.cmd("ZCOUNT").arg(key("permits")).arg("(0").arg("+inf").cmd("ZCARD").arg(key("queue"));
     both.query(connection).unwrap()
 }
@@ -24,7 +24,7 @@ pub fn await_held_and_queued(url: &str, name: &str, wanted: (u64, u64)) {
     });
 }
 
-/// When the lease of the only permit ends, by the clock of this machine, in ms.
+/// Returns when the lease of the only permit expires, by the clock of this machine, in ms.
 pub fn lease_end(connection: &mut Connection, name: &str) -> u128 {
     let key = format!("sem:{{{name}}}:permits");
     let mut range = redis::cmd("ZRANGEBYSCORE");

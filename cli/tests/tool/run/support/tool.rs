@@ -13,25 +13,24 @@ use crate::support::process::Process;
 use crate::support::tool::{TOOL, unaware};
 use crate::support::{DEADLINE, eventually};
 
-/// For `env`: whoever runs tests in the background may have them ignored.
+/// An option of `env`, because the tests may have been started with these signals ignored.
 pub const DEFAULT_SIGNALS: &str = "--default-signal=HUP,INT,QUIT";
 
-/// `redis-semaphore run` with these arguments.
 pub fn run(url: &str, arguments: &[&str]) -> Command {
     let mut command = without_terminal(url);
     command.args([TOOL, "run"]).args(arguments);
     command
 }
 
-/// A script for a shell, in which `$TOOL` is the tool.
+/// Returns a script for a shell, in which `$TOOL` is the CLI.
 pub fn script(url: &str, text: &str) -> Command {
     let mut command = without_terminal(url);
     command.args(["sh", "-c", text]);
     command
 }
 
-/// Runs what follows in the same process. The tool would take the terminal of whoever runs the
-/// tests.
+/// Returns a command that starts a program without a terminal. The CLI would take the terminal of
+/// the tests.
 fn without_terminal(url: &str) -> Command {
     let mut command = unaware("env");
     command.args([DEFAULT_SIGNALS, "setsid"]);
@@ -39,18 +38,17 @@ fn without_terminal(url: &str) -> Command {
     command
 }
 
-/// The status and the error output of a tool that ends by itself.
+/// Returns the status and the error output of a CLI that ends by itself.
 pub fn outcome(command: &mut Command) -> (i32, String) {
     let Output { status, stderr, .. } = command.output().unwrap();
     (status.code().expect("it was not killed"), String::from_utf8(stderr).unwrap())
 }
 
-/// One that runs beside the test.
+/// A CLI that runs beside the test.
 pub struct Tool {
     process: Process,
-    /// Of the command's output.
     lines: Receiver<String>,
-    /// The text that the tool has written to its error output so far.
+    /// The text that the CLI has written to its error output so far.
     told: Arc<Mutex<String>>,
     errors: Option<thread::JoinHandle<()>>,
 }
@@ -84,12 +82,12 @@ impl Tool {
         self.process.signal(signal);
     }
 
-    /// The next line of the command's output.
+    /// Returns the next line of the command's output.
     pub fn line(&self) -> String {
         self.lines.recv_timeout(DEADLINE).expect("a line")
     }
 
-    /// Waits until nobody writes to the command's output any more.
+    /// Waits until no process can write to the command's output any more.
     pub fn silent(&self) {
         loop {
             match self.lines.recv_timeout(DEADLINE) {
@@ -104,7 +102,8 @@ impl Tool {
         eventually("the end of the tool", || self.process.0.try_wait().unwrap())
     }
 
-    /// Sends it this signal until it has ended: it may hear of one too early for what is tested.
+    /// Sends this signal until the CLI has ended, because the CLI may not handle the first signals
+    /// yet.
     pub fn ended_by(&mut self, signal: Signal) -> ExitStatus {
         eventually("the end of the tool", || {
             self.signal(signal);
@@ -112,38 +111,38 @@ impl Tool {
         })
     }
 
-    /// Waits until the error output of the tool contains this text.
+    /// Waits until the error output of the CLI contains this text.
     pub fn tells(&self, text: &str) {
         eventually(text, || self.told.lock().unwrap().contains(text).then_some(()));
     }
 
-    /// Returns the whole error output, once the tool has closed it.
+    /// Returns the whole error output, after the CLI has closed it.
     pub fn errors(&mut self) -> String {
         self.errors.take().unwrap().join().unwrap();
         self.told.lock().unwrap().clone()
     }
 }
 
-/// Whether a process is there, and not only its entry.
+/// Returns whether a process exists and is not a zombie.
 pub fn is_alive(process: i32) -> bool {
     state(process).is_some_and(|state| !"ZX".contains(state))
 }
 
-/// As `ps` shows it.
+/// Returns the state of a process, as `ps` prints it.
 pub fn state(process: i32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Whether its group is in the foreground of its terminal.
+/// Returns whether the group of the process is in the foreground of its terminal.
 pub fn has_terminal(process: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(") ").map(|(_, fields)| fields.split(' ').collect::<Vec<_>>());
-    // State, parent, group, session, terminal, and the group in the foreground of that.
+    // The fields are state, parent, group, session, terminal, and the group in the foreground of
+    // the terminal.
     fields.is_some_and(|fields| fields[2] == fields[5])
 }
 
-/// The processes of which this one is the parent.
 pub fn children(process: i32) -> Vec<i32> {
     let path = format!("/proc/{process}/task/{process}/children");
     let children = fs::read_to_string(path).unwrap_or_default();

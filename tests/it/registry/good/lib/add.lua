@@ -1,6 +1,6 @@
 -- Adds.
 
 local function add(a, b)
-  -- Of numbers.
+  -- Both are numbers.
   return a + b
 end

@@ -7,7 +7,7 @@ fn two_inside_at_once_are_seen() {
     let with = |end: Event| broken(&[&first[..], &second, &[end]].concat());
     assert_eq!(with(releases(21, 1, 1)), ["over-admission"]);
     assert_eq!(with(releases(20, 1, 1)), NONE);
-    // Whoever is dead believes nothing.
+    // A dead process believes nothing.
     assert_eq!(with(event(19, 1, What::Killed)), NONE);
 }
 
@@ -36,11 +36,12 @@ fn weights_are_added_up_against_the_largest_limit_since() {
     let with = |at, limit_then| broken(&[&limit(at, limit_then)[..], &both].concat());
     assert_eq!(with(5, 3), ["over-admission"]);
     assert_eq!(with(5, 4), NONE);
-    // A limit that is lowered takes nothing away, and one that is being raised may be in force.
+    // A lower limit takes no permit away, and a limit that is being raised may already be
+    // effective.
     assert_eq!(broken(&[&limit(5, 4)[..], &limit(15, 1), &both].concat()), NONE);
     let being_raised = event(5, 0, What::SetsLimit { semaphore: 0, limit: 4 });
     assert_eq!(broken(&[&[being_raised][..], &both].concat()), NONE);
-    // One that was lowered before the first of them was asked for is of the past.
+    // A limit that was replaced before the first of these requests no longer counts.
     assert_eq!(broken(&[&limit(5, 4)[..], &limit(8, 3), &both].concat()), ["over-admission"]);
 }
 
@@ -55,7 +56,7 @@ fn a_token_that_goes_back_is_seen() {
 
 #[test]
 fn what_may_have_been_lost_does_not_count_until_its_holder_must_know() {
-    // A lease of 30: renewed every 10, and 5 on the way.
+    // The lease is 30, with a refresh every 10 that takes up to 5.
     let first = [asks(1, 1, 1), holds(2, 1, 1, 10, 100)];
     let second = |at| [asks(9, 2, 1), holds(at, 2, 1, 11, 200), releases(at + 1, 2, 1)];
     let with = |second: &[Event], more: &[Event]| broken(&[&first[..], second, more].concat());
@@ -79,7 +80,7 @@ fn what_is_consumed_counts_until_the_limit_is_set_anew() {
     assert_eq!(with(&[answered(true)]), ["over-admission"]);
     assert_eq!(with(&[&[answered(true)][..], &limit(25, 1)].concat()), NONE);
     assert_eq!(with(&[&[answered(true)][..], &limit(9, 1)].concat()), ["over-admission"]);
-    // Nobody knows which came first, or whether it was consumed.
+    // The order of the two events is unknown, so the permit may or may not reduce the new limit.
     assert_eq!(with(&[&[answered(true)][..], &limit(11, 1)].concat()), NONE);
     assert_eq!(with(&[answered(false)]), ["taken away"]);
     assert_eq!(with(&[]), NONE);
@@ -101,7 +102,7 @@ fn two_who_hold_the_same_permit_are_seen() {
     assert_eq!(with(&adopts(2, 15, 30)), NONE);
     assert_eq!(with(&[adopts(2, 15, 30), adopts(3, 30, 40)].concat()), NONE);
     assert_eq!(with(&[adopts(2, 15, 30), adopts(3, 29, 40)].concat()), ["one holder"]);
-    // Its place was taken from the moment at which it was passed on.
+    // The permit counts from the moment at which it was detached.
     let others = |at| [4, 5].map(|process| [asks(5, process, 1), holds(at, process, 1, 11, 20)]);
     let tokens = |others: [[Event; 2]; 2]| [&others.concat()[..], &adopts(2, 15, 30)].concat();
     let told = [4, 5].map(|process| event(20, process, What::Lost { turn: 1 }));
@@ -111,7 +112,7 @@ fn two_who_hold_the_same_permit_are_seen() {
 
 #[test]
 fn an_owner_whose_permit_was_adopted_and_is_not_told_is_seen() {
-    // A lease of 30: renewed every 10, and 5 on the way.
+    // The lease is 30, with a refresh every 10 that takes up to 5.
     let owner = [asks(1, 1, 1), holds(2, 1, 1, 10, 100), offers(10, 1)];
     let asks = asks_for(11, 2, 1, Call::Adopt, 0);
     let adopter = [asks, holds(15, 2, 1, 10, 100), releases(50, 2, 1)];
@@ -119,7 +120,7 @@ fn an_owner_whose_permit_was_adopted_and_is_not_told_is_seen() {
     let told = |at| broken(&[&owner[..], &adopter, &[lost(at)]].concat());
     assert_eq!(told(30), NONE);
     assert_eq!(told(31), ["over-admission", "one holder", "taken away"]);
-    // What holds up its renewal comes on top, for as long as it lasts.
+    // The duration of a delay of the refresh is added.
     let fault = [
         event(20, ALL, What::Fault { kind: "hold".to_owned(), spoils_order: true }),
         event(33, ALL, What::Healed { kind: "hold".to_owned() }),
@@ -130,7 +131,7 @@ fn an_owner_whose_permit_was_adopted_and_is_not_told_is_seen() {
         assert_eq!(told(43), NONE);
         assert_eq!(told(44), ["over-admission", "one holder", "taken away"]);
     }
-    // It may have been adopted and given back, but not before it was offered.
+    // The permit may have been adopted and released, but not before the offer.
     assert_eq!(broken(&[&owner[..], &[lost(11)]].concat()), NONE);
     assert_eq!(broken(&[&owner[..], &[lost(9)]].concat()), ["taken away"]);
 }
@@ -144,14 +145,14 @@ fn what_is_left_counts_until_its_lease_ends() {
     let next = |at| [asks(5, 2, 1), holds(at, 2, 1, 11, 200), releases(at + 1, 2, 1)];
     let with = |how, more: &[Event], at| broken(&[&left(how)[..], more, &next(at)].concat());
     let answered = std::slice::from_ref(&answered);
-    // From the leave on; the server counts in units of 1.
+    // The lease starts with `let_expire`. The server counts in units of 1.
     assert_eq!(with(How::Leave, answered, 38), ["over-admission"]);
     assert_eq!(with(How::Leave, answered, 39), NONE);
-    // Where that has no answer it was renewed before, at 1.
+    // Without a result, the lease starts with the earlier refresh, at 1.
     assert_eq!(with(How::DroppedLeave, &[], 29), ["over-admission"]);
     assert_eq!(with(How::LeavingDrop, &[], 30), NONE);
     assert_eq!(with(How::Drop, &[], 29), NONE);
-    // It may have been lost since, but not if it was there after that.
+    // The permit may have been lost since then, unless it was seen later.
     let lost = |since, at| [answered, &[unsettled(since, at, 10)]].concat();
     assert_eq!(with(How::Leave, &lost(19, 20), 19), NONE);
     assert_eq!(with(How::Leave, &lost(19, 20), 18), ["over-admission"]);

@@ -2,7 +2,8 @@ use super::*;
 
 #[test]
 fn what_was_counted_wrong_is_seen() {
-    // One permit of 4 ns after 1 ns, given back; and one request of each other end.
+    // The history has one permit that is granted after 1 ns and released after 4 ns more, and one
+    // request for each other result.
     let mut history = vec![
         asks(1, 1, 0),
         holds(2, 1, 0, 1, 30),
@@ -13,7 +14,7 @@ fn what_was_counted_wrong_is_seen() {
         let turn = turn as u64 + 1;
         history.extend([asks(8, 1, turn), event(9, 1, What::GivesUp { turn, why: *why })]);
     }
-    // Somebody else's.
+    // Another process makes this request.
     history.push(asks(1, 2, 1));
     let right = Counts {
         waited: 1,
@@ -55,7 +56,7 @@ fn what_was_counted_wrong_is_seen() {
     }
 }
 
-/// Of a semaphore of which tasks do not tell all.
+/// The semaphore's tasks do not report everything.
 #[test]
 fn counts_that_are_not_balanced_are_seen() {
     let right = Counts {

@@ -19,7 +19,7 @@ fn whoever_dies_untold_is_seen() {
     let dies = |at| broken(&[&held[..], &[event(at, 1, What::Killed)]].concat());
     assert_eq!(dies(60), NONE);
     assert_eq!(dies(61), ["losses"]);
-    // Being stopped for a while excuses that while, and no more.
+    // Only the time in which a process is stopped is excused.
     let stopped = [event(45, 1, What::Stopped), event(55, 1, What::Continued)];
     let told = |at| {
         let told = event(at, 1, What::Lost { turn: 1 });
@@ -36,7 +36,7 @@ fn a_permit_that_is_taken_away_is_seen() {
     let with = |events: &[Event]| broken(&[&held[..], events].concat());
     assert_eq!(with(std::slice::from_ref(&lost)), ["taken away"]);
     assert_eq!(with(&[unsettled(9, 10, 10), lost.clone()]), NONE);
-    // It was granted after that, is told too late, or was renewed since.
+    // The permit was granted after the loss of data, reported as lost too late, or refreshed since.
     assert_eq!(with(&[unsettled(9, 10, 9), lost.clone()]), ["taken away"]);
     assert_eq!(with(&[unsettled(3, 4, 10), lost.clone()]), ["taken away"]);
     let renewed = event(15, 1, What::Renewed { turn: 1, until: 41, by_hand: false });
@@ -46,6 +46,6 @@ fn a_permit_that_is_taken_away_is_seen() {
         |at, held| with(&[releases(20, 1, 1), event(at, 1, What::Released { turn: 1, held })]);
     assert_eq!(answered(22, true), NONE);
     assert_eq!(answered(22, false), ["taken away"]);
-    // Its lease may have ended before that arrived.
+    // The lease may have expired before the reply arrived.
     assert_eq!(answered(50, false), NONE);
 }

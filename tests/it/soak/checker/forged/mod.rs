@@ -1,5 +1,5 @@
-//! Histories that are wrong in one way each, so that the checker is known to see it; and what looks
-//! wrong but is not.
+//! Forged histories, each with one violation that the checker must find. Other histories look
+//! wrong, but violate no rule.
 
 mod admission;
 mod counts;
@@ -24,7 +24,7 @@ fn asks_for(at: Moment, process: u32, turn: u64, call: Call, ahead: Moment) -> E
     event(at, process, What::Asks { turn, semaphore: 0, weight: 1, call, ahead })
 }
 
-/// Held from then on, with this token, until the lease ends.
+/// Returns the event of a holder that gets a permit with this token now, for a lease until `until`.
 fn holds(at: Moment, process: u32, turn: u64, token: u64, until: Moment) -> Event {
     event(
         at,
@@ -48,7 +48,7 @@ fn limit(at: Moment, limit: u64) -> [Event; 2] {
     ]
 }
 
-/// The rules that were broken, in a history that begins with a limit of 1.
+/// Returns the violated rules of a history that begins with a limit of 1.
 fn broken(events: &[Event]) -> Vec<String> {
     let mut history = limit(0, 1).to_vec();
     history.extend_from_slice(events);
@@ -59,7 +59,7 @@ fn broken(events: &[Event]) -> Vec<String> {
 
 const NONE: [&str; 0] = [];
 
-/// Permits with tokens up to this one may have been lost between these moments.
+/// Returns an event: permits with tokens up to `token` may have been lost between these moments.
 fn unsettled(since: Moment, at: Moment, token: u64) -> Event {
     event(at, ALL, What::Unsettled { semaphore: 0, since, token })
 }

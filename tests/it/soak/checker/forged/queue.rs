@@ -17,10 +17,11 @@ fn whoever_overtakes_is_seen() {
     };
     let overtaken = |asked, until| overtaken_from(5, asked, until);
     assert_eq!(broken(&overtaken(7, 21)), ["order"]);
-    // Their requests may have passed each other on the way, or their grants.
+    // The requests or the grants may have overtaken each other on the network.
     assert_eq!(broken(&overtaken(6, 21)), NONE);
     assert_eq!(broken(&overtaken(7, 20)), NONE);
-    // Its place may be gone with its connection, but not with one of another.
+    // The first request may lose its position when its own connection fails, but not when another
+    // process's connection fails.
     let fault = |healed, spoils_order| {
         let kind = "cut".to_owned();
         let begins = event(2, ALL, What::Fault { kind: kind.clone(), spoils_order });
@@ -28,7 +29,7 @@ fn whoever_overtakes_is_seen() {
     };
     assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(6, true)].concat()), NONE);
     assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(6, false)].concat()), ["order"]);
-    // Nor with one that was over, and time enough to listen again had passed.
+    // An earlier fault is no excuse either, if enough time to subscribe again has passed.
     assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(4, true)].concat()), NONE);
     assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(3, true)].concat()), ["order"]);
 }
@@ -52,10 +53,10 @@ fn a_head_start_that_is_too_large_is_seen() {
     let overtakes = |call, ahead| overtakes_from(0, &[], call, ahead);
     assert_eq!(overtakes(Call::HeadStart, 3), ["order"]);
     assert_eq!(overtakes(Call::HeadStart, 4), NONE);
-    // Who adopts needs no turn.
+    // Adopting a permit does not require a position in the queue.
     assert_eq!(overtakes(Call::Adopt, 0), NONE);
-    // Who comes while the clock is behind has come together with all the others, and no sooner;
-    // once it has caught up, by what it says.
+    // Requests that arrive while the clock is behind count as having arrived at the same time.
+    // After the clock has caught up, arrival times count again.
     let set = |since, ahead| [event(since + 1, ALL, What::ClockIs { since, ahead })];
     assert_eq!(overtakes_from(0, &set(2, -100), Call::HeadStart, 0), NONE);
     assert_eq!(overtakes_from(0, &set(2, -100), Call::Acquire, 0), ["order"]);
@@ -76,7 +77,7 @@ fn whoever_waits_too_long_is_seen() {
     assert_eq!(broken(&waits(1002)), ["waits"]);
     assert_eq!(broken(&[asks(1, 1, 1), event(1500, 2, What::Killed)]), ["waits"], "still waits");
     assert_eq!(broken(&[asks(1, 1, 1), event(900, 1, What::Killed), asks(1500, 2, 1)]), NONE);
-    // The time in which something was wrong is added.
+    // The duration of the fault is added.
     let fault = [
         event(100, 0, What::Fault { kind: "pause".to_owned(), spoils_order: false }),
         event(200, 0, What::Healed { kind: "pause".to_owned() }),

@@ -18,7 +18,8 @@ class Pairs {
         Config config = new Config();
         // This crate calls its scripts by their SHA-1, too.
         config.setUseScriptCache(true);
-        // The timeout is long, because a release that is sent again fails.
+        // The timeout is long, because Redisson repeats a release after a timeout, and the repeated
+        // release fails.
         config.useSingleServer().setAddress(arguments[0]).setTimeout(60_000);
         RedissonClient client = Redisson.create(config);
         try {

@@ -1,0 +1,57 @@
+//! Errors of sentinels, and of the primary behind them.
+
+use redis_semaphore::{ConnectErrorKind, Error, IntoServer, SemaphoreClient};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::{assert_says, peer};
+use test_support::acl;
+use test_support::observer::in_time;
+use test_support::replicated::{Pair, SERVICE, Sentinels};
+use test_support::server::Server;
+
+async fn refusal(sentinels: &[String], primary: impl IntoServer) -> Error {
+    let connecting = SemaphoreClient::builder().connect_sentinels(sentinels, SERVICE, primary);
+    in_time("an answer", connecting).await.unwrap_err()
+}
+
+/// A user may have given the address of Redis instead of a sentinel's address.
+#[tokio::test]
+async fn an_ordinary_server_is_no_sentinel() {
+    let server = Server::start();
+    let refused = refusal(&[server.admin_url()], "redis://primary/").await;
+    let words = ["is not a sentinel: use the sentinels' addresses (usually port 26379)"];
+    assert_says(&refused, ConnectErrorKind::Unusable, &words);
+    let Error::Connect { address, .. } = refused else { panic!("{refused:?}") };
+    assert_eq!(address, format!("127.0.0.1:{}", server.port));
+}
+
+async fn requires_password(mut stream: TcpStream) {
+    let mut asked = [0; 4096];
+    while stream.read(&mut asked).await.is_ok_and(|length| length > 0) {
+        let _ = stream.write_all(b"-NOAUTH Authentication required.\r\n").await;
+    }
+}
+
+/// Only the URL of the primary has a password.
+#[tokio::test]
+async fn a_sentinel_requires_its_own_password() {
+    let refused = refusal(&[peer(requires_password).await], "redis://user:pw@primary/").await;
+    let words = ["(a sentinel): the sentinel requires a password", "the URL of each sentinel"];
+    assert_says(&refused, ConnectErrorKind::Authentication, &words);
+}
+
+#[tokio::test]
+async fn a_primary_that_sentinels_name_has_no_free_connections() {
+    let pair = Pair::start();
+    let sentinels = Sentinels::watch(&pair);
+    let full = ["SET", "maxclients", "1"];
+    redis::cmd("CONFIG").arg(&full).exec(&mut pair.servers[0].connect()).unwrap();
+    let user = format!("redis://{}:{}@primary/", acl::USER, acl::PASSWORD);
+    for primary in ["redis://primary/", "redis://primary/3", &user] {
+        let refused = refusal(&sentinels.urls(), primary).await;
+        let words = ["the primary that the sentinel at", "its maximum number of connections"];
+        assert_says(&refused, ConnectErrorKind::NotReady, &words);
+        assert!(refused.is_transient());
+    }
+}
