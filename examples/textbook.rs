@@ -10,11 +10,11 @@
 //! process that dies between P and V never returns its permit. Nothing shows which process waits
 //! for what.
 //!
-//! - `plate`: the plate holds one fruit. Father puts apples on it, and mother oranges. The daughter
-//!   takes only apples, and the son only oranges.
+//! - `plate`: the plate holds one fruit. The father puts apples on it, and the mother puts oranges
+//!   on it. The daughter takes only apples, and the son takes only oranges.
 //! - `buffer`: producers and consumers with a bounded buffer between them.
 //! - `readers`: several readers may read at the same time, but a writer is alone.
-//! - `philosophers`: each philosopher dines with the forks of both sides, and no philosopher
+//! - `philosophers`: each philosopher dines with the forks on both sides, and no philosopher
 //!   starves.
 
 use std::process::ExitCode;
@@ -108,7 +108,7 @@ const PLATE_ROLES: [&str; 4] = ["father", "mother", "daughter", "son"];
 const PLATE_SIGNALS: [&str; 3] = ["empty", "apple", "orange"];
 
 /// Runs a member of the family. The plate holds one fruit: the children wait for signals of the
-/// parents, and the parents for signals of the children.
+/// parents, and the parents wait for signals of the children.
 async fn plate(role: &str, table: &mut Table) -> Result<()> {
     let empty = table.signal("empty", 1)?;
     let (fruit, puts) = match role {
@@ -153,7 +153,7 @@ const BUFFER_ROLES: [&str; 4] = ["producer-1", "producer-2", "consumer-1", "cons
 const BUFFER_SIGNALS: [&str; 2] = ["spaces", "products"];
 
 const ROOM: u32 = 3;
-/// Longer than a producer needs, so the buffer fills up.
+/// A consumer takes longer than a producer, so the buffer fills up.
 const CONSUMING: Duration = Duration::from_millis(10);
 
 /// Runs a producer or a consumer. The buffer holds three products: producers wait for a space, and
@@ -195,8 +195,8 @@ const READING: Duration = Duration::from_millis(3);
 /// Runs a reader, which acquires one permit, or a writer, which acquires all permits.
 ///
 /// The textbook counts the readers in a variable with its own semaphore, and a writer may wait
-/// forever while readers come and go. Here permits are granted in order of arrival: readers that
-/// arrive after a writer wait for it.
+/// forever while readers come and go. Here permits are granted in order of arrival: a reader waits
+/// for every writer that arrived before it.
 async fn readers(role: &str, table: &mut Table) -> Result<()> {
     let access = table.semaphore("access", AT_ONCE)?;
     // The two numbers must always be equal.
@@ -229,7 +229,7 @@ const REACHING: Duration = Duration::from_millis(2);
 const EATING: Duration = Duration::from_millis(2);
 
 /// Runs one of five philosophers, who share five forks, and a room that admits four of them. If all
-/// five could take their left fork, all would wait for the right one forever.
+/// five could take their left fork, all would wait for the right fork forever.
 async fn philosophers(role: &str, table: &mut Table) -> Result<()> {
     let place =
         PHILOSOPHERS_ROLES.iter().position(|name| *name == role).ok_or("not one of the five")?;

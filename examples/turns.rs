@@ -1,5 +1,5 @@
-//! Acquires a permit repeatedly, and prints the times. Together with similar programs in other
-//! languages, the output shows that all share one semaphore. See `clients/test`.
+//! Acquires a permit repeatedly, and prints the times. The times of this program and of similar
+//! programs in other languages show that all programs share one semaphore. See `clients/test`.
 //!
 //! `cargo run --example turns -- NAME LIMIT COUNT HOLD_MS LEASE_MS`
 

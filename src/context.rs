@@ -24,7 +24,8 @@ use crate::server::{Servers, user_timeout};
 use crate::wakeup::{self, Listener, Router};
 
 const MAX_DRIVERS: usize = 16;
-/// The longest time for which the end of a program waits, even if the response timeout is longer.
+/// The maximum time for which the end of a program waits for remaining calls, even if the response
+/// timeout is longer.
 const LONGEST_END: Duration = Duration::from_secs(10);
 
 pub(crate) struct Context {
@@ -78,7 +79,7 @@ impl ClientSettings {
         self.outage_tolerance.max(self.call_timeout())
     }
 
-    /// For how long a sent call may still reach the server after its connection was given up.
+    /// How long a sent call may still reach the server after its connection was given up.
     pub(crate) fn longest_trip(&self) -> Duration {
         user_timeout(self.response_timeout) + self.response_timeout
     }
@@ -203,8 +204,8 @@ impl Context {
         .await
     }
 
-    /// Runs work in a task until the deadline, because other requests depend on it or the caller
-    /// has no suitable runtime.
+    /// Runs work in a task until the deadline, because other requests depend on the work, or
+    /// because the caller has no suitable runtime.
     pub(crate) async fn in_a_task<T: Send + 'static>(
         &self,
         deadline: Deadline,

@@ -15,7 +15,7 @@ use crate::support::server::{semaphores, unique_name};
 
 const TASKS: u64 = 16;
 const CUSTOMERS: u64 = 1000;
-/// Longer than the run, so that any memory kept until a lease expires adds up.
+/// The lease is longer than the run, so that any memory that is kept until a lease expires adds up.
 const LEASE: Duration = Duration::from_secs(60 * 60);
 /// The pause between two requests of a task.
 const PAUSE: Duration = Duration::from_millis(1);

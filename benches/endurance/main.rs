@@ -1,5 +1,5 @@
 //! The memory that a long-running process keeps: its own memory and the server's, after a tenth of
-//! the run and at the end. It needs Linux, which reports a process's memory.
+//! the run and at the end. The bench needs Linux, which reports a process's memory.
 //!
 //! ```text
 //! scripts/with-redis cargo bench --bench endurance                            # 13 minutes

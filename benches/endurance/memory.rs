@@ -27,7 +27,8 @@ impl Memory {
         Ok(Self(Vec::new()))
     }
 
-    /// Reads the memory of both while nothing else runs. `done` describes the progress for a user.
+    /// Reads the memory of this process and of the server while nothing else runs. `done` describes
+    /// the progress for a user.
     pub async fn note(&mut self, done: String) -> Result<()> {
         tokio::time::sleep(length_of(REST)).await;
         let client = resident()? / 1e6;
@@ -37,7 +38,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Compares the first reading, after a tenth, with the last one, at the end.
+    /// Compares the first reading (after a tenth of the run) with the last reading.
     pub fn figures(
         self,
         (client, server): (&'static str, &'static str),

@@ -55,7 +55,7 @@ pub enum Case {
     Releases {
         in_a_call: u64,
     },
-    /// Releases that each hand off to the first waiter.
+    /// Releases, each of which grants the permit to the first waiter.
     HandOffs,
     Queued,
     Refused,

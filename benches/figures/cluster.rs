@@ -1,4 +1,5 @@
-//! N7a: N1 in a cluster. One node has all slots, and announces the network's address to clients.
+//! N7a: the figure N1 in a cluster. One node has all slots, and announces the network's address to
+//! clients.
 
 use std::net::{Ipv4Addr, TcpListener};
 

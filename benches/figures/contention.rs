@@ -16,7 +16,7 @@ const LIMIT: u32 = 10;
 const TASKS: u32 = 1000;
 const WORK: Duration = Duration::from_millis(5);
 const ROUNDS: usize = 5;
-/// About six turns for each task.
+/// Long enough for about six turns of each task.
 const ROUND: Duration = Duration::from_secs(4);
 
 /// The turns of a task in a round.
@@ -112,7 +112,7 @@ async fn round(semaphore: Semaphore) -> Result<Round> {
     })
 }
 
-/// Takes turns until the round ends. A permit still held then counts until the end of the round.
+/// Takes turns until the round ends. A permit that is still held at the end counts until the end.
 async fn take_turns(semaphore: Arc<Semaphore>, end: Instant) -> Result<Turns> {
     let mut turns = Turns::default();
     loop {

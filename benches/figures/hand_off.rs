@@ -21,7 +21,8 @@ use crate::support::server::unique_name;
 
 const ROUNDS: usize = 9;
 const TIMES: usize = 40;
-/// After this time, the other process is in the queue. It prints a line before it queues.
+/// After this time, the other process is in the queue. The process prints a line before it queues
+/// its request.
 const TIME_TO_QUEUE: Duration = Duration::from_millis(3);
 
 /// Runs this program as the other process, or returns `None` if it is not that process.

@@ -34,7 +34,7 @@ pub async fn p11() -> Result<Vec<Figure>> {
         }
         server.clock.run_ahead_by((minute + 1) * MINUTE);
     }
-    // All permits of that hour have expired. The next part has long leases.
+    // All permits of that hour have expired. The next measurement has holders with long leases.
     server.clock.run_ahead_by((2 * MINUTES + 1) * MINUTE);
     let beside_long = measure(&mut calls, LONG).await?;
     // The long leases have expired, too. Both semaphores now have equal leases.

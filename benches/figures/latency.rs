@@ -44,8 +44,8 @@ async fn far_away(id: &'static str, what: &'static str, one_way: Duration) -> Re
     Ok(Figure::of_value(id, what, "us", medians, Better::AtMost(two_trips + BEYOND)))
 }
 
-/// Measures cycles of calls that do nothing and cycles of acquire and release. Both run in a task,
-/// as in a program: see `support/pairs.rs`.
+/// Measures cycles of calls that do nothing, and acquire/release cycles. Both run in a task, as in
+/// a program: see `support/pairs.rs`.
 async fn in_turns(baseline: Baseline, semaphore: Semaphore, pairs: usize) -> Result<Rounds> {
     tokio::spawn(take_turns(baseline, semaphore, pairs)).await?
 }

@@ -63,7 +63,7 @@ impl Contention {
         self.figure_at(&client, connect).await
     }
 
-    /// Measures on the server that this client reaches.
+    /// Measures the figure on the server to which this client connects.
     pub async fn figure_at(
         &self,
         client: &Client,

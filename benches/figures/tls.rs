@@ -1,4 +1,4 @@
-//! N7: N1 over TLS, with a new certificate.
+//! N7: the figure N1 over TLS, with a new certificate.
 
 use redis::{Client, TlsCertificates};
 use redis_semaphore::SemaphoreClient;

@@ -14,7 +14,7 @@ use crate::support::server::{unique_name, url};
 const ROUNDS: usize = 5;
 /// Longer than any work of clients and server between two round trips.
 const ONE_WAY: Duration = Duration::from_millis(20);
-/// The first commands of redis-rs, and the acquire.
+/// One round trip for the first commands of redis-rs, and one for the acquire.
 const LEAST_WITH_CONNECT: f64 = 2.0;
 /// One more round trip, in which the client subscribes to messages and checks whether the server
 /// can be used.
@@ -45,7 +45,7 @@ pub async fn n8() -> Result<Vec<Figure>> {
     ])
 }
 
-/// Returns the number of round trips until a new semaphore granted its first permit. When this
+/// Returns the number of round trips until a new semaphore has granted its first permit. When this
 /// function returns, no call is under way.
 async fn first_permit(network: &Network, semaphores: &SemaphoreClient) -> Result<u32> {
     let semaphore = semaphores.semaphore(unique_name("n8")).limit(10).build()?;

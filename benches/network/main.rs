@@ -1,4 +1,4 @@
-//! The share of the possible turns that are taken over a network, with round trips of different
+//! The share of the possible turns that is taken over a network, with round trips of different
 //! lengths, with and without jitter.
 //!
 //! ```text

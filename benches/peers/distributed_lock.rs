@@ -1,5 +1,5 @@
 //! The semaphore of distributed-lock-redis, with its default settings. Each attempt sends a whole
-//! script. If no permit is free, it polls with intervals that grow from 10 to 200 ms.
+//! script. If no permit is free, the client polls at intervals that grow from 10 to 200 ms.
 
 use std::sync::Arc;
 

@@ -17,7 +17,8 @@ use crate::support::runner::Runner;
 use crate::support::server::{Server, unique_name};
 
 const SIZES: [u64; 6] = [10, 100, 1_000, 10_000, 100_000, 1_000_000];
-/// The largest size for older designs, because each of their acquires copies a set of this size.
+/// The largest number of holders for older designs, because each of their acquires copies a set of
+/// this size.
 const FEW: u64 = 10_000;
 
 pub fn bench(criterion: &mut Criterion, runner: &Runner) -> Result<()> {
@@ -46,7 +47,7 @@ pub fn bench(criterion: &mut Criterion, runner: &Runner) -> Result<()> {
     Ok(())
 }
 
-/// A semaphore that gets more holders from point to point.
+/// A semaphore that gets more holders from one measured point to the next.
 struct Filled<D> {
     opened: Option<D>,
     holders: u64,

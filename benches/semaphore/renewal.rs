@@ -1,4 +1,5 @@
-//! The cost of refreshing the leases of many permits: one call for each 1,000, as in the crate.
+//! The cost of refreshing the leases of many permits: one call for each 1,000 permits, as in the
+//! crate.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 
 use clap::Parser;
 
-/// The arguments of `cargo bench` that benches without criterion support.
+/// The arguments of `cargo bench` for benches that do not use criterion.
 #[derive(Parser)]
 pub struct Arguments {
     /// Run only benches whose name contains this text

@@ -1,4 +1,5 @@
-//! Measures how many of the turns that a network allows are taken by more tasks than permits.
+//! Measures the turns of tasks that compete for fewer permits over a network. Compares them with
+//! the turns that the network allows.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Raises the limit of open files. One design needs a connection for each waiter, which exceeds the
-//! default limit on many machines.
+//! Raises the limit of open files. One design needs a connection for each waiter. These connections
+//! exceed the default limit on many machines.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 

@@ -21,7 +21,7 @@ pub struct Relay {
     _listener: Arc<Listener>,
 }
 
-/// The task that receives messages. It ends when the last user is dropped.
+/// The task that receives messages. The task ends when the last clone of the design is dropped.
 struct Listener(AbortHandle);
 
 impl Drop for Listener {
@@ -51,7 +51,7 @@ pub async fn listen(client: &Client, name: &str) -> Result<PubSub> {
     Ok(messages)
 }
 
-/// Returns a client whose releases publish like a handoff.
+/// Returns a client whose releases publish a message, as a handoff does.
 pub async fn publisher(connection: MultiplexedConnection, name: &str) -> Result<Baseline> {
     Baseline::over(connection, &release_script(name)).await
 }

@@ -11,7 +11,8 @@ use super::server::connection;
 /// The largest number of requests in a call.
 pub const BATCH: u64 = 1000;
 
-/// Longer than any bench takes, for leases and waits that are not refreshed.
+/// The lease and the heartbeat timeout in ms. They are longer than any bench, because the benches
+/// do not refresh them.
 const LONG: u32 = 60 * 60 * 1000;
 
 pub const GRANTED: i64 = 1;

@@ -60,7 +60,7 @@ impl Server {
 
     /// Returns the used memory without the buffers of connections, which change by themselves. Also
     /// empties the log of slow calls: on a busy machine, each call that takes 10 ms uses at least a
-    /// KB there, for up to 128 calls.
+    /// KB in this log, for up to 128 calls.
     pub fn kept_memory(&mut self) -> Result<u64> {
         redis::cmd("SLOWLOG").arg("RESET").exec(&mut self.connection)?;
         let info = self.info("memory")?;

@@ -24,13 +24,14 @@ use tokio::task::JoinSet;
 use scrape::Exporter;
 use support::server::Server;
 
-/// Below that a call is not noted, in µs.
+/// The shortest time of a call that is recorded in the server's slow log, in µs.
 const SLOW: &str = "1000";
 const OTHER_KEYS: &str = "for i = 1, ARGV[1] do redis.call('SET', 'other:' .. i, i) end";
 
 #[tokio::main]
 async fn main() {
-    // As criterion has it: measuring is for `cargo bench`.
+    // With `--test`, this only checks that the benchmark works. Benchmarks with criterion do the
+    // same.
     let measures = std::env::args().all(|argument| argument != "--test");
     let (semaphores, others) = if measures { (10_000, 1_000_000) } else { (100, 10_000) };
     let server = Server::start();
@@ -79,7 +80,8 @@ fn reset(server: &Server) {
 fn report(what: &str, took: Duration, connection: &mut Connection) {
     println!("{what}: {took:.2?}");
     let stats: String = redis::cmd("INFO").arg("commandstats").query(connection).unwrap();
-    // Number, time, microseconds, words, and who it was.
+    // An entry of the slow log: number, time, microseconds, words, and the client's address and
+    // name.
     type Call = (u64, u64, u64, Vec<String>, String, String);
     let slow: Vec<Call> = redis::cmd("SLOWLOG").arg(&["GET", "128"]).query(connection).unwrap();
     for command in ["scan", "evalsha"] {

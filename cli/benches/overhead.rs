@@ -12,13 +12,14 @@ const MOST: Duration = Duration::from_millis(10);
 const TURNS: usize = 200;
 
 fn main() -> ExitCode {
-    // As criterion has it: measuring is for `cargo bench`.
+    // With `--test`, this only checks that the benchmark works. Benchmarks with criterion do the
+    // same.
     let measures = std::env::args().all(|argument| argument != "--test");
     let turns = if measures { TURNS } else { 3 };
     let name = format!("bench-{}", uuid::Uuid::new_v4());
     let with_permit = [TOOL, "run", &name, "--limit", "10", "--", "true"];
     let (mut bare, mut held) = (Vec::new(), Vec::new());
-    // In turns, so that a machine that is slow for a while is slow for both.
+    // The two commands alternate, so that a machine that is slow for a while slows down both.
     for _ in 0..turns {
         bare.push(time(&["true"]));
         held.push(time(&with_permit));
@@ -39,7 +40,7 @@ fn time(command: &[&str]) -> Duration {
     started.elapsed()
 }
 
-/// The median, and what one in twenty exceeds.
+/// Returns the median, and the time that one of twenty measured times exceeds.
 fn median_and_slow(mut times: Vec<Duration>) -> (Duration, Duration) {
     times.sort();
     (times[times.len() / 2], times[times.len() * 95 / 100])

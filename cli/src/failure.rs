@@ -18,7 +18,7 @@ pub const UNAVAILABLE: u8 = 69;
 /// The permit was lost.
 pub const LOST: u8 = 70;
 /// `top` has a bug (EX_SOFTWARE of sysexits.h). `top` holds no permit, so this status cannot mean a
-/// loss.
+/// lost permit.
 #[cfg(feature = "top")]
 pub const SOFTWARE: u8 = 70;
 /// The system refused a process, a signal handler or the like.

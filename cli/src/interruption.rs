@@ -25,7 +25,7 @@ pub fn interruption() -> Result<impl Future<Output = u8>, Failure> {
     })
 }
 
-/// Reports each of these signals. From now on, none of them ends this process.
+/// Returns a receiver of these signals. From now on, none of the signals ends this process.
 pub fn listen(
     signals: impl Iterator<Item = Signal>,
 ) -> io::Result<mpsc::UnboundedReceiver<Signal>> {
@@ -41,7 +41,7 @@ pub fn listen(
 }
 
 /// Returns the signals without those that this process was started to ignore, for example by nohup.
-/// A handler would receive them.
+/// A handler would receive such signals.
 pub fn not_ignored<const N: usize>(signals: [Signal; N]) -> impl Iterator<Item = Signal> {
     let ignored = ignored();
     signals.into_iter().filter(move |signal| ignored & (1 << (*signal as u32 - 1)) == 0)

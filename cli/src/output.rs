@@ -1,8 +1,8 @@
 //! The output of the CLI. It does not use `println!` and `eprintln!`, which panic if the reader has
 //! gone or the disk is full.
 //!
-//! All functions but `write` escape the text, because servers and other clients wrote parts of the
-//! text.
+//! All functions except `write` and `whisper` escape the text, because servers and other clients
+//! wrote parts of the text.
 
 use std::fmt::Display;
 use std::io::{self, Write};

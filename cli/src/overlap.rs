@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-/// Returns the longest overlaps, as `Semaphore::revoke` documents them: for a holder that can
-/// refresh and so finds out, and for a holder that cannot.
+/// Returns the longest overlaps, as `Semaphore::revoke` documents them: for a holder that can try
+/// to refresh its lease, and for a holder that cannot.
 pub fn overlap(lease: Duration) -> (Duration, Duration) {
     (lease / 3, lease)
 }

@@ -7,8 +7,8 @@ pub fn can_draw(output: &impl IsTerminal) -> bool {
     output.is_terminal() && std::env::var_os("TERM").is_some_and(|terminal| terminal != "dumb")
 }
 
-/// Returns whether to use colors: see no-color.org. Old terminals have no colors, nor do terminals
-/// whose names exclude colors (term(7)).
+/// Returns whether to use colors: see no-color.org. Old terminals have no colors. Terminals whose
+/// names exclude colors (term(7)) have none either.
 pub fn has_colors(output: &impl IsTerminal) -> bool {
     let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|wish| !wish.is_empty());
     let terminal = std::env::var("TERM").unwrap_or_default();

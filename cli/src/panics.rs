@@ -34,7 +34,8 @@ pub fn caught(
     })
 }
 
-/// A panic has only a text: `Os { code: 24, ... }`.
+/// Returns the error and the advice if a missing resource caused the panic. A panic contains the
+/// error only as text: `Os { code: 24, ... }`.
 fn lack(info: &PanicHookInfo<'_>) -> Option<(io::Error, &'static str)> {
     let payload = info.payload();
     let text = payload.downcast_ref::<String>().map(String::as_str);

@@ -14,10 +14,10 @@ use rustix::param::linux_execfn;
 /// upgrade does not wait for running processes.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// The environment variable with the role of such a process.
+/// The environment variable that contains the role of a process.
 pub const VARIABLE: &str = "REDIS_SEMAPHORE_ROLE";
 
-/// Roles. An argument follows each of them.
+/// The roles. In the variable, an argument follows the role.
 pub const GUARD: &str = "guard";
 pub const STARTER: &str = "starter";
 

@@ -10,10 +10,10 @@ use crate::limits::{limit_of, with_existing_limit};
 
 /// How many semaphores are read at the same time.
 const AT_ONCE: usize = 64;
-/// Waiters in one page. The first page is usually enough.
+/// The number of waiters on one page. The first page is usually enough.
 pub const PAGE: u64 = 100;
-/// The search for a live waiter ends after this many waiters. All waiters may be dead while all
-/// permits are held.
+/// The search for a live waiter ends after this many waiters. While all permits are held, the queue
+/// may contain any number of dead waiters.
 const MAX_LOOKED_AT: u64 = 10_000;
 
 /// The state of one semaphore.

@@ -12,7 +12,7 @@ use crate::failure::{AnyError, Failure};
 use crate::role;
 use crate::server::kept_files;
 
-/// Reports of the workers, with the number of the worker.
+/// Reports of the workers. Each report has the number of its worker.
 pub type Reports<R> = mpsc::Receiver<Result<(usize, R), AnyError>>;
 pub type Reporter<R> = mpsc::Sender<Result<(usize, R), AnyError>>;
 

@@ -8,8 +8,8 @@ declare global {
 }
 
 /**
- * The supported options of node-redis's `createClient`. Parts of `url` replace the other options. `pingInterval` is for
- * the connection for commands. The subscription is checked in each third of the heartbeat timeout in any case.
+ * The supported options of node-redis's `createClient`. Parts of `url` replace the other options. `pingInterval` is
+ * for the connection for commands. The subscription is always checked every third of the heartbeat timeout.
  */
 export type RedisOptions = Pick<RedisClientOptions, Extract<keyof RedisClientOptions,
   | "url" | "socket" | "username" | "password" | "credentialsProvider" | "name" | "database"
@@ -20,7 +20,7 @@ export type RedisOptions = Pick<RedisClientOptions, Extract<keyof RedisClientOpt
 export interface ConnectOptions {
   /** The prefix of all keys and channels. Default: "sem". */
   prefix?: string;
-  /** The server skips this client's requests if it has sent no heartbeat for this long. Default: 15,000. */
+  /** The server skips this client's requests if the client has sent no heartbeat for this long. Default: 15,000. */
   heartbeatTimeout?: number;
   /** The timeout of one attempt, after which the connection counts as dead. Default: 2,000. */
   responseTimeout?: number;
@@ -33,13 +33,13 @@ export interface SemaphoreOptions {
   limit: number;
   /**
    * How long in ms a permit stays valid without being refreshed. A crashed process's permit stays taken for up to this
-   * long. Default: 30,000. A refresh fails after a sixth of it, and then the connection of all semaphores of the client
-   * counts as dead. So a sixth must be several round trips.
+   * long. Default: 30,000. A refresh fails after a sixth of the lease, and then the connection of all semaphores of
+   * the client counts as dead. So a sixth of the lease must be longer than several round trips.
    */
   lease?: number;
   /**
-   * The longest time in ms for which a permit is held, however often it is refreshed. Then the permit is lost. It limits
-   * the harm of work that hangs. Default: no bound.
+   * The longest time in ms for which a permit is held, however often it is refreshed. Then the permit is lost. This
+   * bound limits the harm of work that hangs. Default: no bound.
    */
   maxHold?: number;
 }
@@ -53,8 +53,8 @@ export interface TryOptions {
 
 export interface AcquireOptions extends TryOptions {
   /**
-   * Rejects with AcquireTimeout after this many ms, rounded up. With 0 or less, as the rest of a deadline may be, the
-   * request does not wait. Default: no bound.
+   * Rejects with AcquireTimeout after this many ms, rounded up. With 0 or less, the request does not wait. So it may
+   * be the remaining time until a deadline. Default: no bound.
    */
   timeout?: number;
 }
@@ -66,14 +66,15 @@ export interface AcquireOptions extends TryOptions {
 export class SemaphoreClient {
   private constructor();
   /**
-   * Connects. `redis` is a URL, or options of node-redis. Rejects immediately if the server cannot be used. A wrong URL,
-   * an unknown option, or another value, such as a client, is a TypeError. The error contains no part of the URL. A
-   * cluster or a Sentinel is Unsupported.
+   * Connects. `redis` is a URL, or options of node-redis. Rejects immediately if the server cannot be used. Rejects
+   * with a TypeError for a wrong URL, an unknown option, or another value, such as a client. The error contains no
+   * part of the URL. Rejects with Unsupported for a cluster or a Sentinel.
    */
   static connect(redis: string | RedisOptions, options?: ConnectOptions): Promise<SemaphoreClient>;
   /**
-   * Returns the semaphore of this name. While its requests wait or its permits are held, this is always the same object.
-   * Other options for the name are a RangeError then, both here and in acquires of an earlier object.
+   * Returns the semaphore of this name. While its requests wait or its permits are held, this is always the same
+   * object. During that time, other options for the name cause a RangeError, both here and in acquires of an earlier
+   * object.
    */
   semaphore(name: string, options: SemaphoreOptions): Semaphore;
   /**
@@ -121,7 +122,7 @@ export class Permit {
   readonly lost: AbortSignal;
   /** Exact even if the event loop was too busy to abort `lost` in time. */
   readonly isLost: boolean;
-  /** For how many ms it is held unless it is refreshed. 0 if it is lost. */
+  /** For how many ms the permit is held unless it is refreshed. 0 if the permit is lost. */
   readonly expiresIn: number;
   /**
    * Releases the permit, with retries for up to a lease until Redis confirms it. Resolves to false if the permit was
@@ -137,9 +138,12 @@ export type SemaphoreErrorCode =
   | "SEM_LEASE_TOO_SHORT" | "SEM_TOO_HEAVY" | "SEM_TIMEOUT" | "SEM_LOST" | "SEM_UNAVAILABLE" | "SEM_REJECTED"
   | "SEM_UNSUPPORTED" | "SEM_CLOSED";
 
-/** The base class of all errors of this client. An instance of this class itself: a lease is too short for the round trip. */
+/**
+ * The base class of all errors of this client. An instance of this class itself means that a lease is too short for the
+ * round trip.
+ */
 export class SemaphoreError extends Error {
-  /** Stable, also in a minified bundle and between two copies of this package. */
+  /** The code does not change in a minified bundle, or in another copy of this package. */
   readonly code: SemaphoreErrorCode;
 }
 
@@ -167,9 +171,7 @@ export class PermitLost extends SemaphoreError {
   readonly id: string;
 }
 
-/**
- * Calls have failed for too long: a wait for the outage tolerance, another call for two response timeouts.
- */
+/** A wait has failed for the outage tolerance, or another call has failed for two response timeouts. */
 export class Unavailable extends SemaphoreError {
   readonly code: "SEM_UNAVAILABLE";
   readonly semaphore: string;

@@ -145,7 +145,7 @@ final class Listener
             $this->send('AUTH', ...$to['auth']);
         }
         if ($to['database'] !== 0) {
-            $this->send('SELECT', (string) $to['database']); // Channels have no database; it appears in CLIENT LIST.
+            $this->send('SELECT', (string) $to['database']); // Channels ignore it. CLIENT LIST shows it.
         }
         $this->send($subscribe, $channel);
         $until = now() + (int) (1000 * RESPONSE_SECONDS);

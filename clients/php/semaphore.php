@@ -108,7 +108,8 @@ final class Semaphore
         ?string $url = null,
     ) {
         if (preg_match('/\A[^{}\x00-\x1f\x7f]+\z/u', $name) !== 1 || strlen($name) > 512) {
-            // Only the beginning, and escaped, because a name may contain any byte.
+            // The message contains only the beginning of the name, and escapes it, because a name may contain any
+            // byte.
             $found = json_encode(substr($name, 0, 600), JSON_INVALID_UTF8_SUBSTITUTE | JSON_UNESCAPED_SLASHES);
             throw new \InvalidArgumentException('a name must have 1 to 512 bytes of UTF-8, without braces and control '
                 . "characters, not $found of " . strlen($name) . ' bytes');
@@ -196,7 +197,7 @@ final class Semaphore
         }
     }
 
-    /** Ignores its own errors, because the earlier error matters. If it fails, the request or permit expires. */
+    /** Ignores its own errors, because the earlier error matters. After an error, the request or permit expires. */
     private function giveUp(string $id): void
     {
         try {
@@ -226,7 +227,7 @@ final class Semaphore
     }
 
     /**
-     * Does the same after a successful reply, and ignores errors. Nothing is retried, because the waiters
+     * Calls wake like serve() after a successful reply, but ignores errors. Nothing is retried, because the waiters
      * call wake, too.
      */
     private function serveOthers(int $wakeIn): void
@@ -237,7 +238,7 @@ final class Semaphore
         }
     }
 
-    /** Returns the permit, or null if none was granted or the request was queued, as `$answer` shows. */
+    /** Returns the permit. Returns null if none was granted, or if the request was queued. $answer gets the reply. */
     private function ask(string $id, string $place, ?int $until, ?Answer &$answer = null): ?Permit
     {
         return $this->repeat(self::PATIENCE, $until, function () use ($id, $place, $until, &$answer) {
@@ -369,7 +370,10 @@ final class Semaphore
             && (int) $parts[1] <= self::MAX_WEIGHT && (int) $parts[2] <= self::MAX_LEASE;
     }
 
-    /** Calls a script, with retries: a repeated call has no further effect. The time is before the first attempt. */
+    /**
+     * Calls a script, with retries: a repeated call has no further effect. The answer contains a time before the
+     * first attempt.
+     */
     private function call(string $script, array $arguments, int $patience = self::PATIENCE, ?int $until = null): Answer
     {
         $sent = now();

@@ -64,14 +64,14 @@ try {
 expect($semaphore->release($permit), 'a repeated release reports a loss');
 expect(!$semaphore->release($permit), 'a released permit is still held');
 
-// A failure of wake neither changes a successful reply, nor takes long.
+// A failure of wake does not change a successful reply, and does not delay it for long.
 foreach (['NOPERM no', 'LOADING no'] as $failure) {
     $listening = stream_socket_server('tcp://127.0.0.1:0');
     $server = pcntl_fork();
     while ($server === 0) {
         $client = stream_socket_accept($listening) ?: exit;
         while (($command = (string) fread($client, 65536)) !== '') {
-            fwrite($client, match (true) { // The second number: the server has more work.
+            fwrite($client, match (true) { // The second number, 0, means that the server has more work.
                 str_contains($command, 'refused') && str_contains($command, 'declare') => "-ERR refused\r\n",
                 str_contains($command, 'declare') => "*6\r\n:1\r\n:0\r\n:-1\r\n:1\r\n:7\r\n:8\r\n",
                 str_contains($command, 'return') => "*3\r\n:1\r\n:0\r\n:1\r\n",

@@ -1,4 +1,4 @@
-"""The shared part of the tests: servers, other processes, waiting for a condition."""
+"""The shared part of the tests: servers, other processes, and waits for a condition."""
 
 import asyncio
 import os
@@ -144,7 +144,7 @@ class Turns:
         return self.process.stdout.readline().split()
 
     def kill(self):
-        """Ends it like a crash."""
+        """Ends the process like a crash."""
         self.process.kill()
         self.finish()
 

@@ -427,7 +427,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         await (await self.semaphore.acquire()).release()
 
     def queue_late_copy(self, client):
-        """Sends a request like a late one that reaches the server after its release. Returns its ID."""
+        """Sends a request as if it had reached the server after its release. Returns the ID of the request."""
         request_id = ids.new(client._client, 1, 30000)
         source, keys = scripts.SCRIPTS["acquire"]["source"], scripts.keys("sem", self.name)
         reply = self.keys.connection.eval(source, 4, *keys, "declare_if_unset", 1, 15000, request_id, "wait")

@@ -313,7 +313,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         wait = await self.queue(semaphore)
         self.server.stop()
         with self.assertRaises(AcquireTimeout):
-            await semaphore.acquire(weight=2, timeout=0.05)  # during its call
+            await semaphore.acquire(weight=2, timeout=0.05)  # times out during its call
         self.server.go_on()
         calls = self.server.script_calls()
         await until_async(lambda: self.server.script_calls() > calls + 3)  # it refreshes

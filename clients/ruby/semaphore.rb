@@ -163,7 +163,7 @@ class RedisSemaphore
     wake_in
   end
 
-  # Does the same after a successful reply, and ignores errors. Nothing is retried, because the waiters call
+  # Calls wake like serve after a successful reply, but ignores errors. Nothing is retried, because the waiters call
   # wake, too.
   def serve_others(wake_in)
     serve(wake_in, patience: 0)
@@ -236,7 +236,7 @@ class RedisSemaphore
       return asked if asked.is_a?(Permit)
 
       place = asked.reply[4]
-      # A new connection may lead to another server, after a failover.
+      # After a failover, a new connection may lead to another server.
       next listener.close unless @redis._client.connection.equal?(connection)
 
       permit = wait_for_message(listener, id, asked, wait_until)
@@ -304,7 +304,8 @@ class RedisSemaphore
     found && found[1].to_i <= MAX_WEIGHT && found[2].to_i <= MAX_LEASE
   end
 
-  # Calls a script, with retries: a repeated call has no further effect. The time is before the first attempt.
+  # Calls a script, with retries: a repeated call has no further effect. The answer contains a time before the first
+  # attempt.
   def call(script, *arguments, patience: PATIENCE, wait_until: nil)
     sent = RedisSemaphore.now
     tries = 0

@@ -41,7 +41,7 @@ end
 expect(semaphore.release(permit), "a repeated release reports a loss")
 expect(!semaphore.release(permit), "a released permit is still held")
 
-# A failure of wake neither changes a successful reply, nor takes long.
+# A failure of wake does not change a successful reply, and does not delay it for long.
 [Redis::CommandError.new("NOPERM no"), Redis::CannotConnectError.new("no")].each do |failure|
   scripts.define_singleton_method(:call) do |script, *arguments|
     raise failure if script == "wake"
@@ -54,7 +54,7 @@ expect(!semaphore.release(permit), "a released permit is still held")
     semaphore.acquire(timeout: 300)
     abort "FAILED: a second permit was granted"
   rescue RedisSemaphore::Timeout, Redis::CommandError
-    # It cannot wait without wake.
+    # A request cannot wait without wake.
   end
   expect(semaphore.release(permit), "a failure of wake makes a release fail")
   expect(RedisSemaphore.now - since < 10_000, "a failure of wake delays an acquire")

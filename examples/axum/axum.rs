@@ -5,7 +5,8 @@
 //! scripts/with-redis cargo run --example axum
 //! ```
 //!
-//! A fourth request waits for up to five seconds. It then gets the status 503.
+//! A fourth request waits for a permit for up to five seconds. If the wait times out, the response
+//! has the status 503.
 
 use std::error::Error;
 use std::time::Duration;

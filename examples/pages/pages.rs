@@ -142,7 +142,7 @@ async fn query_as_of_old(database: &Database, page: u32, name: &str, limit: u32)
     call.key(&holders).key(counter).arg(id).arg(now).arg(TIMEOUT_MS).arg(limit);
     let is_granted: bool = call.invoke_async(&mut redis).await?;
     if !is_granted {
-        // Any popped value counts as the permit of a client that released.
+        // Any popped value counts as a permit that another client has released.
         cmd("BRPOP").arg(&wake_ups).arg(0).exec_async(&mut redis).await?;
     }
     let report = Report::of_query(database, page, asked).await?;

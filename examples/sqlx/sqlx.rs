@@ -61,7 +61,7 @@ async fn query_all(limit: u32, name: &str, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Starts this program again. Returns when its heavy queries began and ended.
+/// Starts this program again. Returns the times at which its heavy queries began and ended.
 async fn in_process(limit: u32, name: &str, path: &Path) -> Result<Vec<(u64, u64)>> {
     let mut process = Command::new(std::env::current_exe()?);
     process.arg(limit.to_string()).arg(name).arg(path).kill_on_drop(true);

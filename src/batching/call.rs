@@ -61,7 +61,8 @@ pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) 
     Ended { batch, sent, answer }
 }
 
-/// A request whose deadline precedes the end of the call, which continues for other requests.
+/// A request whose deadline is before the end of its call. The call continues for the other
+/// requests.
 struct Impatient<R: Request> {
     index: usize,
     deadline: Instant,

@@ -70,7 +70,7 @@ impl<R: Request> Dispatch<R> {
     fn handle(&mut self, ended: Ended<R>) {
         let Ended { batch, sent, answer } = ended;
         let answer = answer.and_then(|reply| self.read(&reply, batch.requests.len()));
-        // The flag must be set before a release checks it.
+        // This must happen before a release checks whether a request is in doubt.
         if answer.as_ref().is_err_and(|failure| failure.may_have_run) {
             batch.set_in_doubt();
         }
@@ -114,7 +114,7 @@ impl<R: Request> Dispatch<R> {
     }
 
     /// Keeps requests for the next attempt. If the deadline of a waiting request precedes that
-    /// attempt, the request fails now, even if the failed call did not contain it.
+    /// attempt, the request fails now, even if the failed call did not contain the request.
     fn put_back(&self, mut requests: Vec<Waiting<R>>, failure: &CallError, next: Instant) {
         for waiting in &mut requests {
             waiting.is_repeated |= failure.may_have_run;
@@ -138,7 +138,8 @@ impl<R: Request> Dispatch<R> {
     fn refuse(&self, requests: Vec<Waiting<R>>, error: &RedisError) {
         let (refused, others): (Vec<_>, Vec<_>) =
             requests.into_iter().partition(|waiting| waiting.request.is_meant(error));
-        // If the bad request is unknown, all requests fail, so that they are not sent forever.
+        // If the bad request is unknown, all requests fail, so that they are not sent again
+        // forever.
         let (refused, others) =
             if refused.is_empty() { (others, refused) } else { (refused, others) };
         for waiting in refused {
@@ -157,7 +158,7 @@ async fn reached(moment: Option<Instant>) {
 }
 
 impl<R: Request> Drop for Dispatch<R> {
-    /// The runtime ended before all calls were made.
+    /// Abandons the remaining requests if the runtime ends before all calls are made.
     fn drop(&mut self) {
         if !self.is_done {
             R::batcher(&self.owner).abandon();

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::runtime::{Deadline, is_current, within};
 
 /// The maximum number of runtimes that make calls for one request. If a runtime ends, another
-/// continues.
+/// runtime sends the request again.
 const MAX_RUNTIMES: u32 = 3;
 
 impl<R: Request> Batcher<R> {
@@ -50,7 +50,8 @@ impl<R: Request> Batcher<R> {
         }
     }
 
-    /// Moves the calls that a caller drives to a task, because other requests now depend on them.
+    /// Lets a task continue the calls that a caller drives, because other requests now depend on
+    /// these calls.
     pub(crate) fn take_over(owner: &Arc<R::Owner>) {
         let mut state = R::batcher(owner).state();
         state.needs_task |= state.is_dispatching;
@@ -122,7 +123,8 @@ impl<'a, R: Request> Asked<'a, R> {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Outcome<R>, RecvError>> {
         if let Some(driver) = &mut self.driver {
-            // Driving the calls may produce the reply, which must not wake this task.
+            // This task may produce the reply while it drives the calls. The reply must not wake
+            // the task.
             let before = self.answer.poll_unpin(&mut Context::from_waker(Waker::noop()));
             if before.is_ready() {
                 return before;
@@ -146,7 +148,8 @@ impl<R: Request> Driver<'_, R> {
         let Some(mut calls) = self.take_calls() else {
             return;
         };
-        // Another runtime, with its timers, may end before the calls.
+        // A runtime other than the I/O runtime may end before the calls, and its timers end with
+        // it.
         if !is_current(self.owner.home()) {
             self.owner.spawn(calls);
             return;

@@ -41,7 +41,7 @@ pub(crate) use owner::{InFlight, Kinds, Owner};
 /// The maximum number of requests in one call.
 pub(crate) const MAX_BATCH: usize = 1000;
 
-/// One request to a script that takes many.
+/// One request to a script that takes many requests.
 pub(crate) trait Request: Send + Sync + Sized + 'static {
     const SCRIPT: &'static str;
     /// The bit of this kind of request.
@@ -138,9 +138,9 @@ struct State<R: Request> {
     arrivals: u64,
     /// Whether the dispatcher wants a notification of the next request.
     wants_next: bool,
-    /// Whether calls are made until no request waits.
+    /// Whether a caller or a task is making calls.
     is_dispatching: bool,
-    /// Whether a task must make these calls, because other requests depend on them.
+    /// Whether a task must make the calls, because other requests depend on them.
     needs_task: bool,
     /// The calls, between two polls of the caller that began them. `None` if a task drives them.
     calls: Option<Calls>,
@@ -175,7 +175,7 @@ struct Waiting<R: Request> {
 /// The next step of the dispatcher.
 enum Next<R: Request> {
     Send(Batch<R>),
-    /// No step until a call or a pause ends, or [`Batcher::changed`] notifies.
+    /// Wait until a call ends, a pause ends, or [`Batcher::changed`] sends a notification.
     Rest,
     Done,
 }
@@ -249,7 +249,7 @@ impl<R: Request> Batcher<R> {
         out
     }
 
-    /// Ends the calls. Waiting requests may be sent again.
+    /// Ends the calls. The callers may send waiting requests again.
     fn abandon(&self) {
         let mut state = self.state();
         state.is_dispatching = false;
@@ -277,7 +277,7 @@ impl<R: Request> State<R> {
                 kept.push(next);
             } else if next.request.is_unneeded(owner) {
                 // Checked after `begin`: a caller first gives up its request, and then checks
-                // whether it is under way.
+                // whether the request is under way.
                 if in_flight.end(R::KIND) {
                     owner.kept_may_go();
                 }
@@ -293,7 +293,7 @@ impl<R: Request> State<R> {
 }
 
 impl<R: Request> Batch<R> {
-    /// The call may still reach the server.
+    /// Records that the call may still reach the server.
     fn set_in_doubt(&self) {
         self.requests.iter().for_each(|waiting| waiting.request.set_in_doubt());
     }

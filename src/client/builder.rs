@@ -99,17 +99,18 @@ impl SemaphoreClientBuilder {
         self
     }
 
-    /// Sets the timeout for one command, and for each round trip of connecting. Default: 2 s;
-    /// range: 1 ms to 1 hour.
+    /// Sets the timeout for one command, and for each round trip while the client connects.
+    /// Default: 2 s; range: 1 ms to 1 hour.
     ///
     /// After two consecutive timeouts, the connection is replaced. The timeout of a refresh is at
-    /// most a sixth of the lease. A refresh that times out in less than 200 ms does not count.
+    /// most a sixth of the lease. A timeout of a refresh does not count if it is shorter than 200
+    /// ms.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.settings.response_timeout = timeout;
         self
     }
 
-    /// Sets for how long connecting is retried. Default: 0, which means one attempt.
+    /// Sets how long connecting is retried. Default: 0, which means one attempt.
     ///
     /// With a timeout, a program can start before its server, or during a failover. Connecting is
     /// retried after each error for which [`Error::is_transient`] returns true, and while the
@@ -135,10 +136,11 @@ impl SemaphoreClientBuilder {
         self
     }
 
-    /// Sets the heartbeat timeout: the server skips the waiting requests of this process if it has
-    /// received no heartbeat for this long. Default: 15 s; range: 100 ms to 7 days.
+    /// Sets the heartbeat timeout: the server skips the waiting requests of this process if no
+    /// heartbeat has arrived for this long. Default: 15 s; range: 100 ms to 7 days.
     ///
-    /// A heartbeat is sent every third of this time. The reply also replaces a lost grant message.
+    /// A heartbeat is sent every third of this time. The reply to a heartbeat also replaces a lost
+    /// grant message.
     pub fn heartbeat_timeout(mut self, heartbeat_timeout: Duration) -> Self {
         self.settings.heartbeat_timeout = heartbeat_timeout;
         self
@@ -154,9 +156,10 @@ impl SemaphoreClientBuilder {
     /// Runs the scripts as Redis functions (`FCALL`) instead of with `EVALSHA`. This requires Redis
     /// 7.0 or newer, or Valkey.
     ///
-    /// Functions run the scripts' code on the same keys, so both kinds of clients share semaphores.
-    /// Functions are part of the server's data, so they survive restarts and failovers. A user may
-    /// have the permission to call functions without the permission to run scripts.
+    /// Functions run the scripts' code on the same keys, so clients with functions and clients with
+    /// scripts share semaphores. Functions are part of the server's data, so they survive restarts
+    /// and failovers. A user may have the permission to call functions without the permission to
+    /// run scripts.
     ///
     /// If a server does not have the library `redis_semaphore` (`lua/functions.lua`), the client
     /// loads it. If the server's memory is too full for the library and the user may run scripts,

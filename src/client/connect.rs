@@ -68,7 +68,7 @@ impl SemaphoreClientBuilder {
         self.connect_one(Source::Client(Box::new(client))).await
     }
 
-    /// Connects to the primary of these servers, also after a failover.
+    /// Connects to the primary among these servers and, after a failover, to the new primary.
     ///
     /// After a failover, all servers are checked again. Calls and grant messages never use a
     /// replica. Use this method if something other than Sentinel or a cluster promotes the primary.
@@ -111,12 +111,12 @@ impl SemaphoreClientBuilder {
         self.connect_one(Source::PrimaryOf(clients)).await
     }
 
-    /// Connects to the primary that Redis Sentinel names, also after a failover.
+    /// Connects to the primary that Redis Sentinel names and, after a failover, to the new primary.
     ///
     /// After a failover, the sentinels are queried again. Calls and grant messages never use a
     /// replica. The sentinels' own URLs contain the user and password of the sentinels. `primary`
-    /// contains the user, password and database for the primary, and whether it uses TLS. The host
-    /// and port of `primary` are ignored. A sentinel's URL may repeat the database.
+    /// contains the primary's user, password, database and TLS setting. The host and port of
+    /// `primary` are ignored. A sentinel's URL may repeat the database.
     ///
     /// # Errors
     ///
@@ -162,12 +162,13 @@ impl SemaphoreClientBuilder {
         self.connect_one(Source::Sentinels(Box::new(sentinels))).await
     }
 
-    /// Connects to the primary that a `SentinelClient` finds, also after a failover.
+    /// Connects to the primary that a `SentinelClient` finds and, after a failover, to the new
+    /// primary.
     ///
     /// After a failover, the sentinels are queried again. Calls and grant messages never use a
-    /// replica. Sentinels are queried one after the other, each for at most 1 s, and all for at
-    /// most 10 s. Prefer [`connect_sentinels`](Self::connect_sentinels), whose errors contain the
-    /// address that failed. redis-rs does not report this address.
+    /// replica. Sentinels are queried one after the other, each for at most 1 s, and all together
+    /// for at most 10 s. Prefer [`connect_sentinels`](Self::connect_sentinels), whose errors
+    /// contain the address that failed. redis-rs does not report this address.
     ///
     /// # Errors
     ///
@@ -214,8 +215,8 @@ impl SemaphoreClientBuilder {
     /// A few nodes are enough: the client discovers the others, including nodes that are added
     /// later. The user, password and certificates of the first node are used for all nodes.
     ///
-    /// Each semaphore is stored on one node. The semaphore's calls and grant messages follow when
-    /// its slot moves or its node fails over.
+    /// Each semaphore is stored on one node. If the semaphore's slot moves or its node fails over,
+    /// calls and grant messages use the new node.
     ///
     /// # Errors
     ///
@@ -360,7 +361,8 @@ fn home() -> Result<Handle, Error> {
     current_home()
 }
 
-/// Returns the current runtime, without checking that the clock runs, which only sockets need.
+/// Returns the current runtime. Does not check that the clock runs, because only sockets need a
+/// running clock.
 pub(super) fn current_home() -> Result<Handle, Error> {
     Handle::try_current().map_err(|_| {
         let reason = "connecting requires a Tokio runtime with enable_all() that keeps running: \

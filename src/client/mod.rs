@@ -51,8 +51,8 @@ pub use names::Names;
 /// the remaining calls, such as releases, run on the caller's runtime.
 ///
 /// **Tests.** Each `#[tokio::test]` has its own runtime, which ends with the test. If tests share a
-/// client in a `static`, some of them fail with [`Error::Shutdown`] when the test that connected
-/// ends first. Connect in each test, or keep the runtime in a `static`, too.
+/// client in a `static`, the client ends with the test that connected. Other tests then fail with
+/// [`Error::Shutdown`]. Connect in each test, or keep the runtime in a `static`, too.
 ///
 /// **Forks.** A client cannot be used in a forked process. In such a process, each call returns an
 /// [`Error::Invalid`] whose `what` is `"process"`. Connect again in the forked process, on a new
@@ -176,14 +176,15 @@ impl SemaphoreClient {
     /// Ends the background work, and delivers pending releases.
     ///
     /// Waiting requests leave the queue, and their calls return [`Error::Shutdown`]. Dropped
-    /// permits are released, or their last leases start. The call returns when Redis has confirmed
-    /// all this work, or after twice the response timeout.
+    /// permits are released or, with `let_expire_on_drop`, start their last lease. The call returns
+    /// when Redis has confirmed all this work, or after twice the response timeout.
     ///
-    /// Call this before the program exits. Dropped permits are also released when the I/O runtime
-    /// ends (see [`Permit`](crate::Permit#dropping)), but not by `std::process::exit`.
+    /// Call this method before the program exits. Dropped permits are also released when the I/O
+    /// runtime ends (see [`Permit`](crate::Permit#dropping)), but not when the program calls
+    /// `std::process::exit`.
     ///
-    /// Permits that are still held are no longer refreshed, and are lost when their leases expire,
-    /// unless they are released or dropped before.
+    /// Permits that are still held are no longer refreshed. Such a permit is lost when its lease
+    /// expires, unless it is released or dropped before.
     ///
     /// After an outage, an acquire that got no reply may still reach the server after the shutdown.
     /// A permit that is granted to such an acquire is freed when its lease expires.

@@ -46,7 +46,7 @@ impl SemaphoreClient {
     ///
     /// The server scans all its keys (`SCAN`), in steps of well below 1 ms. A scan takes a round
     /// trip for each 250 keys. A million keys take 1 to 2 s. In a cluster, the primaries are
-    /// scanned one after the other, and twice if slots move during the scan.
+    /// scanned one after the other. If slots move during the scan, all primaries are scanned twice.
     ///
     /// The user needs `+scan` and, in a cluster, `+cluster|nodes`. Semaphores need neither
     /// permission. `+scan` reveals the names of all keys, including keys that the user has no

@@ -58,8 +58,9 @@ impl Probe {
         let connected = self.link.connection().await.map_err(|error| self.explain(error))?;
         let connection = &connected.connection;
         let (server, refused) = match self.link.call_by() {
-            // Both are sent together, and the replies are read in order. A server that requires a
-            // password rejects the first commands, and closes the connection after a long command.
+            // HELLO and the scripts are sent together, and the replies are read in order. A server
+            // that requires a password rejects the first commands, and closes the connection after
+            // a long command.
             CallBy::Sha1 => join!(biased; self.greet(connection), self.try_scripts(connection)),
             // Functions stay on the server, so an unsuitable server must not get them.
             CallBy::Function(_) => {

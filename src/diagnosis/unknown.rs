@@ -63,11 +63,11 @@ mod tests {
     #[test]
     fn an_old_server_is_told_from_a_renamed_command() {
         for (version, is_cluster, kind, words) in [
-            ("7.0.15", false, Kind::Unusable, "PUBLISH is renamed or disabled there"),
+            ("7.0.15", false, Kind::Unusable, "has renamed or disabled PUBLISH"),
             ("6.2.0", false, Kind::Unusable, "renamed"),
-            ("6.0.16", false, Kind::TooOld, "6.0.16, which does not know PUBLISH"),
+            ("6.0.16", false, Kind::TooOld, "version 6.0.16 does not support PUBLISH"),
             ("6.2.14", true, Kind::TooOld, "for a cluster Redis 7.0 or newer"),
-            ("unknown", false, Kind::Unusable, "nor tell its version"),
+            ("unknown", false, Kind::Unusable, "does not report its version"),
         ] {
             let (its, text) = explain("publish", version, is_cluster, CallBy::Sha1);
             assert_eq!(its, kind, "{text}");

@@ -16,7 +16,7 @@ use crate::runtime::clock::PAUSED;
 pub(crate) struct Cause {
     pub(crate) kind: Kind,
     pub(crate) found: Cow<'static, str>,
-    /// Contains no ": ", because the doctor separates finding and advice there.
+    /// Contains no ": ", because the doctor separates the finding from the advice at the last ": ".
     pub(crate) advice: &'static str,
 }
 
@@ -35,7 +35,7 @@ const TAKES_LONG: (&str, &str) = (
 
 const GIVE_PASSWORD: &str = "add one to the URL, as in redis://user:password@host:6379/";
 
-/// Errors of servers, by code. Codes that are searched in the errors of scripts are first.
+/// Errors of servers, by code. Codes that are searched for in the errors of scripts are first.
 const CODES: [Known; 13] = [
     (
         "OOM",
@@ -147,7 +147,7 @@ const DETAILS: [Known; 7] = [
         "remove the number from the URL (Valkey 9 has more databases with its setting \
          `cluster-databases`)",
     ),
-    // The error to SELECT, without its code BUSY, if only redis-rs can make the connection.
+    // The error for SELECT, without its code BUSY, over a connection that only redis-rs can make.
     ("is busy running", Kind::NotReady, TAKES_LONG.0, TAKES_LONG.1),
 ];
 
@@ -227,7 +227,7 @@ fn of_network(error: &RedisError) -> Option<Cause> {
 }
 
 fn of_server(error: &RedisError) -> Option<Cause> {
-    // Errors that redis-rs created itself may have such a kind, too.
+    // An error that redis-rs created itself may also have the kind of a server's error.
     error.source()?.downcast_ref::<ServerError>()?;
     if lacks_right(&error.to_string()) {
         return Some(Cause {

@@ -31,16 +31,16 @@ pub enum ConnectErrorKind {
     /// The server closed the connection after it was made.
     Closed,
     /// The server replies, but cannot serve requests yet. It is loading its data, has no free
-    /// connections, runs a long script, or has too few replicas to accept writes. Or its cluster is
-    /// down.
+    /// connections, or runs a long script. It may also have too few replicas to accept writes, or
+    /// belong to a cluster that is down.
     NotReady,
     /// The server does not speak the Redis protocol.
     NotRedis,
-    /// The server requires a password, or rejected the given one (`NOAUTH`, `WRONGPASS`).
+    /// The server requires a password, or rejected the given password (`NOAUTH`, `WRONGPASS`).
     Authentication,
     /// The user lacks a permission, which the field `right` contains.
     Permission,
-    /// The TLS handshake failed: a certificate is not trusted, or one is missing.
+    /// The TLS handshake failed: a certificate is not trusted, or a certificate is missing.
     Tls,
     /// The server is older than Redis 6.2, or older than 7.0 if a cluster or functions are used.
     TooOld,
@@ -51,7 +51,7 @@ pub enum ConnectErrorKind {
     NoPrimary,
     /// The server is a cluster node but a single server was expected, or the opposite.
     Cluster,
-    /// The server has functions with this crate's names that are foreign or of another version.
+    /// The server's functions with this crate's names are foreign, or belong to another version.
     Functions,
     /// The server rejects something else that semaphores need.
     Unusable,

@@ -1,5 +1,6 @@
 //! The errors of this crate. The text of an error contains the finding and advice, in this crate's
-//! words. The error of redis-rs or the server is its source, and is not part of the text.
+//! words. The source of an error is the error of redis-rs or the server. The source is not part of
+//! the text.
 
 mod answer;
 mod cause;
@@ -32,9 +33,9 @@ const MAX_PRINTED: usize = 400;
 /// `None`.
 ///
 /// `Display` prints one line: the finding, and advice. The error of Redis or the network is the
-/// [`source`](std::error::Error::source), a [`RedisError`]. Its text is not part of that line. Code
-/// that has only a chain of errors, such as those of anyhow and eyre, finds the [`RedisError`] with
-/// `downcast_ref`.
+/// [`source`](std::error::Error::source), a [`RedisError`]. The displayed line does not contain the
+/// text of the source. Code that has only a chain of errors, such as the chains of anyhow and eyre,
+/// finds the [`RedisError`] with `downcast_ref`.
 ///
 /// The source of a [`RedisError`] has the same text as the [`RedisError`]. To print each cause
 /// once, print the error and its `source`, or its `Debug` output.
@@ -116,9 +117,9 @@ pub enum Error {
     },
     /// The semaphore was built to use the existing limit, and no limit exists.
     ///
-    /// No client has used the semaphore, or it was unused for so long that the server removed it.
-    /// Or a client other than this crate declared a limit of 0. Nothing was changed. Declare a
-    /// limit from another client, or set a runtime limit, and retry.
+    /// No client has used the semaphore, or it was unused for so long that the server removed it. A
+    /// client other than this crate may also have declared a limit of 0. Nothing was changed.
+    /// Declare a limit from another client, or set a runtime limit, and retry.
     #[non_exhaustive]
     NoLimit {
         /// The name of the semaphore.
@@ -142,7 +143,7 @@ pub enum Error {
     ///
     /// The call was retried for `elapsed`, and may have been executed. A permit that may have been
     /// granted is released in the background. A release or `forget` is retried in the background.
-    /// If a limit was being changed, read it to find out its value. A retry may help.
+    /// If the call changes a limit, read the limit to find out its value. A retry may help.
     #[non_exhaustive]
     Unavailable {
         /// The name of the semaphore.
@@ -159,9 +160,9 @@ pub enum Error {
     /// Redis returned a permanent error.
     ///
     /// The semaphore's keys have another type (`SEM_TYPE`) or were written by another version of
-    /// the protocol (`SEM_VERSION`), or the server is out of memory. Nothing was changed, unless
-    /// the source is an unreadable reply, or the user has lost a permission since connecting. A
-    /// retry does not help until the cause is fixed.
+    /// the protocol (`SEM_VERSION`), or the server is out of memory. Nothing was changed, with two
+    /// exceptions: the source is an unreadable reply, or the user has lost a permission since
+    /// connecting. A retry does not help until the cause is fixed.
     #[non_exhaustive]
     Rejected {
         /// The name of the semaphore.
@@ -204,9 +205,9 @@ pub enum Error {
     /// The permit was lost before the operation.
     ///
     /// Its lease had expired, the server had lost its data, the permit was
-    /// [revoked](crate::Semaphore::revoke), or another process had adopted it. Others may have been
-    /// admitted since then, so check the work done under the permit. A retry does not help: acquire
-    /// a new permit.
+    /// [revoked](crate::Semaphore::revoke), or another process had adopted it. Other requests may
+    /// have been granted since then, so check the work that was done under the permit. A retry does
+    /// not help: acquire a new permit.
     #[non_exhaustive]
     Lost {
         /// The name of the semaphore.
@@ -230,7 +231,7 @@ pub enum Error {
     ///
     /// A retry does not help: connect again.
     Shutdown,
-    /// A script is missing or invalid, or the server has another text under its name.
+    /// A script is missing or invalid, or the server's SHA-1 of a script differs.
     ///
     /// This is a mistake in a program or a folder of scripts. A retry does not help.
     Script(String),

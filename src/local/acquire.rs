@@ -18,9 +18,9 @@ pub(super) struct Request<'a> {
 pub(super) enum Place {
     Try,
     Wait,
-    /// With a head start in ms.
+    /// Wait, with a head start in ms.
     Ahead(i64),
-    /// With a ticket from an earlier call.
+    /// Wait, with a ticket from an earlier call.
     Ticket(i64),
 }
 
@@ -81,8 +81,8 @@ impl Semaphore {
         crowd <= CALLERS || draw % crowd < CALLERS || is_at_head()
     }
 
-    /// Queues a request with a head start or a ticket before any grant, because it may precede
-    /// other requests.
+    /// Queues a request that has a head start or a ticket. Called before any grant, because the
+    /// request may precede other requests.
     fn take_place(&mut self, request: &Request<'_>, is_set_back: bool) {
         if self.queue.ticket(request.id).is_some() {
             return;
@@ -147,7 +147,7 @@ impl Semaphore {
     }
 }
 
-/// Requests that are already held are not checked: their weight may exceed a newer limit.
+/// Requests that already hold a permit are not checked: their weight may exceed a newer limit.
 fn check_weights(requests: &[Request<'_>], held: &[bool], limit: i64) -> Result<(), Refusal> {
     for (number, (Request { id, .. }, is_held)) in requests.iter().zip(held).enumerate() {
         let weight = id::weight(id);

@@ -1,5 +1,5 @@
 //! Calls the scripts by name, with arguments and replies as on a server. The headers of `lua/*.lua`
-//! describe them.
+//! describe the arguments and replies.
 
 use super::acquire::{Place, Request};
 use super::{Inspected, Refusal, Semaphore, id};

@@ -20,7 +20,7 @@ impl Semaphore {
         self.finish();
     }
 
-    /// Grants permits in strict order until none is free or the first request does not fit. If
+    /// Grants permits in strict order until no permit is free or the first request does not fit. If
     /// `sweeps` is set, also removes dead requests when no permit is free.
     pub(super) fn serve(&mut self, asked: &BTreeSet<&str>, sweeps: bool) {
         let mut free = self.limit() - self.held();
@@ -58,7 +58,8 @@ impl Semaphore {
         true
     }
 
-    /// Ends the call. Issues and returns the tokens of the granted permits, after all tickets.
+    /// Ends the call. Issues and returns the tokens of the granted permits. All tickets are issued
+    /// before the tokens.
     pub(super) fn finish(&mut self) -> BTreeMap<String, i64> {
         if self.granted.len() == self.permits.len() {
             self.longest_lease =

@@ -111,7 +111,8 @@ impl Meter {
             Origin::FromTheQueue => Outcome::Waited,
             Origin::Adopted => Outcome::Adopted,
         });
-        // Most requests do not wait. Each takes one call, whose time is measured already.
+        // Most requests do not wait. A request that does not wait takes one call, whose time is
+        // measured already.
         if matches!(origin, Origin::FromTheQueue) {
             self.0.wait.record(since - asked);
         }

@@ -30,17 +30,19 @@ pub(crate) fn client_name_of(client: &str) -> &str {
     client.rsplit_once('.').map_or(client, |(client_name, _)| client_name)
 }
 
-/// The start of an ID, without the nonce. `ours` is the part of the process: `NOTIFY:CLIENT:`.
+/// The start of an ID, without the nonce. `ours` is the start of all IDs of the process:
+/// `NOTIFY:CLIENT:`.
 pub(crate) fn start(ours: &str, weight: u32, lease: u64) -> String {
     format!("{ours}{weight}:{lease}:")
 }
 
-/// Adds a head start in ms. The nonce contains it, so that `inspect` can report the time waited.
+/// Adds a head start in ms. The nonce contains the head start, so that `inspect` can report the
+/// time waited.
 pub(crate) fn start_with_head_start(start: &str, head_start: u32) -> String {
     format!("{start}{HEAD_START}{head_start}-")
 }
 
-/// Every acquire creates an ID, so this takes one allocation and no formatting.
+/// Every acquire creates an ID, so this function makes only one allocation and formats nothing.
 pub(crate) fn new(start: &str, number: u128) -> String {
     let (high, low) = (digits_of((number >> 64) as u64), digits_of(number as u64));
     [start, text(&high), text(&low)].concat()
@@ -85,7 +87,7 @@ pub(crate) fn client_and_weight(id: &str) -> Option<(&str, u32)> {
 }
 
 /// The lease of an ID, if the ID is valid by the rules of the scripts. Any client, in any language,
-/// may have created it.
+/// may have created the ID.
 pub(crate) fn lease_of(id: &str) -> Option<Duration> {
     let parts: Vec<&str> = id.split(':').collect();
     let [how, client, weight, lease, nonce] = parts[..] else {

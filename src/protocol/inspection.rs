@@ -37,14 +37,15 @@ pub struct Inspection {
     /// The declared limit, which the last declaration set. `None` for a semaphore with initial
     /// permits.
     pub declared_limit: Option<u32>,
-    /// The runtime limit, if one is set, which is then the effective limit.
+    /// The runtime limit, or `None` if no runtime limit is set. A runtime limit is also the
+    /// effective limit.
     pub runtime_limit: Option<u32>,
     /// The weight of all permits.
     pub held: u64,
     /// The number of waiting requests.
     pub queued: u64,
     /// The newest fencing token or ticket. No permit has a larger token. Only the holder of a
-    /// permit knows its token.
+    /// permit knows the permit's token.
     pub last_token: u64,
     /// The permits, sorted by the expiry of their leases. At most 1,000.
     pub holders: Vec<Holder>,
@@ -76,7 +77,7 @@ pub struct Holder {
     pub id: String,
     /// The weight.
     pub weight: u32,
-    /// The time until the lease expires, unless it is refreshed.
+    /// The time until the lease expires, unless the lease is refreshed.
     pub expires_in: Duration,
 }
 
@@ -93,7 +94,7 @@ pub struct Waiter {
     /// The time since the request was queued. It excludes a head start, unless a program in another
     /// language omits the head start from its IDs.
     pub waited: Duration,
-    /// The time until its client counts as dead, unless another heartbeat arrives. `None` if the
+    /// The time until the client counts as dead, unless a heartbeat arrives before. `None` if the
     /// client already counts as dead: at its turn, the request leaves the queue.
     pub alive_for: Option<Duration>,
 }
@@ -124,7 +125,7 @@ impl Waiter {
 
 impl Inspection {
     /// `configured`: the limit of an unused semaphore. `before`: the number of waiters before the
-    /// first one in the reply.
+    /// first waiter in the reply.
     pub(crate) fn read(
         reply: InspectReply,
         configured: u32,

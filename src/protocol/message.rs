@@ -12,9 +12,9 @@ const LONGEST: usize = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct HandOff<'a> {
     pub(crate) id: &'a str,
-    /// 0 if the request left without a permit. Another `acquire` returns the reason.
+    /// 0 if the request left the queue without a permit. Another `acquire` returns the reason.
     pub(crate) token: u64,
-    /// The expiry of its lease, on the server's clock.
+    /// The expiry of the permit's lease, on the server's clock.
     pub(crate) ends: i64,
 }
 

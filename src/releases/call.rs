@@ -13,8 +13,8 @@ use crate::batching::MAX_BATCH;
 use crate::protocol::{ReleaseMode, released};
 use crate::server::{Earlier, EarlierCall};
 
-/// Releases entries with the same release mode. They count as under way until a reply arrives, and
-/// are sent again if the call is dropped without a reply.
+/// Releases entries with the same release mode. The entries count as under way until a reply
+/// arrives, and are sent again if the call is dropped without a reply.
 pub(crate) struct ReleaseCall {
     releases: Arc<Releases>,
     mode: ReleaseMode,

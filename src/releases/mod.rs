@@ -1,5 +1,6 @@
 //! The items that this process has given up on one semaphore: dropped permits and canceled waits.
-//! Each is released until the server confirms it, or until its lease has expired.
+//! The release of each item is retried until the server confirms the release, or until the item's
+//! lease has expired.
 //!
 //! A program's calls take effect in the order in which the program makes them. So no call may
 //! overtake the release of an item that was given up before it. [`Releases`] follows these rules:
@@ -50,11 +51,12 @@ pub(crate) trait GivenUp: Send + Sync {
 
     fn write_keys(&self, cmd: &mut redis::Cmd);
 
-    /// Records the reply to a call of `release`. Returns the part that is about the IDs.
+    /// Records the reply to a call of `release`. Returns the part of the reply that contains a
+    /// status for each ID.
     fn statuses<'a>(&self, reply: &'a [i64]) -> &'a [i64];
 
     /// Records that the server no longer has the item. If an earlier call may still reach the
-    /// server, returns the time of another release, and its entry.
+    /// server, returns the time and the entry of another release.
     fn released(&self) -> Option<(Instant, Entry)>;
 
     /// Records that the server did not confirm the release in time, so the permit remains until its
@@ -65,7 +67,7 @@ pub(crate) trait GivenUp: Send + Sync {
 pub(crate) struct Entry {
     pub(crate) given_up: Box<dyn GivenUp>,
     pub(crate) mode: ReleaseMode,
-    /// The time by which its lease has expired.
+    /// The time by which the item's lease has expired.
     pub(crate) until: Option<Instant>,
 }
 
@@ -80,7 +82,7 @@ pub(crate) struct Releases {
 
 /// The next step of the keeper.
 pub(crate) enum Work {
-    /// Sends these calls now, and nothing else until this time or a change.
+    /// Send these calls now. The next step follows at this time or after a change.
     Send(Vec<ReleaseCall>, Option<Instant>),
     Done,
 }
@@ -138,8 +140,8 @@ impl Releases {
         self.changes.notified()
     }
 
-    /// Returns the next step of the keeper. `is_last`: drops the entries that would be released
-    /// later.
+    /// Returns the next step of the keeper. If `is_last` is true, drops the entries that would be
+    /// released later.
     pub(crate) fn work(self: &Arc<Self>, is_last: bool) -> Work {
         let taken = self.with(|ledger| ledger.take(Instant::now(), is_last));
         match taken {
@@ -165,7 +167,7 @@ impl Releases {
 /// The items that were given up before a call was made.
 pub(crate) struct GivenUpBefore {
     releases: Arc<Releases>,
-    /// The number of the first later entry.
+    /// The number of the first entry that was given up later.
     end: u64,
 }
 

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use redis::{ErrorKind, RedisError};
 use tokio::sync::oneshot;
 
-/// Measured in real time.
+/// The length of a pause in real time.
 const REST: Duration = Duration::from_millis(250);
 
 pub(crate) const PAUSED: &str = "tokio's clock is paused";
 
-/// Whether the current runtime's clock is paused, which takes two readings.
+/// Whether the current runtime's clock is paused. Two readings of a paused clock are equal.
 pub(crate) fn is_paused() -> bool {
     let before = tokio::time::Instant::now();
     let started = Instant::now();
@@ -37,7 +37,7 @@ pub(crate) async fn rest_if_paused() {
         return;
     }
     let (sender, over) = oneshot::channel();
-    // A blocking task of Tokio would stop the clock during that time.
+    // A blocking task of Tokio would keep the paused clock from advancing during that time.
     thread::spawn(move || {
         thread::sleep(REST);
         // The waiting task may have ended.

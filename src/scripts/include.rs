@@ -31,7 +31,7 @@ impl<'a> Resolver<'a> {
         let source = file.contents_utf8().ok_or_else(|| self.problem("is not UTF-8"))?;
         for line in source.lines().skip(header::lines(source).count()) {
             match line.strip_prefix(INCLUDE) {
-                // The path is relative to the folder, which may be part of a larger one.
+                // The path is relative to the folder, which may be part of a larger folder.
                 Some(included) => self.include(&self.dir.path().join(included.trim()))?,
                 None => {
                     self.output.push_str(line);

@@ -28,8 +28,8 @@ impl ScriptRegistry {
     /// Returns the scripts as a library for `FUNCTION LOAD`, which requires Redis 7.0 or newer, or
     /// Valkey.
     ///
-    /// Each script becomes a function with the same keys, arguments and replies. Its name is
-    /// `prefix` followed by the name of the script.
+    /// Each script becomes a function with the same keys, arguments and replies. The function's
+    /// name is `prefix` followed by the name of the script.
     ///
     /// # Examples
     ///
@@ -47,8 +47,8 @@ impl ScriptRegistry {
         std::iter::once(head).chain(functions).collect()
     }
 
-    /// Calls a script as a function. A server without the library gets it first. If a server's
-    /// memory is too full for the library, the script is run instead.
+    /// Calls a script as a function. If a server does not have the library, the library is loaded
+    /// first. If a server's memory is too full for the library, the script is run instead.
     pub(super) async fn call_function<C, T>(
         &self,
         connection: &mut C,

@@ -100,7 +100,8 @@ impl ScriptRegistry {
 
     /// Reads a folder that was embedded with `include_dir!`, and resolves the includes.
     ///
-    /// Call this in a test, too, so that a missing include fails the test and not the program.
+    /// Also call this function in a test, so that a missing include makes the test fail, not the
+    /// program.
     ///
     /// # Errors
     ///

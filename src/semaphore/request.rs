@@ -64,9 +64,9 @@ impl AcquireRequest {
     /// much earlier. Default: none; range: 0 to 1 hour, in whole ms. `try_acquire` never queues,
     /// and ignores the head start.
     ///
-    /// A head start is a bounded priority, so no request waits forever. A request is overtaken only
-    /// by requests that arrive less than their own head start after it. If the server's clock is
-    /// set back, the bound is up to a second longer, and head starts count from the last ticket.
+    /// A head start is a bounded priority, so no request waits forever. A request with a head start
+    /// of 5 s overtakes only requests that arrived less than 5 s before it. If the server's clock
+    /// is set back, the bound is up to a second longer, and head starts count from the last ticket.
     /// While the clock is more than a second behind the last ticket, head starts have no effect.
     /// Requests that arrive while the clock is behind count as having arrived together.
     ///

@@ -3,8 +3,8 @@
 use redis::aio::ConnectionLike;
 use redis::{Cmd, Pipeline, RedisFuture, Value};
 
-/// Sends ASKING before each command, as one unit: ASKING applies only to the next command on the
-/// shared connection, even if it is another call's command.
+/// Sends ASKING and each command as one unit. ASKING applies only to the next command on the shared
+/// connection, which could otherwise be another call's command.
 #[derive(Clone)]
 pub(super) struct Asking<C>(pub(super) C);
 

@@ -40,8 +40,8 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    /// After longer pauses, a caller that retries for two timeouts might give up in the first
-    /// timeout.
+    /// With longer pauses, a caller that retries for two timeouts might stop before one timeout has
+    /// passed.
     #[test]
     fn no_pause_takes_more_than_half_a_timeout() {
         let timeout = Duration::from_millis(200);
@@ -50,7 +50,8 @@ mod tests {
         }
     }
 
-    /// A thousand reconnecting clients would also show this, but not on a busy machine.
+    /// Checks the pauses themselves, because a test with a thousand reconnecting clients would fail
+    /// on a busy machine.
     #[test]
     fn they_grow_to_the_longest_and_are_never_the_same() {
         let timeout = Duration::from_secs(60);

@@ -11,7 +11,8 @@ use crate::error::{Error, is_transient};
 pub(crate) struct CallError {
     pub(crate) error: RedisError,
     pub(crate) may_have_run: bool,
-    /// The caller's deadline came first, so the error gives less information than an earlier error.
+    /// The caller's deadline ended the attempt. So the error gives less information than the error
+    /// of an earlier attempt.
     pub(crate) was_cut_short: bool,
     was_sent: bool,
 }
@@ -44,7 +45,7 @@ impl CallError {
         Self { was_cut_short: true, ..Self::unsent(took_too_long()) }
     }
 
-    /// If the call was not sent, a retry may help: the server accepted the login before, and its
+    /// If the call was not sent, a retry may help: the server accepted an earlier login, and the
     /// password may be changing.
     pub(crate) fn is_transient(&self) -> bool {
         !self.was_sent || is_transient(&self.error)

@@ -26,7 +26,7 @@ use super::source::Source;
 use crate::error::{Error, NO_SLOTS, is_transient};
 use crate::scripts::CallBy;
 
-/// A moving slot needs two redirects. More are needed only while the nodes disagree.
+/// A moving slot needs two redirects. More redirects are needed only while the nodes disagree.
 const MAX_REDIRECTS: u32 = 5;
 /// The number of nodes that are queried for the map at the same time. The first reply is used.
 const ASKED_AT_ONCE: usize = 3;
@@ -41,7 +41,7 @@ pub(crate) struct Cluster {
     runtime: Handle,
     slots: Mutex<SlotMap>,
     links: Mutex<HashMap<Address, Arc<Link>>>,
-    /// Changes with the map.
+    /// Notifies its receivers when the map changes.
     changes: watch::Sender<()>,
     is_refreshing: AtomicBool,
     refreshes: AtomicUsize,
@@ -184,7 +184,7 @@ impl Cluster {
         self.slots().primaries_and_replicas().0
     }
 
-    /// Changes with the map of the slots.
+    /// Returns a receiver that is notified when the map of the slots changes.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
@@ -230,8 +230,8 @@ impl Cluster {
             nodes.rotate_left(turn);
         }
         primaries.append(&mut replicas);
-        // A configured node may have left the cluster. So it is queried last, and must know a node
-        // of the last map.
+        // A configured node may have left the cluster. So the configured nodes are queried last,
+        // and their map must contain a node of the last map.
         match self.refresh_from(primaries).await {
             Ok(()) => Ok(()),
             Err(_) => self.refresh_from(self.seeds.clone()).await,
@@ -326,7 +326,7 @@ fn address_of(node: &ConnectionInfo) -> Result<Address, Error> {
     }
 }
 
-/// The task that reads the map counts as running until this value is dropped with it.
+/// The task that reads the map owns this value, and counts as running until the value is dropped.
 struct Refreshing(Arc<Cluster>);
 
 impl Drop for Refreshing {

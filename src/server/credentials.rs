@@ -30,8 +30,8 @@ impl Credentials {
         Self { username: None, password: password.into() }
     }
 
-    /// Sets the user. Default: the user of the URL, or the default user. If the URL has a user,
-    /// both must be equal.
+    /// Sets the user. Default: the user of the URL, or the default user. If the URL has a user, the
+    /// two users must be the same.
     pub fn username(mut self, username: impl Into<String>) -> Self {
         self.username = Some(username.into());
         self
@@ -54,8 +54,8 @@ impl Credentials {
     }
 }
 
-/// Describes the user for messages. A user without a password is not named, because the name may be
-/// a password without its colon.
+/// Describes the user for messages. A user without a password is not named: if the colon before a
+/// password is missing, the password looks like a user.
 pub(crate) fn who(settings: &RedisConnectionInfo) -> String {
     match (settings.username(), settings.password()) {
         (Some(_), None | Some("")) => "the user of the URL without a password".to_owned(),
@@ -72,6 +72,6 @@ impl fmt::Debug for Credentials {
 
 pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Called before each connection.
+/// Returns the credentials. Called before each connection is made.
 pub(crate) type Provider =
     dyn Fn() -> BoxFuture<'static, Result<Credentials, BoxError>> + Send + Sync;

@@ -26,7 +26,7 @@ use crate::server::credentials::Provider;
 
 /// The time without traffic after which the system checks that the peer is reachable.
 const KEEPALIVE: Duration = Duration::from_secs(10);
-/// A lost packet is sent again after 0.2 s or more, which must not end a connection.
+/// The system sends a lost packet again after 0.2 s or more. A connection must survive this delay.
 const SHORTEST_USER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection, which ends when its last copy is dropped.
@@ -76,7 +76,7 @@ impl Dialer {
             .set_response_timeout(Some(self.response_timeout))
     }
 
-    /// The number of a new connection. No other connection has it.
+    /// The number of a new connection. No other connection has this number.
     pub(super) fn next_number(&self) -> u64 {
         self.last_number.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -131,7 +131,7 @@ impl Dialer {
         done.map_err(|error| first_error.get().unwrap_or(error))
     }
 
-    /// Returns `None` if only redis-rs can make the connection.
+    /// Opens a stream to the server. Returns `None` if only redis-rs can make the connection.
     async fn stream_to(&self, client: &Client) -> Result<Option<Bounded>, RedisError> {
         let info = client.get_connection_info();
         let (limit, settings) = (self.response_timeout, info.tcp_settings());
@@ -154,7 +154,7 @@ impl Dialer {
         self.response_timeout * (steps + u32::from(self.credentials.is_some()))
     }
 
-    /// Returns the client with the settings for the next connection. Every connection uses this.
+    /// Returns the client with the settings for the next connection.
     pub(crate) async fn ready(&self, client: &Client) -> Result<Client, RedisError> {
         let mut info = self.tune(client.get_connection_info().clone());
         if let Some(provider) = &self.credentials {
@@ -177,7 +177,7 @@ impl Dialer {
     /// Calls the provider. A panic is caught, because a task that receives messages must survive
     /// the panic.
     async fn ask(&self, provider: &Provider) -> Result<Credentials, String> {
-        // This is less than the timeout for connecting, so that the error names the provider.
+        // The limit is less than the timeout for connecting, so that the error names the provider.
         let patience = self.response_timeout.mul_f64(0.9);
         let asked = AssertUnwindSafe(async { provider().await }).catch_unwind();
         match timeout(patience, asked).await {
@@ -209,8 +209,8 @@ fn settings_of(client: &Client) -> &RedisConnectionInfo {
     client.get_connection_info().redis_settings()
 }
 
-/// How long the system tries to deliver data to the peer. After that time, calls have been given up
-/// and repeated.
+/// How long the system tries to deliver data to the peer. After that time, the calls in this data
+/// have timed out and been repeated.
 pub(crate) fn user_timeout(response_timeout: Duration) -> Duration {
     (response_timeout * 2).max(SHORTEST_USER_TIMEOUT)
 }

@@ -52,8 +52,8 @@ pub(super) struct Way<'a, C> {
 
 impl<C: ConnectionLike + Clone> Way<'_, C> {
     /// Runs a script. A restarted or promoted server may have the script of a call, but not the
-    /// `release` script. The release before the call would take another round trip. So the first
-    /// release is sent with the text of the script.
+    /// `release` script. A release that names the missing script would need a second round trip. So
+    /// the first release over a connection is sent with the text of the script.
     async fn run<T: FromRedisValue>(
         &self,
         script: &str,
@@ -94,7 +94,8 @@ pub(super) async fn run_in_order<C: ConnectionLike + Clone, T: FromRedisValue>(
     // The futures are polled in this order, and the first poll writes the command.
     let (was_late, answer) = Box::pin(join(join_all(calls), run)).await;
     if answer.is_ok() && was_late.contains(&true) && writes.load(Ordering::Relaxed) == 1 {
-        // The script has overtaken a call that took another round trip, and may be repeated.
+        // An earlier call needed a second round trip, so the script overtook that call. Repeating
+        // the script is safe.
         return Box::pin(way.run(script, &write)).await;
     }
     answer

@@ -1,7 +1,7 @@
 //! The first error that a server returned over a connection.
 //!
-//! If the login fails, redis-rs creates its own error. That error lacks the code of the server's
-//! error, or its whole text.
+//! If the login fails, redis-rs creates its own error. That error lacks the code or the whole text
+//! of the server's error.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,7 +10,7 @@ use redis::{RedisError, Value};
 /// The maximum number of bytes to keep. A server that is not Redis may send more.
 const MAX_BYTES: usize = 1000;
 
-/// All copies are about the same connection.
+/// All copies share the first error of the same connection.
 #[derive(Clone, Default)]
 pub(super) struct FirstError(Arc<OnceLock<String>>);
 

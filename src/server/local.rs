@@ -20,16 +20,16 @@ const CONNECTION: u64 = 1;
 
 pub(crate) struct Local {
     began: Instant,
-    /// The start in ms since 1970, so that tokens look like those of a real server.
+    /// The start in ms since 1970, so that tokens look like the tokens of a real server.
     began_ms: i64,
     content: Mutex<Content>,
 }
 
 #[derive(Default)]
 struct Content {
-    /// By prefix and name.
+    /// The semaphores, by prefix and name.
     semaphores: BTreeMap<(String, String), Semaphore>,
-    /// By client.
+    /// The receivers of messages, by client.
     listeners: HashMap<String, UnboundedSender<String>>,
 }
 
@@ -69,7 +69,8 @@ impl Local {
             call.answered(answer);
         }
         let answer = self.answer(script, write).map_err(CallError::from);
-        // A reply takes time, as from any server. Other tasks run, and requests gather.
+        // The reply of a real server takes time. During this time, other tasks run and add
+        // requests.
         tokio::task::yield_now().await;
         answer
     }
@@ -106,7 +107,7 @@ impl Content {
         semaphore.listening = self.listeners.keys().cloned().collect::<BTreeSet<_>>();
         let reply = semaphore.call(script, arguments);
         for (client, lines) in semaphore.take_messages() {
-            // A client may have ended since the list was made. The message is then lost, as usual.
+            // The client may have ended. Its message is then lost, as with a real server.
             if let Some(listener) = self.listeners.get(&client) {
                 let _ = listener.send(format!("{name}\n{}", lines.join("\n")));
             }

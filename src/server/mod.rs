@@ -1,10 +1,10 @@
 //! Routes calls to one server, to the node of a cluster that has the semaphore's slot, or, in
 //! users' tests, to a server in memory.
 //!
-//! All calls share one connection for each server, except those that wait for replicas. redis-rs
+//! All calls to a server share one connection, except calls that wait for replicas. redis-rs
 //! neither retries commands nor detects a silent peer, so both are done here. Two consecutive
 //! timeouts replace the connection, and a call is retried after a transient error. Retries are safe
-//! only because these scripts return the same reply for the same ID.
+//! only because the scripts return the same reply for the same ID.
 
 mod asking;
 mod backoff;
@@ -66,7 +66,7 @@ pub(crate) enum Servers {
     Local(Arc<Local>),
 }
 
-/// A reply, and the time when its call was sent. Leases count from before that time.
+/// A reply, and the time when its call was sent. A holder counts its lease from this time.
 pub(crate) struct Answer<T> {
     pub(crate) sent: Instant,
     pub(crate) reply: T,
@@ -91,9 +91,9 @@ impl Failure {
 }
 
 impl Servers {
-    /// Makes one attempt to run a script for the semaphore of that slot. The attempt takes at most
+    /// Makes one attempt to run a script for a semaphore in this slot. The attempt takes at most
     /// the shorter of `limit` and the response timeout, including the time to connect if no
-    /// connection exists. The calls of `earlier` take effect before it.
+    /// connection exists. The calls of `earlier` take effect before the script.
     pub(crate) async fn attempt<T: FromRedisValue>(
         &self,
         slot: u16,
@@ -104,7 +104,7 @@ impl Servers {
     ) -> Result<T, CallError> {
         if !earlier.is_ready() {
             let started = Instant::now();
-            // No call takes longer.
+            // No attempt takes longer than this.
             let patience = limit.min(self.response_timeout());
             let ready = tokio::time::timeout(patience, earlier.ready()).await;
             ready.map_err(|_| CallError::unsent_in_time())?;
@@ -184,7 +184,8 @@ impl Servers {
         }
     }
 
-    /// Records the redirect in an error of a call that used another connection.
+    /// Records the redirect if the error contains one. The call that failed used another
+    /// connection.
     pub(crate) fn note_redirect(&self, slot: u16, error: &RedisError) {
         if let Self::Cluster(cluster) = self {
             cluster.note_redirect_of_call(slot, error);
@@ -192,7 +193,7 @@ impl Servers {
     }
 
     /// Runs a script, and retries it after transient errors until the deadline. Retries are safe,
-    /// because these scripts return the same reply for the same ID.
+    /// because the scripts return the same reply for the same ID.
     pub(crate) async fn run<T: FromRedisValue>(
         &self,
         slot: u16,

@@ -82,7 +82,7 @@ impl<T: Into<String>> IntoServer for (T, u16) {
     }
 }
 
-/// Converts a server. An error contains the name `what`.
+/// Converts a value to a server. An error uses `what` as the name of the value.
 pub(crate) fn server_of(
     what: &'static str,
     server: impl IntoServer,

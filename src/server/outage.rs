@@ -1,5 +1,5 @@
-//! Records whether a server works, as far as attempts show. The start and the end of an outage are
-//! each logged once.
+//! Finds out from the results of attempts whether a server works. The start and the end of an
+//! outage are each logged once.
 //!
 //! A single failure is not logged, because proxies and servers close idle connections, and the next
 //! attempt works. So an outage starts with a failed attempt that began after an earlier failure.
@@ -42,7 +42,7 @@ pub(crate) struct Outages {
     state: Mutex<Option<State>>,
 }
 
-/// An attempt has failed, and none has succeeded since.
+/// The state from a failed attempt until an attempt succeeds.
 struct State {
     first_failure: Instant,
     /// The last rejection of a script by a server that replies. Other commands may succeed.
@@ -115,14 +115,14 @@ impl Outages {
             *state = Some(State { first_failure: Instant::now(), rejection, outage: None });
             return false;
         };
-        // Another failure keeps the last rejection, because a new connection may fail in other
-        // ways.
+        // A failure that is not a rejection does not replace the last rejection. For example, a new
+        // connection may fail for another reason.
         state.rejection = rejection.or(state.rejection.take());
         if began <= state.first_failure {
             return false;
         }
         let cause = cause_of(error);
-        // If a transient cause becomes permanent, it is logged again.
+        // If a transient cause becomes permanent, the outage is logged again.
         let is_known = |known: &Outage| known.kind == cause.kind || cause.kind.is_transient();
         if !state.outage.as_ref().is_some_and(is_known) {
             static NUMBERS: AtomicU64 = AtomicU64::new(1);

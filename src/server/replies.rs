@@ -6,7 +6,8 @@ use std::io;
 use super::first_error::FirstError;
 use crate::error::TOO_LARGE;
 
-/// More than the largest page of an inspection has, or the map of the largest cluster.
+/// The maximum size of a reply in bytes. The largest page of an inspection and the map of the
+/// largest cluster are smaller.
 const MAX_REPLY: usize = 64 << 20;
 
 /// The reply that is arriving.
@@ -17,7 +18,7 @@ pub(super) struct Replies {
     /// The number of remaining parts of each incomplete array.
     nested: Vec<u64>,
     first_error: FirstError,
-    /// The part of an error that has arrived.
+    /// The bytes of an error that have arrived.
     error: Vec<u8>,
 }
 
@@ -150,7 +151,7 @@ impl Replies {
     }
 }
 
-/// No supported server sends such a reply.
+/// The error for a reply that is too large. No supported server sends such a reply.
 fn too_large() -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionAborted, TOO_LARGE)
 }
@@ -165,7 +166,7 @@ mod tests {
 
     const REPLIES: &str = "+OK\r\n:17\r\n$5\r\na\r\nbc\r\n*3\r\n:1\r\n$-1\r\n*0\r\n%1\r\n+a\r\n*2\r\n:1\r\n:-2\r\n-ERR 5 is wrong\r\n$0\r\n\r\n>2\r\n+a\r\n+b\r\n_\r\n*-1\r\n|1\r\n+a\r\n:1\r\n:5\r\n";
 
-    /// The length restarts with each reply, regardless of how the replies are split.
+    /// The counted length restarts with each reply, regardless of how the replies are split.
     #[test]
     fn many_small_replies_are_never_too_large() {
         for size in [1, 2, 3, 7, REPLIES.len()] {

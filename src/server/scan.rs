@@ -8,7 +8,7 @@ use super::link::Link;
 use crate::error::lacks_right;
 
 /// The number of keys that the server scans in one step, which blocks other calls for 0.2 ms. With
-/// ten times as many, a step takes ten times as long, and the whole scan is hardly faster.
+/// ten times as many keys, a step takes ten times as long, and the whole scan is hardly faster.
 const STEP: u32 = 250;
 
 /// A query that failed, or whose reply is not usable.
@@ -21,10 +21,11 @@ pub(crate) struct QueryError {
 }
 
 impl Link {
-    /// Calls `tell` for each matching key that existed during the whole scan, for some keys twice.
+    /// Calls `tell` for each matching key that existed during the whole scan. `tell` may be called
+    /// twice for the same key.
     ///
-    /// The scan uses one connection, and fails with it. Its cursor is invalid on another server,
-    /// and a restarted server may have other keys.
+    /// The scan uses one connection, and fails with it. The scan's cursor is invalid on another
+    /// server, and a restarted server may have other keys.
     pub(crate) async fn scan(
         self: &Arc<Self>,
         pattern: &str,

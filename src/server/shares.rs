@@ -1,5 +1,5 @@
-//! The slots that each primary of a cluster reports. A scan of all primaries compares them to find
-//! out whether a slot has moved with its keys.
+//! The slots that each primary of a cluster reports. A scan of all primaries compares the slots
+//! before and after the scan, to find out whether a slot has moved with its keys.
 
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use crc16::{State, XMODEM};
 use redis::{ConnectionAddr, Value};
 
-/// From the specification of Redis Cluster.
+/// The number of slots, from the specification of Redis Cluster.
 pub(super) const SLOTS: u16 = 16_384;
 
 /// The slot of a hash tag, which is the text in braces in a key.
@@ -88,8 +88,8 @@ impl SlotMap {
         self.ranges.iter().rev().find(|(range, _)| range.contains(&slot)).map(|(_, node)| node)
     }
 
-    /// Records the new node of one slot. It has precedence over the ranges until they are read
-    /// again.
+    /// Records the new node of one slot. The new node has precedence over the ranges until the map
+    /// is read again.
     pub(crate) fn moved(&mut self, slot: u16, node: Address) {
         self.ranges.retain(|(range, _)| *range != (slot..=slot));
         self.ranges.push((slot..=slot, node));

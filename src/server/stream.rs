@@ -1,5 +1,5 @@
-//! The connection to a server. Each step has the whole response timeout. A reply that is larger
-//! than any expected reply ends the connection.
+//! The connection to a server. Each step may take the whole response timeout. A reply that is
+//! larger than any expected reply ends the connection.
 
 use std::io;
 use std::pin::Pin;
@@ -16,14 +16,14 @@ use super::call_error::within;
 use super::first_error::FirstError;
 use super::replies::Replies;
 
-/// The bytes to read after a failed write: more than the last error of a server has.
+/// The number of bytes to read after a failed write. The last error of a server is shorter.
 const READ_AHEAD: usize = 512;
 
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
 
-/// Returns `None` if only redis-rs can make the connection.
+/// Connects to a server. Returns `None` if only redis-rs can make the connection.
 pub(super) async fn open(
     address: &ConnectionAddr,
     settings: &TcpSettings,
@@ -110,8 +110,8 @@ impl AsyncRead for Bounded {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // A server that rejects the connection does not wait for a command. redis-rs would drop its
-        // error, so the error is read as the reply to the first command.
+        // A server that rejects the connection does not wait for a command. redis-rs would drop the
+        // server's error, so the error is read as the reply to the first command.
         if !self.has_written {
             self.reader = Some(cx.waker().clone());
             return Poll::Pending;

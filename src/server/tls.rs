@@ -2,7 +2,7 @@
 //!
 //! redis-rs makes rustls choose the cryptography provider of the whole process, and that choice
 //! belongs to the program. A `redis::Client` with its own certificates is still connected by
-//! redis-rs, because no other crate can read them.
+//! redis-rs, because no other crate can read these certificates.
 
 use std::sync::{Arc, OnceLock};
 

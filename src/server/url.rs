@@ -24,7 +24,8 @@ const THREE_SLASHES: &str =
 const INSECURE: &str = "#insecure, which accepts any certificate, is not supported: pass the \
                         signing authority to the client (a self-signed certificate is its own \
                         authority)";
-/// Parameters that other programs accept in a URL. They are not secret and may be repeated.
+/// Parameters that other programs accept in a URL. Errors may print these names, because they are
+/// not secret.
 const FAMILIAR: [&str; 16] = [
     "client_name",
     "database",
@@ -59,7 +60,7 @@ impl Wrong {
 }
 
 pub(super) fn read(url: &str) -> Result<ConnectionInfo, Wrong> {
-    // Files and variables may end with such characters, also on Windows.
+    // The text of a file or environment variable may end with such characters, also on Windows.
     let url = url.trim_matches(|c: char| c.is_whitespace() || c.is_control());
     if url.is_empty() {
         return Err(Wrong::shown("it is empty"));
@@ -144,7 +145,7 @@ fn host_and_port(place: &str) -> Result<(String, u16), Wrong> {
     let (host, port) = match place.strip_prefix('[') {
         Some(place) => {
             let (host, port) = place.split_once(']').ok_or_else(unreadable)?;
-            // The interface of a link-local address.
+            // The text after `%` is the interface of a link-local address.
             let (address, zone) = host.split_once('%').unwrap_or((host, ""));
             address.parse::<Ipv6Addr>().map_err(|_| unreadable())?;
             let zone = zone.strip_prefix("25").filter(|zone| !zone.is_empty()).unwrap_or(zone);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tokio::sync::{Notify, watch};
 
-/// One channel. No subscription is needed any more when its last handle is dropped.
+/// One channel. Its subscription is needed until the last handle of the channel is dropped.
 pub(crate) struct Channel {
     pub(crate) name: String,
     pub(crate) slot: u16,
@@ -14,7 +14,8 @@ pub(crate) struct Channel {
     listeners: AtomicUsize,
     /// Notified when a connection subscribes.
     heard: Notify,
-    /// Whether a connection has ever subscribed, so that messages may have been lost since then.
+    /// Whether a connection has ever subscribed. If so, messages may have been lost since that
+    /// time.
     was_heard: AtomicBool,
     /// Whether a request waits or has waited. `try_acquire` needs no channel.
     is_wanted: AtomicBool,
@@ -67,8 +68,8 @@ impl Channel {
         }
     }
 
-    /// Waits for a subscription. If a request is queued before that, the server counts its client
-    /// as dead.
+    /// Waits for a subscription. If a request is queued before the subscription exists, the server
+    /// counts the request's client as dead.
     pub(crate) async fn heard(&self) {
         self.want();
         loop {
@@ -137,7 +138,7 @@ impl Channels {
         open.values().filter_map(Weak::upgrade).filter(wanted).collect()
     }
 
-    /// Changes when a channel first needs a subscription, or is dropped.
+    /// Returns a receiver that is notified when a channel first needs a subscription or is dropped.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }

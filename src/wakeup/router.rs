@@ -15,10 +15,11 @@ use crate::protocol::message::{self, HandOff};
 
 /// A semaphore, as the router sees it.
 pub(crate) trait Handler: Send + Sync {
-    /// Handles a handoff. Returns whether the ID is known, because it waits or holds a permit.
+    /// Handles a handoff. Returns whether the ID belongs to a waiting request or to a permit that
+    /// is held.
     fn handed_off(self: Arc<Self>, hand_off: &HandOff<'_>) -> bool;
 
-    /// Releases these IDs: no request waits for them, and they hold no permit in use.
+    /// Releases these IDs, which belong to no waiting request and to no permit in use.
     fn unwanted(self: Arc<Self>, ids: Vec<String>);
 
     /// Messages may have been lost.

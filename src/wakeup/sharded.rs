@@ -75,7 +75,8 @@ pub(super) async fn listen(router: &Arc<Router>, cluster: &Arc<Cluster>, channel
     }
 }
 
-/// Includes the address, because another channel with the same name may replace a channel.
+/// The name of each channel, and its address in memory. A new channel may have the name of a
+/// dropped channel, but has a new address.
 fn names(channels: &Wanted) -> impl Iterator<Item = (&str, *const Channel)> {
     channels.iter().map(|(name, channel)| (&**name, channel.as_ptr()))
 }
@@ -216,7 +217,7 @@ impl Listener {
     }
 
     /// Unsubscribes from unneeded channels, and subscribes to some needed channels. Returns whether
-    /// all are subscribed.
+    /// all needed channels are subscribed.
     async fn subscribe(
         &mut self,
         subscriptions: &mut Subscriptions,

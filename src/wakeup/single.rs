@@ -96,7 +96,8 @@ pub(super) async fn listen(
 enum End {
     /// The connection ended, or was silent.
     Lost,
-    /// The commands have a new connection, maybe to another server, which sends the messages.
+    /// The commands use a new connection, perhaps to another server. That server sends the grant
+    /// messages.
     Moved,
 }
 
@@ -142,7 +143,8 @@ async fn silent(router: &Router, link: &Arc<Link>, sink: &mut PubSubSink) {
     }
 }
 
-/// Waits until another connection has replaced this connection. Returns `false` if none can.
+/// Waits until another connection has replaced this connection. Returns `false` if no other
+/// connection will be made.
 async fn other_than(connections: &mut watch::Receiver<u64>, number: u64) -> bool {
     connections.wait_for(|newest| *newest != number).await.is_ok()
 }

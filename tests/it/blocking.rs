@@ -1,4 +1,4 @@
-//! The API for threads.
+//! Tests of the blocking API.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -32,7 +32,7 @@ fn assert_refused<T: std::fmt::Debug>(refused: Result<T, Error>) {
 #[test]
 fn no_more_threads_than_the_limit_are_inside() {
     let name = unique_name();
-    // The two connections are like those of two processes.
+    // The two semaphores use separate connections, as two processes do.
     let (all, one) = (open(&name, 3), open(&name, 3));
     let (inside, most, turns) = <(AtomicU32, AtomicU32, AtomicU32)>::default();
     thread::scope(|scope| {
@@ -150,7 +150,7 @@ async fn an_async_thread_gets_an_error_and_no_hang() {
     })
     .await;
     observer.sees(2, 0).await;
-    // The first call runs in a task, and the others within `block_on`.
+    // The first call runs in a task, and the other calls run within `block_on`.
     let its = semaphore.clone();
     assert_refused(tokio::spawn(async move { its.acquire() }).await.unwrap());
     assert_refused(semaphore.acquire());
@@ -188,7 +188,7 @@ async fn what_is_dropped_is_given_back() {
         semaphore.acquire().unwrap()
     })
     .await;
-    // The permit alone keeps the background thread alive, which refreshes the lease.
+    // The permit alone keeps the background thread alive. That thread refreshes the lease.
     observer.sees(1, 0).await;
     drop(permit);
     observer.sees(0, 0).await;
@@ -200,7 +200,8 @@ fn threads() -> usize {
     tasks.filter(|task| name(task).is_ok_and(|name| name == "redis-semaphore\n")).count()
 }
 
-/// This is not a test, but a separate process: other tests would start such threads, too.
+/// This is not a test, but a separate process that counts its threads. In the process of the tests,
+/// the count would include threads of other tests.
 #[test]
 fn a_process_that_counts_its_threads() {
     if child::role().is_none() {

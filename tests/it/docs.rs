@@ -1,4 +1,4 @@
-//! Statements of the documentation that a test can check.
+//! Tests that check statements of the documentation.
 
 use std::fs;
 use std::path::Path;
@@ -9,8 +9,8 @@ use redis_semaphore::SemaphoreClient;
 use test_support::observer::{eventually, in_time};
 use test_support::server::Server;
 
-/// Checks that the source contains the beginning of each message that the page quotes. The test
-/// does not check that the crate logs the message.
+/// Checks that the source contains the beginning of each log message that `docs/troubleshooting.md`
+/// quotes. The test does not check that the crate logs the message.
 #[test]
 fn each_log_message_of_the_page_is_in_the_source() {
     let page = include_str!("../../docs/troubleshooting.md");
@@ -27,7 +27,7 @@ fn each_log_message_of_the_page_is_in_the_source() {
     }
 }
 
-/// Checks that the test named for each case exists.
+/// Checks that each test named in `tests/cases.md` exists.
 #[test]
 fn each_case_from_elsewhere_names_its_test() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

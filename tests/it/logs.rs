@@ -34,13 +34,13 @@ impl fmt::Debug for Log {
 }
 
 impl Log {
-    /// Collects what this thread logs while the guards exist.
+    /// Collects the log lines of this thread while the guards exist.
     fn here() -> (Self, [impl Sized; 2]) {
         let log = Self::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
         // With only one subscriber, `tracing` asks only the thread that first reaches a log line
-        // whether the line is enabled. If that thread belongs to another test, the line would stay
+        // whether the line is enabled. If that thread belongs to another test, the line stays
         // disabled for all threads.
         let not_the_only_one = tracing_subscriber::fmt().with_writer(io::sink).finish();
         let not_the_only_one = not_the_only_one.set_default();
@@ -58,8 +58,8 @@ impl Log {
     }
 }
 
-/// However a holder finds out, the loss is logged once, even if the permit is dropped at that
-/// moment.
+/// Each loss is logged once, however the holder finds out about the loss. The test also drops and
+/// detaches lost permits.
 #[tokio::test]
 async fn each_loss_is_told_once() {
     let (log, _logged) = Log::here();
@@ -137,7 +137,7 @@ async fn a_cut_that_is_over_at_the_next_attempt_is_not_told() {
     permit.release().await.unwrap();
 }
 
-/// The outage is logged once, however many attempts fail, and even if connections can be made.
+/// An outage is logged once, even if many attempts fail or some connections succeed.
 #[tokio::test]
 async fn an_outage_is_told_once_with_its_reason_and_its_end() {
     let (log, _logged) = Log::here();
@@ -154,7 +154,8 @@ async fn an_outage_is_told_once_with_its_reason_and_its_end() {
     let tried = async {
         let many = |accepted: &usize| *accepted > connections + 6;
         let looked = async || {
-            // The connection may be cut, and a successful read does not show that writes succeed.
+            // The result does not matter: the connection may be cut, and a read may succeed
+            // although writes fail.
             let _ = semaphore.inspect().await;
             proxy.accepted()
         };
@@ -171,8 +172,8 @@ async fn an_outage_is_told_once_with_its_reason_and_its_end() {
     assert_eq!(log.count(&["INFO", "Redis is available again", &address, commands]), 1, "{log:?}");
 }
 
-/// A granted permit ends the outage, even if another script was rejected: the server accepts
-/// writes.
+/// A granted permit shows that the server accepts writes. The outage is therefore over, even if
+/// another script was rejected.
 #[tokio::test]
 async fn an_outage_in_which_one_script_was_rejected_ends_with_a_permit() {
     let (log, _logged) = Log::here();

@@ -1,6 +1,7 @@
-//! All tests run against real servers: `scripts/with-redis cargo test`. Folders are named after the
-//! folders of `src/` that they test. Other folders test the protocol (`scripts`, `published`,
-//! `model`, `fuzz`), the behavior under faults (`soak`), and the files around the library.
+//! All tests run against real servers. The command is `scripts/with-redis cargo test`. Some folders
+//! have the name of the folder of `src/` that they test. The other folders test the protocol
+//! (`scripts`, `published`, `model`, `fuzz`), the behavior under faults (`soak`), and the files
+//! around the library.
 
 mod batching;
 mod blocking;

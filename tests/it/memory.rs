@@ -1,4 +1,4 @@
-//! A server whose memory is full of other data, with the policy `noeviction`.
+//! Tests with a server whose memory is full of other data. The server's policy is `noeviction`.
 
 use std::time::{Duration, Instant};
 

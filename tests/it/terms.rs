@@ -1,4 +1,4 @@
-//! The public names of the manifest, the CLI's JSON and the clients are terms of
+//! Checks that the public names of the manifest, the CLI's JSON and the clients are terms of
 //! `docs/concepts.md`.
 
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// Languages differ in case and separators: `fencingToken` is `fencing_token`.
+/// Returns the name without case and separators, so that `fencingToken` equals `fencing_token`.
 fn plain(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase()
 }

@@ -22,7 +22,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a cluster. Servers before 7.0 have no sharded channels. In that case, checks the
+    /// Starts a cluster. Servers before 7.0 have no sharded channels. For such a server, checks the
     /// error of connecting and returns `None`.
     pub async fn start(primaries: usize, with_replicas: bool) -> Option<Self> {
         let cluster = Self::form(primaries, with_replicas, &[]);
@@ -97,7 +97,7 @@ impl Cluster {
         self.nodes[node].connect()
     }
 
-    /// Configures each node to serve its slots even if no node serves other slots.
+    /// Configures each node to serve its slots even if some other slots have no node.
     pub fn allow_gaps(&self) {
         let coverage = ["SET", "cluster-require-full-coverage", "no"];
         for node in &self.nodes {
@@ -210,7 +210,7 @@ impl Cluster {
         until(&format!("node {replica} has all data"), is_copied);
     }
 
-    /// Replaces a primary by its replica without loss. Soon after an earlier failover, the other
+    /// Replaces a primary with its replica without loss. Soon after an earlier failover, the other
     /// nodes may refuse to vote. The replica then gives up after five seconds, and the failover is
     /// requested again.
     pub fn fail_over_to(&self, replica: usize) {

@@ -80,7 +80,8 @@ impl Head {
         found.unwrap_or_else(|| panic!("{} has no {label}", self.script))
     }
 
-    /// Returns each value of the argument `change`, with the names of the arguments after it.
+    /// Returns each value of the argument `change`, with the names of the arguments that follow
+    /// this value.
     pub fn changes(&self) -> impl Iterator<Item = Vec<&str>> {
         let change = self.arguments().find(|argument| argument.name == "change");
         let parts = change.into_iter().flat_map(|change| &change.parts);

@@ -2,9 +2,9 @@ use std::time::{Duration, Instant};
 
 use redis_semaphore::{Inspection, Permit, Semaphore, SemaphoreClient, SemaphoreClientBuilder};
 
-/// Long enough for a busy machine. A test that passes never waits until this deadline. The deadline
-/// is shorter than a default lease (for `local::clients`) and than 50 sequential waits (for
-/// `maintenance`).
+/// The deadline is long enough for a busy machine. A test that passes never waits until this
+/// deadline. The deadline is shorter than a default lease (for `local::clients`) and than 50
+/// sequential waits (for `maintenance`).
 const DEADLINE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -80,8 +80,8 @@ impl Observer {
         self.semaphore.inspect().await.unwrap()
     }
 
-    /// Waits for this weight held and this length of the queue. Also waits until a server replies,
-    /// because the call to a node that has just stopped may time out.
+    /// Waits until this weight is held and the queue has this length. Repeats failed calls, because
+    /// a call to a node that has just stopped may time out.
     pub async fn sees(&self, held: u64, queued: u64) -> Inspection {
         let what = format!("{held} held and {queued} queued");
         let holds = |now: &Inspection| (now.held, now.queued) == (held, queued);

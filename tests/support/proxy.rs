@@ -139,7 +139,8 @@ impl Proxy {
         [others.len(), subscribing.len()]
     }
 
-    /// Holds all further requests on the existing connections, or delivers them.
+    /// If `sticks` is true, holds all further requests on the existing connections. Otherwise,
+    /// delivers them.
     pub fn stick(&self, sticks: bool) {
         self.control.stuck.send_replace(if sticks { self.accepted() } else { 0 });
     }
@@ -158,7 +159,7 @@ impl Proxy {
         self.control.refuses.store(refuses, Ordering::SeqCst);
     }
 
-    /// Connects new connections to another server.
+    /// Leads new connections to another server.
     pub fn lead_to(&self, server: u16) {
         self.control.server.store(server, Ordering::SeqCst);
     }
@@ -278,7 +279,7 @@ async fn forward_replies(
     }
 }
 
-/// Waits until the flow is not `Hold`, and returns it.
+/// Waits until the flow is not `Hold`, and returns the flow.
 async fn settled(mut flow: watch::Receiver<Flow>) -> Flow {
     *flow.wait_for(|flow| *flow != Flow::Hold).await.expect("the control outlives its tasks")
 }

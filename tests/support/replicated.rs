@@ -49,7 +49,8 @@ impl Pair {
         command.arg("NO").arg("ONE").exec(&mut self.connect(server)).unwrap();
     }
 
-    /// Makes one server the replica of the other, and waits until it has the primary's data.
+    /// Makes one server the replica of the other, and waits until the replica has the primary's
+    /// data.
     pub fn demote(&self, server: usize, primary: usize) {
         let mut command = redis::cmd("REPLICAOF");
         command.arg("127.0.0.1").arg(self.servers[primary].port);
@@ -58,7 +59,7 @@ impl Pair {
     }
 
     /// Returns "master", or "slave" and the state of its connection to the primary. If the call
-    /// fails, returns the error, because a demoted server cuts its connections.
+    /// fails, returns the error: a demoted server cuts its connections.
     pub fn role(&self, server: usize) -> String {
         let client = redis::Client::open(self.servers[server].admin_url()).unwrap();
         let ask = |mut server: Connection| redis::cmd("ROLE").query::<Vec<Value>>(&mut server);
@@ -114,7 +115,7 @@ impl Sentinels {
         kill(Pid::from_raw(self.sentinels[0].child.id() as i32), Signal::SIGSTOP).unwrap();
     }
 
-    /// Sets a password, so that these URLs are rejected.
+    /// Sets a password, so that the sentinels reject URLs without it.
     pub fn want_password(&self, password: &str) {
         for sentinel in &self.sentinels {
             let rules = ["SETUSER", "default", "resetpass", &format!(">{password}")];

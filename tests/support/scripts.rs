@@ -94,7 +94,7 @@ impl Scripts {
         self.integers(script, &words(arguments))
     }
 
-    /// Returns the exact contents of the four keys, and whether each expires.
+    /// Returns the exact contents of the four keys, and whether each key expires.
     pub fn dump(&mut self) -> Vec<(Value, bool)> {
         let keys = self.keys.clone();
         keys.iter()

@@ -25,7 +25,7 @@ pub fn shared_url() -> String {
     acl::as_user(&shared_admin_url())
 }
 
-/// Returns the administrator's URL of the same server, for other commands of tests.
+/// Returns the administrator's URL of the shared server, for other commands of tests.
 pub fn shared_admin_url() -> String {
     std::env::var("REDIS_URL").expect("REDIS_URL is not set: run scripts/with-redis cargo test")
 }
@@ -39,7 +39,7 @@ pub fn connect(url: &str) -> Connection {
     Client::open(url).unwrap().get_connection().unwrap()
 }
 
-/// A private server of one test, which may stop, pause and flush it.
+/// A private server of one test. The test may stop, pause and flush the server.
 pub struct Server {
     child: Child,
     folder: Folder,
@@ -95,7 +95,7 @@ impl Server {
         acl::set_user(&mut self.connect(), acl::USER, rules);
     }
 
-    /// Gives this user one more right, until the server ends.
+    /// Gives the user of `url` one more right, until the server ends.
     pub fn grant(&self, right: &str) {
         let mut set = redis::cmd("ACL");
         set.arg("SETUSER").arg(acl::USER).arg(right).exec(&mut self.connect()).unwrap();
@@ -237,7 +237,7 @@ fn spawn(
         }
         let ping = |mut connection| redis::cmd("PING").query::<String>(&mut connection);
         let answer = client.get_connection().and_then(ping);
-        // With a password, or while the server loads its data, an error is a reply, too.
+        // An error is a reply, too: the server may require a password, or may still load its data.
         if !answer.is_err_and(|error| error.is_io_error()) {
             return Some(child);
         }

@@ -1,4 +1,4 @@
-//! The layer for HTTP services, with real servers, real clients and several processes.
+//! Tests the layer for HTTP services with real servers, real clients and several processes.
 
 mod processes;
 

@@ -1,4 +1,4 @@
-//! The program `reports`, and the example `axum`.
+//! Runs the program `reports` and the example `axum` as processes.
 
 use std::process::{ExitStatus, Stdio};
 

@@ -21,7 +21,8 @@ use crate::support::ours::Ours;
 use crate::support::runner::Runner;
 use crate::support::server::unique_name;
 
-/// After this time, the other process is in the queue. It prints a line before it queues.
+/// After this time, the other process is in the queue. The process prints a line before it queues
+/// its request.
 const TIME_TO_QUEUE: Duration = Duration::from_millis(5);
 
 pub fn bench(criterion: &mut Criterion, runner: &Runner) {

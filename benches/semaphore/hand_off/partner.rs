@@ -14,8 +14,8 @@ use super::moment;
 use crate::support::Result;
 use crate::support::runner::Runner;
 
-/// The environment variable for the other process, which cannot get arguments because criterion
-/// reads them.
+/// Environment variables contain the parameters of the other process. The process cannot get
+/// arguments, because criterion reads them.
 const DESIGN: &str = "BENCH_HAND_OFF_DESIGN";
 const NAME: &str = "BENCH_HAND_OFF_NAME";
 

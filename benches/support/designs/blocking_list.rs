@@ -2,11 +2,11 @@
 //! list, and the server pops for the client that has blocked longest.
 //!
 //! The usual published versions cannot be measured. In them, a request that is not granted stays in
-//! the sets and counts as held, so after a short time no request is granted. A waiter that is woken
-//! does not try again. Here the script removes a request that is not granted, a woken waiter tries
-//! again, and the list is no longer than the limit. All other properties are as published: the
-//! clients' clocks are used, a new request may overtake a woken waiter, and each waiter blocks its
-//! own connection.
+//! the sets and counts as held, so after a short time no request is granted. In these versions, a
+//! woken waiter does not try again, either. Here the script removes a request that is not granted,
+//! a woken waiter tries again, and the list has at most as many entries as the limit. All other
+//! properties are as published: the clients' clocks are used, a new request may overtake a woken
+//! waiter, and each waiter blocks its own connection.
 
 use redis::RedisResult;
 use redis::aio::MultiplexedConnection;

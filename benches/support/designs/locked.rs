@@ -1,4 +1,4 @@
-//! The fair semaphore behind a lock ("Redis in Action", 6.3.4), which makes it correct.
+//! The fair semaphore behind a lock ("Redis in Action", 6.3.4). The lock makes the design correct.
 
 use std::time::Duration;
 

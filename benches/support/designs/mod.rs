@@ -1,6 +1,6 @@
 //! Earlier designs, for comparison. They follow the descriptions in "Redis in Action" and in later
-//! articles, with every improvement that these allow: IDs are unique, tasks share connections if
-//! possible, and related commands are sent together.
+//! articles, with every improvement that the descriptions allow: IDs are unique, tasks share
+//! connections if possible, and related commands are sent together.
 
 pub mod blocking_list;
 pub mod fair;
@@ -9,8 +9,8 @@ pub mod sets;
 
 use std::time::Duration;
 
-/// The longest pause between two polls, in ms. The book polls its locks every millisecond, and lets
-/// callers poll semaphores, which usually takes about 10 ms.
+/// The longest pause between two polls, in ms. The book polls its locks every millisecond. It
+/// leaves the polling of semaphores to programs, which usually pause for about 10 ms.
 pub const SHORT_PAUSE: u64 = 10;
 /// With 1,000 tasks, polls with the short pause keep the server so busy that no task gets a permit.
 /// This pause reduces the load, but delays every task.

@@ -1,5 +1,6 @@
 //! The keys of the book's fair semaphore: the time of each acquire by the clients' clocks, and the
-//! order of arrival by a counter. A holder is in both sets, and its rank in the second set decides.
+//! order of arrival by a counter. A holder is in both sets, and its rank in the second set is below
+//! the limit.
 
 use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -5,12 +5,12 @@ use std::hint::spin_loop;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The possible lateness of a thread after a long sleep and after the following short sleep. The
-/// thread then spins, which uses processor time.
+/// The possible lateness of a thread after a long sleep and after the following short sleep. After
+/// both sleeps, the thread spins, which uses processor time.
 const LATENESS: [Duration; 2] = [Duration::from_micros(500), Duration::from_micros(30)];
 
-/// Disables the timer slack of the calling thread. Otherwise Linux wakes it up to 50 µs late, to
-/// wake several threads together.
+/// Disables the timer slack of the calling thread. Otherwise, Linux may delay the thread by up to
+/// 50 µs, so that it can wake several threads together.
 pub fn be_punctual() {
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_timerslack(1);

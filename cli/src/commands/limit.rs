@@ -122,8 +122,8 @@ async fn look_at(semaphore: &Semaphore) -> Result<Inspection, Error> {
     semaphore.inspect_range(0..0, 0..0).await
 }
 
-/// Changes the limit. Prefers the previous limit in the reply, because other clients may change the
-/// limit at the same time.
+/// Changes the limit. If possible, the previous limit is from the reply instead of `before`,
+/// because other clients may change the limit at the same time.
 async fn change_limit<'a>(
     semaphore: &Semaphore,
     name: &'a str,

@@ -17,7 +17,7 @@ pub fn print(tool: Command) -> Result<ExitCode, Failure> {
     for page in std::iter::once(whole.clone()).chain(whole.get_subcommands().map(own_page)) {
         Man::new(page).render(&mut text).map_err(unwritable)?;
     }
-    // The page of `run` lacks the `--` before the command.
+    // clap omits the `--` before the command in the page of `run`.
     let command = r"<\fICOMMAND\fR>";
     let text = String::from_utf8_lossy(&text).replace(command, &format!(r"\-\- {command}..."));
     write(text.as_bytes())?;

@@ -82,7 +82,7 @@ impl Crew {
     /// Ends the workers, and waits for them.
     pub async fn stop(&mut self) {
         for child in &mut self.children {
-            drop(child.stdin.take()); // They end when their input is closed.
+            drop(child.stdin.take()); // Workers end when their input is closed.
         }
         let all_ended = async {
             for child in &mut self.children {
@@ -97,7 +97,7 @@ impl Crew {
     }
 }
 
-/// Returns after the worker has ended, and drops its sender.
+/// After the worker has ended, drops `reports` and returns.
 async fn pass_on_reports(worker: usize, output: ChildStdout, reports: Reporter<Report>) {
     if let Err(error) = workers::pass_on(worker, output, str::parse, &reports).await {
         // The receiver may already be dropped.

@@ -12,7 +12,7 @@ pub struct History {
     pub holds: Vec<Span>,
     /// How many pages were begun. A page whose worker is killed is begun twice.
     pub begun: u32,
-    /// How many finished pages had been finished before.
+    /// How many times a worker finished a page that had been finished before.
     pub repeats: u32,
     /// How many pages were put back because a permit was lost.
     pub put_back: u32,
@@ -23,13 +23,13 @@ pub struct History {
     finished: [u32; WORKERS],
 }
 
-/// The time in which a worker waits or holds a permit. A current span has no end.
+/// The time in which a worker waits for a permit, or holds it. A current span has no end.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
     pub worker: usize,
     pub begin: Moment,
     pub end: Option<Moment>,
-    /// Whether the worker held until its permit was lost.
+    /// Whether the worker lost the permit that it held in this span.
     pub is_lost: bool,
 }
 
@@ -51,11 +51,11 @@ pub struct Kill {
     pub worker: usize,
     pub at: Moment,
     pub page: u32,
-    /// The lower bound of the remaining lease at that time.
+    /// The lower bound of the time until the lease expires, counted from the kill.
     pub lease_left: Duration,
 }
 
-/// A number of holders, the time of its change, and the worker that changed it.
+/// A change of the number of holders: its time, the worker that caused it, and the new number.
 pub struct Step {
     pub at: Moment,
     pub worker: usize,
@@ -139,8 +139,8 @@ impl History {
     }
 }
 
-/// Ends the last span of a worker, unless it has ended. A worker that lost a permit reports its
-/// release later, but does not work until then.
+/// Ends the last span of a worker, unless that span has already ended. A worker that lost a permit
+/// reports its release later, but does not work until then.
 fn end_last(spans: &mut [Span], worker: usize, at: Moment, is_lost: bool) {
     if let Some(span) = spans.iter_mut().rev().find(|span| span.worker == worker) {
         span.end.get_or_insert(at);

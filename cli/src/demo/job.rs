@@ -53,12 +53,13 @@ impl Job {
     }
 
     /// Records that the page is finished, by which worker and with which permit. Returns whether it
-    /// was not finished before. A page that was finished before does not change, so each page
-    /// counts once.
+    /// was not finished before. The record of a page that was finished before does not change, so
+    /// each page counts once.
     ///
     /// Fencing tokens grow from permit to permit. A store in which a later write replaces an
     /// earlier one would reject a token that is lower than the last one. Such a token belongs to a
-    /// worker that was suspended when its permit was lost, and has not found out yet.
+    /// worker that was suspended when its permit was lost, and has not found out about the loss
+    /// yet.
     pub async fn finish_page(&self, page: u32, worker: &str, token: u64) -> Result<bool> {
         let mut steps = pipe();
         steps.atomic().hset_nx(&self.done, page, format!("{token} {worker}"));

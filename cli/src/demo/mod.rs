@@ -2,8 +2,8 @@
 //! same time.
 //!
 //! Imagine a batch job that may use only three database connections, on any number of processes.
-//! One worker is killed in the middle of a page. Its permit, one of three, is free when its lease
-//! expires, and another worker finishes its page.
+//! One worker is killed in the middle of a page. The permit of that worker, one of three, is free
+//! when the lease expires. Another worker finishes the page.
 //!
 //! Read `worker.rs` first: it is written like a program that uses the semaphore. `plan.rs` defines
 //! the semaphore and the job for all processes. The other files start the processes and check the
@@ -30,11 +30,11 @@ use crate::failure::{AnyError, Failure};
 use crate::server::options::Server;
 use crate::server::{block_on, single};
 
-/// Every error here becomes a message for a person.
+/// Every error of the demo is printed as a message for the user.
 type Result<T> = std::result::Result<T, AnyError>;
 
-/// Runs the supervisor, or a worker if there is a role. The role contains the name of the worker
-/// and the prefix of the run.
+/// Runs a worker if there is a role, and the supervisor otherwise. The role contains the name of
+/// the worker and the prefix of the run.
 pub fn run(server: Server, role: Option<String>) -> std::result::Result<ExitCode, Failure> {
     let client = only(&server)?;
     match role.as_deref().and_then(|role| role.split_once(' ')) {
@@ -50,7 +50,8 @@ pub fn run(server: Server, role: Option<String>) -> std::result::Result<ExitCode
     }
 }
 
-/// Returns the only server, because the pages of the job cannot move to another server.
+/// Returns a client for the only server. Fails if the options name several servers, because the
+/// pages of the job cannot move to another server.
 fn only(server: &Server) -> std::result::Result<Client, Failure> {
     single(server)?.ok_or_else(|| {
         Failure::usage(

@@ -61,9 +61,10 @@ fn pages_were_done_once(history: &History, done: &BTreeMap<u32, u64>) -> Proof {
     Proof { is_true, text }
 }
 
-/// The permit must return after the expiry of the dead worker's lease, and not much later.
+/// The permit must be granted again after the expiry of the dead worker's lease, and not much
+/// later.
 fn permit_came_back(history: &History) -> Proof {
-    const SLACK: Duration = Duration::from_secs(1); // for a machine that is busy
+    const SLACK: Duration = Duration::from_secs(1); // the extra time for a busy machine
     const ROUNDING: Duration = Duration::from_millis(1);
     let Some(kill) = history.kill else {
         return Proof { is_true: false, text: "no worker was killed".to_owned() };

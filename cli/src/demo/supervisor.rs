@@ -41,7 +41,7 @@ pub async fn run(server: Server, client: Client) -> Result<ExitCode> {
     let (history, screen) = (History::new(), Screen::new());
     let mut run = Run { semaphore, job, history, screen, is_told: false };
     let outcome = run.start_and_watch(&server.prefix, interrupted).await;
-    // Whether the run succeeded or failed, no worker is left.
+    // No worker is left now, even if the run has failed.
     semaphores.shutdown().await;
     let deleted = run.job.delete_all().await;
     let code = outcome?;
@@ -49,7 +49,8 @@ pub async fn run(server: Server, client: Client) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// Names the right for all runs, because each run has its own prefix.
+/// Replaces the prefix of this run in advice about a missing right. The advised right is valid for
+/// all runs, each of which has its own prefix.
 fn for_all_runs(failure: Failure, prefix: &str) -> Failure {
     let base = prefix.rsplit_once(':').map_or(prefix, |(base, _)| base);
     let reason = failure.reason.replace(&format!("~{prefix}:{{*"), &format!("~{base}:*"));
@@ -134,8 +135,8 @@ impl Run {
         Ok(self.screen.show(|| view.picture(paint), || view.line())?)
     }
 
-    /// Returns a holder that is half-way through one of the long pages, when the run is well under
-    /// way. Such a holder still holds its permit a moment later, when it is killed.
+    /// Returns a holder that is half-way through one of the long pages, but not in the first third
+    /// of the job. Such a holder still holds its permit a moment later, when it is killed.
     fn find_victim<'a>(&self, semaphore: &'a Inspection) -> Option<(&'a Holder, usize, u32)> {
         let now = Moment::now();
         let is_half_way = |page: u32, begun| now - begun >= plan::time_for(page) / 2;
@@ -162,7 +163,8 @@ impl Run {
         let asked = Moment::now();
         let semaphore = self.semaphore.inspect().await?;
         let Some(permit) = semaphore.holders.iter().find(|permit| permit.id == holder.id) else {
-            // The worker released its permit before it was stopped. Other pages follow.
+            // The worker released its permit before it was stopped. A later page allows another
+            // attempt.
             return crew.signal(worker, Signal::SIGCONT);
         };
         let at = crew.kill(worker).await?;
@@ -171,7 +173,7 @@ impl Run {
             return Err(format!("{name} did not have page {page} when it was killed").into());
         }
 
-        // On a busy machine, the worker did not die immediately.
+        // On a busy machine, some time passes between the inspection and the death of the worker.
         let lease_left = asked.plus(permit.expires_in) - at;
         self.history.kill = Some(Kill { worker, at, page, lease_left });
         self.note(&format!(

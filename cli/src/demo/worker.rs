@@ -35,7 +35,7 @@ async fn work_off_pages(semaphore: &Semaphore, job: &Job, name: &str) -> Result<
     loop {
         match job.progress().await? {
             Progress { done: plan::PAGES, .. } => return Ok(()),
-            // Other workers have the last pages. A page may return if its worker dies.
+            // Other workers have the last pages. A page is put back if its worker dies.
             Progress { waiting: 0, .. } => tokio::time::sleep(Duration::from_millis(50)).await,
             _ => work_off_one(semaphore, job, name).await?,
         }

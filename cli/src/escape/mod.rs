@@ -3,8 +3,8 @@
 //!
 //! `output.rs` escapes everything that it prints, and `top/text.rs` everything that is drawn. A
 //! character is escaped, as `\u{202e}`, if it is a control or format character, a separator other
-//! than the space, unassigned, for private use, or invisible. A character is also escaped if
-//! another spelling looks the same: the output is in Unicode's normalization form C.
+//! than the space, unassigned, for private use, or invisible. A character is also escaped if it
+//! is not in Unicode's normalization form C, because it looks the same as its normalized form.
 
 use std::fmt::Write;
 use std::io;
@@ -15,8 +15,8 @@ use unicode_normalization::char::{compose, is_combining_mark};
 use unicode_normalization::is_nfc;
 use unicode_width::UnicodeWidthChar;
 
-/// The number of combining marks that are printed on one character. More marks would overlap other
-/// lines.
+/// The largest number of combining marks that are printed on one character. More marks would
+/// overlap other lines.
 const MOST_MARKS: usize = 4;
 
 /// Escapes text of one or more lines, with parts that others wrote.
@@ -118,7 +118,7 @@ fn each(text: &str, mut tell: impl FnMut(char, bool)) {
         sign.clear();
         sign.push(base);
         let mut last = base;
-        // Whether a character belongs to the last one, as a mark on it or as a part of it.
+        // Whether a character is a mark on the last character, or composes with the last character.
         let belongs =
             |last, c: char| !c.is_ascii() && (is_combining_mark(c) || compose(last, c).is_some());
         while let Some(c) = chars.next_if(|c| belongs(last, *c)) {
@@ -140,7 +140,7 @@ fn is_visible(c: char) -> bool {
     match c {
         ' '..='~' => true,
         c if is_combining_mark(c) || is_invisible(c) => false,
-        // The standard library knows Unicode's categories, for `{:?}`.
+        // `escape_debug` selects characters by their Unicode category.
         c => c.escape_debug().len() == 1 && c.width() > Some(0),
     }
 }

@@ -20,7 +20,7 @@ fn must_be_safe(shown: &str) {
     let is_steering = |c: &char| c.is_control() || (c.is_whitespace() && *c != ' ');
     assert_eq!(shown.chars().find(is_steering), None, "{shown:?}");
     assert!(is_nfc(shown), "{shown:?}");
-    // Each character is visible, or a mark on a visible one.
+    // Each character is visible, or a mark on a visible character.
     let mut marks = MOST_MARKS;
     for c in shown.chars() {
         marks = if c.width() > Some(0) && !is_combining_mark(c) { 0 } else { marks + 1 };
@@ -29,7 +29,7 @@ fn must_be_safe(shown: &str) {
     assert_eq!(line(shown), shown);
 }
 
-/// Characters that affect each other when they are adjacent, and any others.
+/// Texts of any characters, including characters that affect each other when they are adjacent.
 fn texts() -> impl Strategy<Value = String> {
     let special = "[ \\\\u{}\n\u{1b}\u{85}\u{9b}\u{202e}\u{2028}\u{feff}\u{200d}\u{fe0f}a-eกั漢👩가-깋\u{1100}-\u{1112}\
                    \u{1161}-\u{1175}\u{11a8}-\u{11c2}\u{300}-\u{345}\u{3099}か\u{9c7}\u{9be}\u{1b05}\u{1b35}\u{212a}\
@@ -70,7 +70,7 @@ proptest! {
 
 #[test]
 fn each_character_of_the_kind_is_escaped() {
-    // All scripts in use and the signs between them, and a sample of each range beyond.
+    // Tests each character below U+3200, and a sample of each range above.
     let beyond =
         ('\u{3200}'..'\u{34000}').step_by(29).chain(('\u{e0000}'..'\u{e1000}').step_by(29));
     for c in ('\0'..'\u{3200}').chain(beyond).chain(['\u{f0000}', char::MAX]) {

@@ -1,6 +1,6 @@
 //! `exporter`: serves metrics of the semaphores for Prometheus.
 //!
-//! Read `look.rs` first, which reads the semaphores at each scrape. `shared.rs` limits the time and
+//! Read `look.rs` first: it reads the semaphores at each scrape. `shared.rs` limits the time and
 //! shares the result among scrapes. `text.rs` formats it, and `web.rs` serves it.
 
 mod look;

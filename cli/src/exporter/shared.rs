@@ -1,4 +1,4 @@
-//! Looks with a timeout. Concurrent scrapes share one look.
+//! Looks at all semaphores, with a timeout. Concurrent scrapes share one look.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,8 +24,8 @@ pub struct Looks {
     server: Server,
     asked: Exporter,
     semaphores: OnceCell<SemaphoreClient>,
-    /// The look in progress. Only the waiting scrapes keep the look alive. Without them, the look
-    /// ends, because nothing would drive it.
+    /// The look in progress. Only the waiting scrapes keep the look alive. If no scrape waits, the
+    /// look is dropped.
     current: Mutex<Option<WeakShared<Look>>>,
     /// Why the last look failed, if it failed.
     failing: Mutex<Option<String>>,
@@ -49,13 +49,14 @@ impl Looks {
         }
     }
 
-    /// Returns the current metrics. The scrape's timeout may be shorter than a look.
+    /// Returns the current metrics. The scrape's timeout, `patience`, may be shorter than the time
+    /// of a look.
     pub async fn text(self: &Arc<Self>, patience: Duration) -> Arc<str> {
         let started = Instant::now();
         match timeout(patience, self.current()).await {
             Ok(text) => text,
             Err(_) => {
-                // Other scrapes may wait longer and get the values.
+                // If other scrapes still wait for the look, it may succeed, so nothing is reported.
                 if self.under_way().is_none() {
                     self.tell_changes(Some(&too_slow(patience)));
                 }
@@ -91,10 +92,10 @@ impl Looks {
         text(looked.ok(), started.elapsed()).into()
     }
 
-    /// Reports each reason once, and not at each scrape, which would fill the log.
+    /// Reports each reason once. Reports at each scrape would fill the log.
     pub fn tell_changes(&self, failure: Option<&Failure>) {
         let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
-        // Elapsed times in the text differ each time.
+        // Elapsed times in the text differ from scrape to scrape.
         let is_digit = |c: char| c.is_ascii_digit();
         let now = failure.map(|failure| failure.to_string().replace(is_digit, ""));
         if *failing == now {

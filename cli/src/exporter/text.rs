@@ -38,7 +38,7 @@ pub fn text(looked: Option<Picture>, took: Duration) -> String {
 
 #[derive(Debug)]
 struct Told {
-    /// `None` if reading failed, because no values are better than old values.
+    /// `None` if reading failed. Old values would look like current values.
     looked: Option<Picture>,
     took: Duration,
 }

@@ -27,7 +27,8 @@ async fn metrics(State(looks): State<Arc<Looks>>, headers: HeaderMap) -> impl In
     ([(header::CONTENT_TYPE, content_type(&headers))], text.to_string())
 }
 
-/// Prometheus sends its timeout. The reply needs a part of that time for the network.
+/// Returns the longest time for a reply. Prometheus sends its timeout, and the network needs a part
+/// of that time.
 fn patience(headers: &HeaderMap) -> Duration {
     let told = headers.get("x-prometheus-scrape-timeout-seconds");
     let seconds = told.and_then(|told| told.to_str().ok()?.parse::<f64>().ok());
@@ -35,7 +36,8 @@ fn patience(headers: &HeaderMap) -> Duration {
     patience.unwrap_or(Duration::MAX)
 }
 
-/// The text is valid in both formats. A client that accepts neither gets the older format.
+/// The text is valid in the formats of OpenMetrics and of Prometheus. A client that does not accept
+/// OpenMetrics gets the format of Prometheus.
 fn content_type(headers: &HeaderMap) -> String {
     let accepted = headers.get_all(header::ACCEPT).iter();
     let is_open = |accepted: &str| accepted.contains(OPEN_METRICS);

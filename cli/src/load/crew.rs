@@ -89,7 +89,7 @@ async fn say(input: &mut ChildStdin, what: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
-/// Returns after the worker has ended, and drops its sender.
+/// After the worker has ended, drops `reports` and returns.
 async fn pass_on_reports(
     worker: usize,
     mut child: Child,

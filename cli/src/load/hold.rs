@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Tokio's timers count whole milliseconds, and end up to 2 ms late.
+/// Tokio's timers count whole milliseconds, and fire up to 2 ms late.
 const COARSE: Duration = Duration::from_millis(2);
 
 /// Takes about 0.1 ms longer than requested on an idle machine. The results contain the actual

@@ -1,9 +1,9 @@
 //! `load`: measures a semaphore under your load, on a real server. Use the server of your
-//! production system, or one at the same network distance.
+//! production system, or a server at the same network distance.
 //!
-//! Read `turns.rs` first, which defines a task. `worker.rs` is a process with many tasks. `run.rs`
-//! is the process that starts the workers, sets the time and merges the reports. `summary.rs`
-//! computes the results.
+//! Read `turns.rs` first: it defines a task. `worker.rs` is a process with many tasks. `run.rs` is
+//! the process that starts the workers, sets the time and merges the reports. `summary.rs` computes
+//! the results.
 
 mod crew;
 mod hold;
@@ -30,7 +30,7 @@ use crate::paint::Paint;
 use crate::server::block_on_runtime;
 use crate::server::options::Server;
 
-/// Every error here becomes a message for a person.
+/// Every error of `load` is printed as a message for the user.
 type Result<T> = std::result::Result<T, AnyError>;
 
 /// Runs this process as a worker, or starts the workers.

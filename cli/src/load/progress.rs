@@ -8,7 +8,7 @@ use crate::paint::can_draw;
 const CLEAR: &str = "\r\x1b[2K";
 
 pub struct Display {
-    /// Whether this is a terminal, on which the line is redrawn in place.
+    /// Whether standard error is a terminal, on which the line is redrawn in place.
     is_terminal: bool,
     begin: u64,
     /// When the run ends if it is not interrupted.

@@ -35,7 +35,7 @@ pub async fn run<'a>(server: &Server, asked: &'a Load) -> Result<Summary<'a>> {
     };
 
     tell(plan(asked));
-    // From now on, the workers must be ended.
+    // From now on, an interrupted run must end its workers.
     let interrupted = pin!(interruption()?);
     let mut crew = Crew::start(asked).await?;
     let outcome = measure(asked, limit, &mut crew, statistics.as_mut(), interrupted).await;
@@ -54,8 +54,8 @@ fn plan(asked: &Load) -> String {
     )
 }
 
-/// Checks server and arguments once, so that not every worker reports the same error. Returns the
-/// limit.
+/// Checks the server and the arguments once, so that not every worker reports the same error.
+/// Returns the limit.
 async fn check(server: &Server, asked: &Load) -> Result<u32> {
     let semaphores = connect(server, SemaphoreClient::builder()).await?;
     let semaphore = with_limit(semaphores.semaphore(&asked.name).lease(asked.lease), asked.limit)?;

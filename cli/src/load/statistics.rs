@@ -13,7 +13,8 @@ pub struct Served {
 }
 
 impl Served {
-    /// Returns `None` if the statistics were reset since then.
+    /// Returns the work since `before`. Returns `None` if the server's statistics were reset after
+    /// `before`.
     pub fn since(self, before: Self) -> Option<Self> {
         let calls = self.calls.checked_sub(before.calls)?;
         Some(Self { calls, us: self.us.checked_sub(before.us)? })

@@ -25,13 +25,13 @@ mod tests {
         let most = |intervals: &[(u64, u64)]| most_at_once(intervals.iter().copied());
         assert_eq!(most(&[]), 0);
         assert_eq!(most(&[(1, 5)]), 1);
-        // The order does not matter. The third interval overlaps with both others, which do not
-        // overlap.
+        // The order does not matter. Only the third interval overlaps with the other two.
         assert_eq!(most(&[(6, 9), (1, 5), (2, 8)]), 2);
         // All intervals overlap for one tick.
         assert_eq!(most(&[(1, 5), (2, 6), (3, 7), (4, 8)]), 4);
         assert_eq!(most(&[(3, 7), (3, 7), (3, 7)]), 3);
-        // An end precedes a beginning at the same time, because the two are a handoff.
+        // If one interval ends when another begins, the end counts first, because this is a
+        // handoff.
         assert_eq!(most(&[(1, 5), (5, 9), (9, 12)]), 1);
         assert_eq!(most(&[(1, 5), (4, 9), (5, 7)]), 2);
         // An interval without length is no hold, and hides no other hold.

@@ -57,7 +57,8 @@ impl Work {
         }
     }
 
-    /// Holds the permit. Ends early if the permit is lost, as work should, or if the time is over.
+    /// Holds the permit. Ends early if the permit is lost, as real work should. Also ends early if
+    /// the time of the run is over.
     async fn hold(&self, permit: &Permit) {
         if self.hold.is_zero() {
             return;

@@ -52,7 +52,8 @@ async fn wait(semaphore: &Semaphore, asked: &Run, began: Instant) -> Result<Perm
         if !is_full || left < SHORTEST_PAUSE {
             break permit;
         }
-        // A full server accepts no new requests. Earlier requests stay in the queue.
+        // A server whose memory or disk is full accepts no new requests. Earlier requests stay in
+        // the queue.
         sleep(UNTIL_NEXT_TRY.min(left / 2)).await;
     };
     match permit {

@@ -24,7 +24,7 @@ use crate::role;
 /// The interval between checks whether the group of an ending command is gone.
 pub const SHORT_PAUSE: Duration = Duration::from_millis(10);
 
-/// An environment variable of the command.
+/// The environment variable in which the command gets the name of the semaphore.
 pub const NAME: &str = "REDIS_SEMAPHORE_NAME";
 
 const NOT_EXECUTABLE: u8 = 126;
@@ -37,7 +37,8 @@ pub fn not_started(program: &OsStr, error: &io::Error) -> Failure {
     };
     match program.is_empty() {
         true => Failure::new(status, "the command is empty: name a program after '--'"),
-        // A shell would run the file as a script, but the system needs to know its interpreter.
+        // A shell would run the file as a script. The system cannot, because the file names no
+        // interpreter.
         false if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => {
             Failure::new(status, format!("{}: {error}: begin a script with #!", program.display()))
         }
@@ -47,7 +48,7 @@ pub fn not_started(program: &OsStr, error: &io::Error) -> Failure {
 
 #[derive(Clone, Copy)]
 pub struct Running {
-    /// The ID of its process and of its group.
+    /// The ID of the command's process, and of the process group.
     pub group: Pid,
 }
 
@@ -97,8 +98,9 @@ impl Running {
         let _ = killpg(self.group, signal);
     }
 
-    /// Sends a stop signal only to the processes that catch it, as the system does, because no
-    /// shell could continue a stopped process. Without /proc, sends nothing and returns `false`.
+    /// Sends a stop signal only to the processes that catch it, because no shell could continue a
+    /// stopped process. The system acts in the same way. Without /proc, sends nothing and returns
+    /// `false`.
     pub fn signal_those_that_catch(&self, signal: Signal) -> bool {
         family::of_group(self.group).is_some_and(|members| {
             members.iter().filter(|member| member.catches(signal)).for_each(|it| it.signal(signal));
@@ -118,7 +120,7 @@ impl Running {
         killpg(self.group, None) == Err(Errno::EPERM)
     }
 
-    /// Returns whether its group has no process left, not even one that its parent must wait for.
+    /// Returns whether its group has no process left, not even a zombie.
     pub fn is_gone(&self) -> bool {
         killpg(self.group, None) == Err(Errno::ESRCH)
     }

@@ -11,7 +11,7 @@ use rustix::process::{
 };
 use rustix::thread::gettid;
 
-/// The largest process ID of any system.
+/// The largest process ID that Linux allows.
 const LAST_NUMBER: i32 = 4_194_304;
 
 pub struct Family {
@@ -20,7 +20,8 @@ pub struct Family {
     /// The command, which is the first process of its group.
     pub command: Pid,
     /// Processes that were members before, and when they started. Their parents may have changed. A
-    /// guard that started the command needs no such list, because no process escapes from it.
+    /// guard that started the command needs no such list, because no process escapes from such a
+    /// guard.
     known: Vec<(Pid, u64)>,
     /// The CLI, and when the command started, if an earlier guard was killed. The CLI inherited the
     /// children of that guard.
@@ -158,7 +159,7 @@ impl Entry {
     pub fn read(id: Pid) -> Option<(Self, String)> {
         let stat = fs::read(format!("/proc/{id}/stat")).ok()?;
         let stat = String::from_utf8_lossy(&stat);
-        // The name may contain any characters.
+        // The name of the process may contain any characters.
         let (name, fields) = stat.split_once(" (")?.1.rsplit_once(") ")?;
         let fields: Vec<_> = fields.split(' ').collect();
         let number = |at: usize| fields.get(at)?.parse().ok().map(Pid::from_raw);
@@ -200,7 +201,7 @@ impl Entry {
 }
 
 /// Returns the children of this process. Without /proc, they are found only by querying each
-/// process ID. The system gives out IDs in order, so a child has a later ID than its parent.
+/// process ID. The system assigns IDs in order, so a child has a later ID than its parent.
 fn children_without_proc() -> impl Iterator<Item = Pid> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let own = getpid().as_raw();

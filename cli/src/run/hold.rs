@@ -17,7 +17,8 @@ use super::terminal::Terminal;
 use super::times::Times;
 use crate::output::note;
 
-/// The longest check whether the permit is still held. During the check, no signal is handled.
+/// The timeout of the check whether the permit is still held. During the check, no signal is
+/// handled.
 const PATIENCE: Duration = Duration::from_secs(5);
 const UNTIL_NEXT_TRY: Duration = Duration::from_millis(100);
 /// The longest time from the guard's first SIGKILL to its last report.
@@ -177,11 +178,11 @@ impl<'a> Hold<'a> {
                     }
                 }
             }
-            // To continue the command a second time would undo a stop after the first.
+            // The command was already continued. A second SIGCONT would undo a later stop.
             Signal::SIGCONT if self.has_gone_on => self.has_gone_on = false,
             Signal::SIGCONT => self.go_on().await,
             _ if is_stop && !job::can_stop() && self.command.signal_those_that_catch(signal) => {}
-            // Only this process is left to stop: see `stopped`.
+            // The command is already stopped, so only this process must stop: see `stopped`.
             _ if is_stop && self.is_stopped => self.stop().await,
             signal if self.command.is_out_of_reach() => note(format_args!(
                 "{signal} cannot be forwarded, because the command runs as another user: write \
@@ -204,7 +205,7 @@ impl<'a> Hold<'a> {
     }
 
     /// Replaces the guard if it was killed, and continues it if it was stopped. Other processes are
-    /// inherited, as by the first process of a container.
+    /// inherited, and need no action. The first process of a container inherits processes.
     fn note_other(&mut self, process: Pid, change: Change) {
         let Some(guard) = self.held.as_mut().map(|held| &mut *held.guard) else { return };
         match change {
@@ -228,7 +229,7 @@ impl<'a> Hold<'a> {
     }
 
     /// Stops this process, too, so that the shell gets the terminal back. `fg` or `bg` continues
-    /// both.
+    /// this process and the command.
     async fn stopped(&mut self, signal: i32) {
         let wants_terminal = [Signal::SIGTTIN, Signal::SIGTTOU].map(|wants| wants as i32);
         // The command may have requested the terminal just before it was moved to the foreground.
@@ -240,7 +241,8 @@ impl<'a> Hold<'a> {
         if let Some(terminal) = &self.terminal {
             terminal.take_from(self.command.group);
         } else if !self.is_to_stop {
-            // Without a terminal, no shell could continue this process, which keeps the permit.
+            // Without a terminal, no shell could continue this process. So it does not stop, and
+            // keeps the permit.
             return;
         }
         if self.is_to_stop || !job::can_stop() {
@@ -256,7 +258,7 @@ impl<'a> Hold<'a> {
     async fn stop(&mut self) {
         self.has_gone_on = job::stop_this_process();
         if !self.has_gone_on {
-            // A command that needs the terminal and does not get it would stop in a loop.
+            // A command that needs the terminal and does not get it would stop again and again.
             sleep(UNTIL_NEXT_TRY).await;
         }
         self.go_on().await;
@@ -267,7 +269,7 @@ impl<'a> Hold<'a> {
         self.is_to_stop = false;
         if self.is_stopped && self.kill_at.is_none() {
             if let Some(held) = &self.held {
-                // If there is no reply, the rest of the lease is needed to end the command.
+                // If no reply arrives, the rest of the lease is needed to end the command.
                 let patience = PATIENCE.min(held.permit.expires_in() / 2);
                 let answer = timeout(patience, held.permit.refresh()).await;
                 let is_lost = matches!(answer, Ok(Err(Error::Lost { .. })));
@@ -283,7 +285,8 @@ impl<'a> Hold<'a> {
         self.command.signal(Signal::SIGCONT);
     }
 
-    /// Moves the command to the foreground of the terminal. Returns whether it is there now.
+    /// Moves the command to the foreground of the terminal. Returns whether it is in the foreground
+    /// now.
     fn to_foreground(&self) -> bool {
         self.terminal.as_ref().is_some_and(|terminal| terminal.give_to(self.command.group))
     }

@@ -8,8 +8,8 @@
 //!
 //! The command must end before the lease expires, and so must all processes that it has started. If
 //! refreshes fail, the CLI ends these processes (`times.rs`). If the CLI is killed or stopped, its
-//! guard ends them (`guard/`). With `--per`, only the start counts. Then there is no guard, and no
-//! permit to lose.
+//! guard ends them (`guard/`). With `--per`, only the start of the command counts. The CLI then
+//! uses no guard, and the permit cannot be lost.
 
 mod acquire;
 mod command;
@@ -48,17 +48,17 @@ use options::{OUTAGE_TOLERANCE, Run};
 use signals::{Signals, die_of};
 use times::Times;
 
-/// How long to wait at the end for a reply that matters little.
+/// How long the CLI waits before its end for a reply that it does not need.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How the CLI ends, if no failure is left to report.
 enum End {
-    /// With the status of the command.
+    /// The CLI ends as the command has ended.
     With(Ended),
     Lost,
-    /// By a signal that came during the wait.
+    /// The CLI ends by a signal that arrived during the wait.
     Of(Signal),
-    /// After a failure that is already reported.
+    /// The CLI ends with this exit status, after a failure that it has already reported.
     Told(ExitCode),
 }
 
@@ -144,7 +144,8 @@ async fn permitted(
 ) -> Result<End, Failure> {
     let mut pick_up_children = || {
         for (child, change) in command::changes() {
-            // Other children are inherited, as by the first process of a container.
+            // Other children were inherited, and need no action. The first process of a container
+            // inherits processes.
             match (change, guard.as_mut().filter(|guard| guard.is(child))) {
                 (Change::Ended(_), Some(guard)) => drop(guard.replace()),
                 (Change::Stopped(_), Some(guard)) => guard.go_on(),
@@ -279,7 +280,7 @@ async fn given_back(
     signals: &mut Signals,
 ) -> Result<End, Failure> {
     if let Ok(Outcome { was_terminated: true, .. }) = outcome {
-        // There may be no permit to release, and no server.
+        // The permit may be lost, and the server may be unavailable.
         drop(permit);
         let _ = timeout(PATIENCE, client.shutdown()).await;
         return Ok(End::Lost);
@@ -303,7 +304,7 @@ async fn given_back(
     Ok(as_command(outcome?.ended, given_up))
 }
 
-/// `given_up` is the signal that cut the work after the command short.
+/// `given_up` is the signal that ended the work after the command early.
 fn as_command(ended: Ended, given_up: Option<Signal>) -> End {
     // ^C ends a shell's loop only if the process in it died of SIGINT.
     match ended.is_interrupt() || given_up == Some(Signal::SIGINT) {

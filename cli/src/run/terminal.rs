@@ -27,14 +27,14 @@ impl Terminal {
         Some(Self { tty, ours: getpgrp() })
     }
 
-    /// Moves the group to the foreground, if our group is in it. Returns whether the group is in
-    /// the foreground now.
+    /// Moves the given group to the foreground, if our group is in the foreground. Returns whether
+    /// the given group is in the foreground now.
     pub fn give_to(&self, group: Pid) -> bool {
         self.pass(self.ours, group)
     }
 
-    /// Moves our group to the foreground, if the given group is in it. Returns whether our group is
-    /// in the foreground now.
+    /// Moves our group to the foreground, if the given group is in the foreground. Returns whether
+    /// our group is in the foreground now.
     pub fn take_from(&self, group: Pid) -> bool {
         self.pass(group, self.ours)
     }
@@ -44,7 +44,7 @@ impl Terminal {
         if foreground != Ok(from) {
             return foreground == Ok(to);
         }
-        // The system would stop a background group that does this.
+        // The system would stop a background group that changes the foreground.
         let stop: SigSet = [Signal::SIGTTOU].into_iter().collect();
         let Ok(mask) = stop.thread_swap_mask(SigmaskHow::SIG_BLOCK) else {
             return false;

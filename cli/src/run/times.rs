@@ -51,7 +51,8 @@ impl Times {
         permit.expires_in().saturating_sub(self.grace + self.margin)
     }
 
-    /// Returns how long the command may continue until the guard acts, which is later than the CLI.
+    /// Returns how long the command may continue until the guard acts. The guard acts later than
+    /// the CLI.
     pub fn left_for_guard(&self, permit: &Permit) -> Duration {
         permit.expires_in().saturating_sub(self.grace + self.margin / 2)
     }
@@ -66,13 +67,13 @@ impl Times {
     }
 
     /// Returns how long the permit need not be checked. Each refresh must be noticed before the
-    /// time without that refresh is over.
+    /// command would get SIGTERM without that refresh.
     pub fn pause(&self) -> Duration {
         self.lease / 6
     }
 
-    /// Returns whether the permit is so fresh that its first refresh is due before its command
-    /// would be ended.
+    /// Returns whether the permit is so fresh that its first refresh is due before the command
+    /// would get SIGTERM.
     pub fn is_fresh(&self, permit: &Permit) -> bool {
         permit.expires_in() >= self.lease - self.lease / 6
     }

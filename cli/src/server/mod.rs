@@ -154,7 +154,8 @@ fn with_login(server: &Server, info: ConnectionInfo) -> Result<ConnectionInfo, F
         }
         (Some(user), _) => {
             settings = settings.set_username(user);
-            // redis-rs does not authenticate without a password, so a user needs an empty one.
+            // redis-rs does not authenticate without a password, so a user without a password gets
+            // an empty password.
             if of_url.is_none() {
                 settings = settings.set_password("");
             }

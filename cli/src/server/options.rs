@@ -1,4 +1,4 @@
-//! The server options, which all commands share except `completions` and `man`.
+//! The server options. All commands except `completions` and `man` have them.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -89,7 +89,7 @@ fn is_password(parameter: &str) -> bool {
     may_be_one && !value.is_empty()
 }
 
-/// Returns the password that is not in a URL.
+/// Returns the password from the file or the environment variable, and not from a URL.
 pub fn read(server: &Server) -> Result<Option<String>, Failure> {
     match &server.password_file {
         Some(file) => {

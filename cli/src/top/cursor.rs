@@ -15,8 +15,8 @@ impl Cursor {
         self.index
     }
 
-    /// Updates the mark after the lines have changed. If its line has gone, the line at its index
-    /// is marked.
+    /// Updates the mark after the lines have changed. If the marked line has gone, the line at the
+    /// same index is marked.
     pub fn settle(&mut self, keys: &[&str]) {
         let Some(key) = &self.key else { return self.index = 0 };
         match keys.iter().position(|other| other == key) {

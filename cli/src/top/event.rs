@@ -31,8 +31,8 @@ pub enum Answer {
 
 pub struct Trouble {
     pub reason: String,
-    /// Whether no reply arrived, which may pass. Otherwise, the call was rejected, but other calls
-    /// may work.
+    /// Whether no reply arrived, which may be temporary. If this is false, the call was rejected,
+    /// but other calls may work.
     pub is_away: bool,
 }
 

@@ -19,7 +19,7 @@ pub fn part(pace_of_others: Duration) -> Duration {
 
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    /// The values of each part, the newest first; `None` if there are none.
+    /// The values of each part, the newest first; `None` for a part without values.
     parts: VecDeque<Option<Seen>>,
     /// The number of the newest part.
     number: u64,

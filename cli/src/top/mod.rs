@@ -1,6 +1,6 @@
 //! `top`: shows all semaphores live in the terminal, and lets an operator change them.
 //!
-//! Read `state.rs` first, which defines the data of `top`. `update.rs` changes the state after an
+//! Read `state.rs` first: it defines the data of `top`. `update.rs` changes the state after an
 //! event. `draw/` draws the state. `schedule.rs` decides what to read next, and `calls.rs` calls
 //! Redis.
 
@@ -74,9 +74,10 @@ async fn watch(server: &Server, asked: &Top) -> Result<(), Failure> {
     outcome
 }
 
-/// Runs until the user quits. `unseen` gets the outcomes of changes that were not drawn by then. A
-/// new picture is drawn at each tick, and after each key before the next key is handled. A reply
-/// draws no picture, because with thousands of semaphores replies arrive too fast to be seen.
+/// Runs until the user quits. `unseen` gets the outcomes of changes that were not drawn before the
+/// user quit. A new picture is drawn at each tick, and after each key before the next key is
+/// handled. A reply draws no picture, because with thousands of semaphores replies arrive too fast
+/// to be seen.
 async fn show(
     mut state: State,
     screen: &mut Screen,

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use crate::top::event::Call;
 use crate::top::state::{Row, State};
 
-/// The most looks in progress.
+/// The largest number of looks in progress.
 const AT_ONCE: usize = 4;
 /// The factor by which semaphores that are not on the screen are read less often.
 pub const OTHERS: u32 = 10;
-/// The shortest interval between reads of these semaphores.
+/// The shortest interval between reads of semaphores that are not on the screen.
 const PAUSE_OF_OTHERS: Duration = Duration::from_millis(10);
 
 /// Returns the calls that are due now, and marks them as made.
@@ -57,7 +57,7 @@ mod tests {
 
     const EVERY: Duration = Duration::from_secs(1);
 
-    /// Simulates this time, as if each call was completed immediately. Returns how many lists were
+    /// Simulates `top` for this time. Each call completes immediately. Returns how many lists were
     /// made, and how often each semaphore was read.
     fn calls_within(time: Duration, semaphores: usize) -> (usize, Vec<usize>) {
         let asked = Top { pattern: None, every: EVERY };

@@ -16,7 +16,7 @@ use crate::top::event::Event;
 const UNUSABLE: &str = "the terminal cannot be used";
 
 /// Restores the terminal when it is dropped. After a panic in any thread, ratatui's hook has
-/// restored it before the message is printed.
+/// restored the terminal before the message is printed.
 pub struct Screen {
     terminal: DefaultTerminal,
 }
@@ -94,7 +94,8 @@ mod tests {
     use super::pane::Pane;
     use super::*;
 
-    /// An environment variable of this test when it starts itself in a terminal: where to panic.
+    /// The environment variable that selects where to panic. The test sets it when it starts itself
+    /// in a terminal.
     const PANICS: &str = "REDIS_SEMAPHORE_PANICS";
 
     fn panic_on(spawn: impl FnOnce(fn())) {

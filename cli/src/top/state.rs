@@ -140,7 +140,7 @@ impl State {
         (passed.as_nanos() / self.part().as_nanos()) as u64
     }
 
-    /// Makes the semaphore due now, before its turn.
+    /// Makes the next read of the semaphore due now.
     pub fn look_again(&mut self, name: &str) {
         if let Some(row) = self.rows.get_mut(name) {
             row.looked_at = None;
@@ -214,7 +214,8 @@ impl Open {
 }
 
 impl Sort {
-    /// Compares rows. The largest row is first, because users look for it. Unknown rows are last.
+    /// Compares rows. The largest row is first, because users look for it. Rows without a summary
+    /// are last.
     fn compare(self, a: &Row, b: &Row) -> Ordering {
         let (a, b) = match (a.known(), b.known()) {
             (Some(a), Some(b)) if self.is_reversed => (b, a),

@@ -82,7 +82,7 @@ fn a_secret_of_a_url_is_in_no_output() {
         are_silent(&by_variable, &url);
         are_silent(&outcomes(&["--url", &url], &[]), &url);
     }
-    // `ls`, `limit` and `run`, with both forms of the correct password.
+    // `ls`, `limit` and `run` succeed with both forms of the correct password.
     assert_eq!(served, 6);
 }
 

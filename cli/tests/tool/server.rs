@@ -1,4 +1,4 @@
-//! The options that name the server, and passwords, which are never printed.
+//! Tests of the server options, and of passwords, which are never printed.
 
 use std::ffi::OsStr;
 use std::io::Write;

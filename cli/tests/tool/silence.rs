@@ -1,4 +1,4 @@
-//! A Redis that does not reply.
+//! Tests the CLI with a server that does not reply.
 
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;

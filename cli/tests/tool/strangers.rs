@@ -106,7 +106,7 @@ async fn what_the_server_says_is_escaped_in_errors_and_in_the_log() {
     }
     as_user(&["ls"]).fails(69, "+scan");
     as_user(&["doctor"]);
-    // The address of its primary contains this text.
+    // The address of the replica's primary contains this text.
     let replica = format!("{STEERING}\nfine       role         all is well");
     redis::cmd("REPLICAOF").arg(replica).arg(1).exec(&mut connection).unwrap();
     let told = checked(server.tool(&["doctor"]));

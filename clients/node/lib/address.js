@@ -1,8 +1,8 @@
 "use strict";
 
 /**
- * Parses a URL into options of node-redis. The parsers of node-redis differ: IPv6 addresses need version 5, and `unix:`
- * needs 6.3. No error contains any part of the URL, because any part may be a password.
+ * Parses a URL into options of node-redis. The parsers of node-redis differ: IPv6 addresses need version 5, and
+ * `unix:` needs version 6.3. No error contains any part of the URL, because any part may be a password.
  */
 function parse(url) {
   if (typeof url !== "string") throw refusal(`it must be a string, not ${url === null ? "null" : typeof url}`);

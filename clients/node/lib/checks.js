@@ -20,7 +20,7 @@ const limit = (value) => integer("limit", value, 0, MOST);
 const weight = (value) => integer("weight", value, 1, MOST);
 const milliseconds = (what, value) => integer(`${what} (ms)`, value, 1, LONGEST);
 
-/** Checks the time until a deadline, which may have fractions or be negative. */
+/** Checks the time until a deadline. This time may have fractions, or be negative. */
 function timeout(value) {
   if (typeof value === "number" && value <= LONGEST) return value;
   throw new RangeError(`timeout (ms) must be a number up to ${LONGEST}, got ${shown(value)}`);

@@ -4,12 +4,15 @@ const { createClient, ErrorReply } = require("redis");
 const { version } = require("redis/package.json");
 const { Closed } = require("./errors");
 
-/** Version 5 uses RESP 2 by default; with the option, it sends HELLO, which a server may not know. 6 uses RESP 3. */
+/**
+ * Version 5 uses RESP 2 by default. With the option, version 5 sends HELLO, which a server may not know. Version 6 uses
+ * RESP 3 by default.
+ */
 const RESP = version.startsWith("5.") ? undefined : 2;
 
 /**
  * One connection of node-redis. It never reconnects, because its user must find out about a failure. A call without a
- * reply in time ends it, because later replies could not be matched to calls.
+ * reply in time ends the connection, because later replies could not be matched to calls.
  */
 class Link {
   #client;
@@ -95,7 +98,7 @@ class Link {
     if (this.error) return;
     this.error = error;
     clearInterval(this.#pings);
-    // While it connects, its own timeout ends it, because node-redis 4.5 cannot.
+    // While node-redis connects, its own timeout ends the attempt, because node-redis 4.5 cannot disconnect then.
     if (this.#isConnected && this.#client.isOpen) {
       if (this.#client.destroy) this.#client.destroy();
       else this.#client.disconnect();
@@ -141,7 +144,7 @@ class Connection {
   reset(error) {
     const link = this.#link;
     this.#link = undefined;
-    return link?.then((link) => link.end(error), () => {}); // The call that opened it got the failure.
+    return link?.then((link) => link.end(error), () => {}); // The call that opened the connection got the failure.
   }
 
   close() {

@@ -33,7 +33,7 @@ class PermitLost extends SemaphoreError {
   }
 }
 
-/** A wait has failed for the outage tolerance, or another call for two response timeouts. */
+/** A wait has failed for the outage tolerance, or another call has failed for two response timeouts. */
 class Unavailable extends SemaphoreError {
   constructor(semaphore, operation, cause) {
     super(`semaphore ${semaphore}: ${operation} has failed for too long: ${cause.message}`, { cause });

@@ -3,14 +3,14 @@
 const { PermitLost } = require("./errors");
 
 /**
- * A lease on the monotonic clock of this process. It counts from before the request was sent, so it expires here before
- * it expires on the server. A lost lease stays lost, because the holder was notified.
+ * A lease on the monotonic clock of this process. It counts from a time before the request was sent, so it expires
+ * here before it expires on the server. A lost lease stays lost, because the holder was notified.
  */
 class Lease {
   #semaphore;
   #duration;
   #maxHold;
-  /** The permit is not held longer, however often it is refreshed. */
+  /** The latest end of the permit, however often the permit is refreshed. */
   #latest;
   /** When it expires unless it is refreshed. */
   end;
@@ -40,7 +40,7 @@ class Lease {
     return this.end < this.#latest;
   }
 
-  /** Created at the first use, because it costs more than the rest of a lease. */
+  /** Created at the first use, because a signal costs more than all other parts of this object. */
   get lost() {
     if (!this.#controller) {
       this.#controller = new AbortController();

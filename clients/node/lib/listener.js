@@ -60,15 +60,15 @@ class Listener {
   }
 
   /**
-   * Checks whether the connection is alive, because a dead one looks like a quiet one. node-redis 4.5 cannot send PING on
-   * it, so this publishes an empty message to its own channel.
+   * Checks whether the connection is alive, because a dead connection looks like a quiet connection. node-redis 4.5
+   * cannot send PING on a subscribed connection, so the client publishes an empty message to its own channel.
    */
   async check(publish, patience) {
     const link = this.#link;
     const before = this.#heard;
     if (!link) return;
     const listeners = await publish(this.channel, "");
-    // After a failover, calls may use the new primary, and this connection the old one.
+    // After a failover, calls may use the new primary, and this connection may use the old primary.
     if (listeners === 0) return link.end(new Error("the server of the calls has no subscription of this client"));
     const judge = () => {
       if (this.#heard === before) link.end(new Error("the subscription does not receive messages"));
@@ -78,7 +78,7 @@ class Listener {
 
   #receive(message) {
     this.#heard += 1;
-    this.#pauses.reset(); // A subscription alone does not count, because it may fail each time.
+    this.#pauses.reset(); // A subscription alone resets nothing, because each new connection may soon fail.
     const handOffs = read(message);
     if (handOffs) this.#onMessage(handOffs);
   }

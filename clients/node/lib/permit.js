@@ -45,7 +45,7 @@ class Permit {
     return this.#lease.isLost || (!this.#holding.release && !this.#lease.isHeld);
   }
 
-  /** For how many ms it is held unless it is refreshed. */
+  /** For how many ms the permit is held unless it is refreshed. */
   get expiresIn() {
     return this.#lease.isHeld ? this.#lease.deadline - performance.now() : 0;
   }

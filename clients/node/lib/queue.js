@@ -8,7 +8,7 @@ const MOST = 1000;
 const [REFUSED, GRANTED, QUEUED, ALL_GRANTED] = [0, 1, 2, 3];
 /** The index of the first ID in the arguments. */
 const FIRST_WORD = 4;
-/** Per acquire. A busy process may cause a few. */
+/** The largest number of late grants per acquire. A busy process may cause a few late grants. */
 const MOST_LATE_GRANTS = 5;
 /** A timer with a longer time fires immediately. */
 const LONGEST_TIMER = 2 ** 31 - 1;
@@ -163,21 +163,21 @@ class Queue {
 
   /** Handles a grant message, which may be stale. */
   handedOff(waiter, { token, end }) {
-    if (token === 0) return this.#ask([waiter]); // The limit may be too low now. The reply has the reason.
+    if (token === 0) return this.#ask([waiter]); // The limit may be too low now. The reply to acquire has the reason.
     if (end - this.#semaphore.lease < waiter.queuedAt) return;
     if (this.#isLate(waiter.since)) return this.#ask([waiter]);
     this.#granted(waiter, token, waiter.since);
   }
 
   /**
-   * Returns whether half of the lease may be over. Then another acquire restarts the lease, or returns the request to its
-   * position in the queue.
+   * Returns whether half of the lease may be over. If so, another acquire restarts the lease, or returns the request
+   * to its position in the queue.
    */
   #isLate(since) {
     return performance.now() - since >= this.#semaphore.lease / 2;
   }
 
-  /** Limits the number of late grants. If all replies are late, retries would never end. */
+  /** Limits the number of late grants. Without a limit, retries would never end if all replies are late. */
   #grantedLate(waiter) {
     waiter.lateGrants += 1;
     if (waiter.lateGrants < MOST_LATE_GRANTS) return this.#ask([waiter]);
@@ -205,7 +205,7 @@ class Queue {
     this.giveUp(waiter, error);
   }
 
-  /** Releases a request in the background, until even a permit of the last moment has expired. */
+  /** Releases a request in the background, until even a permit that was granted at the last moment has expired. */
   #giveBack(waiter) {
     const until = performance.now() + this.#server.heartbeatTimeout + this.#semaphore.lease;
     this.#semaphore.giveBack(waiter.id, until);
@@ -236,7 +236,7 @@ class Queue {
 
   /**
    * Plans the next `wake` by the latest reply "queued", or by the reply to `wake`. The server chooses the client that
-   * calls it. This replaces an earlier plan, unless that is due.
+   * calls `wake`. The new plan replaces an earlier plan, unless the earlier plan is due.
    */
   planWake(wakeIn) {
     if (wakeIn < 0 && performance.now() >= this.#wakeAt) return;
@@ -256,7 +256,7 @@ class Queue {
   async #callWake() {
     const pauses = new Pauses();
     const end = performance.now() + this.#server.outageTolerance;
-    // Afterwards, the heartbeats, which continue in the meantime, serve the queue as well.
+    // The heartbeats continue during and after this loop, and serve the queue as well.
     for (; performance.now() < end; await pauses.next()) {
       try {
         const { reply } = await this.#semaphore.call("wake", []);

@@ -24,7 +24,7 @@ class Release {
     this.#patience = patience;
   }
 
-  /** Resolves to the outcome. If it takes too long, this rejects, and the release continues. */
+  /** Resolves to the outcome. If the confirmation takes too long, this rejects, and the release continues. */
   async confirmed() {
     let timer;
     const tooLong = new Promise((resolve) => (timer = setTimeout(resolve, this.#patience).unref()));
@@ -44,7 +44,7 @@ class Release {
   }
 }
 
-/** Releases IDs of one name, until Redis has confirmed it, or they have expired. */
+/** Releases IDs of one name. Repeats each release until Redis has confirmed it, or the permit has expired. */
 class Releases {
   #semaphore;
   #patience;
@@ -114,7 +114,7 @@ class Releases {
     } catch (error) {
       if (!this.#isTold && !isPassing(error)) {
         warn(failure(this.#semaphore, "release", error));
-        this.#isTold = true; // Only once, because this may last for days.
+        this.#isTold = true; // Warns only once, because the failure may last for days.
       }
       this.#failed(batch, error);
       return false;

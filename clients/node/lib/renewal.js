@@ -34,7 +34,7 @@ class Renewal {
     this.#leases.delete(lease.id);
   }
 
-  /** Returns a third of the lease after its start, which may be long before the grant arrived. */
+  /** Returns when to refresh: a third of the lease after its start. The grant may have arrived long after the start. */
   #due(lease) {
     return lease.canBeLonger ? lease.end - 2 * this.#interval : Infinity;
   }
@@ -64,7 +64,7 @@ class Renewal {
     clearTimeout(this.#timer);
   }
 
-  /** Refreshes some leases. After a failure, it is retried. Each lease is lost only at its deadline. */
+  /** Refreshes some leases. After a failure, the refresh is retried. Each lease is lost only at its deadline. */
   async #renewBatch(batch) {
     // A lease that has expired here counts as lost, so it must not be extended on the server.
     const leases = batch.filter((lease) => this.#leases.has(lease.id) && lease.check() && lease.canBeLonger);

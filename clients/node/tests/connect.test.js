@@ -123,7 +123,7 @@ test("connecting detects a cluster, even for a user without rights", async (t) =
   const server = await startServer(t, ["--cluster-enabled", "yes"]);
   const send = await admin(t, server.url);
   await assert.rejects(SemaphoreClient.connect(server.url), isCluster);
-  // It passes the probe.
+  // With all slots, this node passes the probe.
   await send("CLUSTER", "ADDSLOTS", ...Array(16_384).keys());
   await until("it serves all slots", async () => /cluster_state:ok/.test(await send("CLUSTER", "INFO")));
   await assert.rejects(SemaphoreClient.connect(server.url), isCluster);

@@ -4,7 +4,7 @@ const assert = require("node:assert/strict");
 const { newId } = require("../lib/ids.js");
 const { admin, callAcquire, connect, empty, held, keyOf, newName, queued, queueLength, test } = require("./support.js");
 
-/** Sends a request like a late one that reaches the server after its release. Returns its ID. */
+/** Sends a request as if it had reached the server after its release. Returns the ID of the request. */
 async function queueLateCopy(send, name, client) {
   const id = newId(client, 1, 30_000);
   assert.equal((await callAcquire(send, name, id))[3], 2);

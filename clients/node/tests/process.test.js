@@ -111,7 +111,7 @@ test("the example releases its permit at SIGINT and SIGTERM, and ends by that si
   const semaphore = (await connect(t, server)).semaphore("printers", { limit: 1, lease: 10_000 });
   for (const signal of ["SIGINT", "SIGTERM"]) {
     const example = () => spawn(process.execPath, ["example.js"], { cwd: FOLDER, stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, REDIS_URL: server.url } });
-    const first = await semaphore.acquire(); // Until both wait, because each prints only 50 pages.
+    const first = await semaphore.acquire(); // Held until both programs wait, because each prints only 50 pages.
     const [holder, waiter] = [watch(t, example()), watch(t, example())];
     await until("both wait", async () => (await queueLength(send, "printers")) === 2);
     await first.release();

@@ -34,12 +34,12 @@ def connections(url: str, response_timeout: float, options: dict[str, Any]) -> r
     except ValueError as error:
         if isinstance(error, UnicodeError) or "://" not in str(error):
             raise ValueError(f"the URL cannot be read: {_ENCODE}") from None
-        raise  # it lists the schemes
+        raise  # this error lists the schemes
     pool: Any = found.connection_pool
     _check_options(pool.connection_kwargs, options)
     if pool.max_connections < 2:
         raise ValueError("max_connections is at least 2: one for calls, and one for messages")
-    pool.connection_kwargs.update(  # in spite of the URL
+    pool.connection_kwargs.update(  # these options override the URL
         decode_responses=False,  # messages of other clients need not be text
         socket_timeout=response_timeout,
     )
@@ -48,7 +48,7 @@ def connections(url: str, response_timeout: float, options: dict[str, Any]) -> r
 
 
 def _check(url: str) -> None:
-    """redis-py would use the rest of an unencoded password as a port or a path, or ignore it."""
+    """Rejects an unencoded password: redis-py would use a part of it as a port or a path, or ignore that part."""
     try:
         parts = urllib.parse.urlsplit(url)
         port = parts.port
@@ -71,7 +71,7 @@ def _check(url: str) -> None:
 
 
 def _check_options(of_url: dict[str, Any], options: dict[str, Any]) -> None:
-    """redis-py ignores these options if the URL has them."""
+    """Rejects an option that differs from the URL, because redis-py would ignore the option."""
     for name in options.keys() & {"db", "host", "password", "path", "port", "username"}:
         if of_url.get(name) != options[name]:
             raise ValueError(f"the URL and the option {name} differ: omit one of them")
@@ -86,7 +86,7 @@ def _without_denied_commands(options: dict[str, Any]) -> dict[str, Any]:
     known = inspect.signature(base.__init__).parameters
     quiet: dict[str, Any] = {"protocol": 2}  # with 3 redis-py sends CLIENT MAINT_NOTIFICATIONS
     if not options.keys() & {"driver_info", "lib_name", "lib_version"}:
-        # No CLIENT SETINFO. Newer versions of redis-py warn about the old names.
+        # This prevents CLIENT SETINFO. Newer versions of redis-py warn about the old names.
         quiet.update({"driver_info": None} if "driver_info" in known else {"lib_name": None, "lib_version": None})
     return {option: value for option, value in quiet.items() if option in known}
 

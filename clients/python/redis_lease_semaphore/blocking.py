@@ -135,7 +135,7 @@ class SemaphoreClient:
                     self._stop()
 
     async def _leave(self) -> bool:
-        """Disconnects. If permits are held, the loop continues until the last one is released or lost."""
+        """Disconnects. If permits are held, the loop continues until the last permit is released or lost."""
         here = self._core._find()
         if here is None:
             return False
@@ -237,14 +237,14 @@ class SemaphoreClient:
             raise
 
     def _hand_over(self, callback: Callable[[], None]) -> bool:
-        """Makes the loop's thread call this. Returns False if the thread has ended."""
+        """Makes the loop's thread call `callback`. Returns False if the thread has ended."""
         with self._handing_over:
             loop = self._loop
             if loop is None:
                 return False
             try:
                 loop.call_soon_threadsafe(callback)
-            except RuntimeError:  # a signal's handler has closed it just now
+            except RuntimeError:  # a signal's handler has closed the loop just now
                 return False
             return True
 
@@ -296,7 +296,7 @@ class _Answer(Generic[_T]):
 
 
 class Semaphore:
-    """Made by SemaphoreClient.semaphore()."""
+    """A semaphore. SemaphoreClient.semaphore() creates it."""
 
     def __init__(self, client: SemaphoreClient, core: core_semaphore.Semaphore) -> None:
         self._client, self._core = client, core
@@ -333,15 +333,15 @@ class Permit:
 
     @property
     def expires_in(self) -> float:
-        """Seconds until it is lost unless its lease is refreshed."""
+        """The seconds until the permit is lost unless its lease is refreshed."""
         return self._core.expires_in
 
     def check(self) -> None:
-        """Raises PermitLost if it was lost."""
+        """Raises PermitLost if the permit was lost."""
         self._core.check()
 
     def release(self) -> bool:
-        """Releases the permit. Like release() of the asyncio client."""
+        """Releases the permit, like release() of the asyncio client."""
         self._core._check_process()
         return self._give_back(self._core.release())
 

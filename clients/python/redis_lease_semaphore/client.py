@@ -79,7 +79,8 @@ class SemaphoreClient:
         self._listener: Optional[Listener] = None
         self._semaphores: weakref.WeakValueDictionary[str, Semaphore] = weakref.WeakValueDictionary()
         self._of_original: weakref.WeakKeyDictionary[Semaphore, Semaphore] = weakref.WeakKeyDictionary()
-        # For names that are not in use here: they release permits without a waiter. A message may contain many.
+        # Semaphores of names that are not in use here. They release permits without a waiter. A message may contain
+        # many such permits.
         self._givers: weakref.WeakValueDictionary[str, Semaphore] = weakref.WeakValueDictionary()
         self._active: set[Semaphore] = set()  # semaphores with work to do
 
@@ -136,7 +137,7 @@ class SemaphoreClient:
         self._is_ready()
 
     def _settle(self) -> None:
-        # Not earlier, because processes that were forked in the meantime are separate clients.
+        # The ID is not created earlier, because processes that were forked before this call are separate clients.
         self._client, self._pid = ids.new_client(), os.getpid()
         self._home = asyncio.get_running_loop()
 
@@ -326,7 +327,7 @@ class SemaphoreClient:
             await self._listener.has_tried()
 
     async def _has_ended(self, semaphore: Semaphore) -> None:
-        """Called when a semaphore has no more work. After a close, it may have connected again."""
+        """Called when a semaphore has no more work. After a close, the connection may have been opened again."""
         if not semaphore._releases:
             self._active.discard(semaphore)
         if self._is_closed and not self._is_in_use:

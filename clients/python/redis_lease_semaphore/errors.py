@@ -1,4 +1,4 @@
-"""Errors. Those of Redis itself, such as a wrong password, remain redis.RedisError."""
+"""The errors of this package. Errors of Redis itself, such as a wrong password, remain redis.RedisError."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _TOO_HEAVY = re.compile(r"ARGV\[(\d+)\] \(id\) weighs (\d+), the limit is (\d+)"
 class SemaphoreError(Exception):
     """The base class of all errors of this package.
 
-    An instance of this class itself: a lease is too short for the round trip, or the server is a node of a
-    cluster or a sentinel.
+    An instance of this class itself has one of two meanings: a lease is too short for the round trip, or the
+    server is not supported, because it is a node of a cluster, or a sentinel.
     """
 
 
@@ -30,7 +30,7 @@ class PermitLost(SemaphoreError):
 
 
 class Unavailable(SemaphoreError):
-    """A wait has failed for `outage_tolerance`, or another call for two response timeouts.
+    """A wait has failed for `outage_tolerance`, or another call has failed for two response timeouts.
 
     The text and `__cause__` contain the last error.
     """

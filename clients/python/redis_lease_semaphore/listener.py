@@ -77,7 +77,7 @@ class Listener:
             self._on_subscribed()
 
     async def _subscribe_again(self) -> Any:
-        """Retries until it is subscribed. The first pause is very short, because a grant may be missed in it."""
+        """Retries until it is subscribed. The first pause is very short, because it may miss a grant."""
         while True:
             await asyncio.sleep(self._pauses.next())
             try:
@@ -107,17 +107,17 @@ class Listener:
             message = await pubsub.get_message(timeout=self._ping_interval)
             if message is not None:
                 pinged = False
-                self._pauses.reset()  # a subscription alone does not count, because it may fail each time
+                self._pauses.reset()  # a subscription alone resets nothing: each connection may soon fail
                 if message["type"] == "message":
                     self._on_message(message["data"])
                 elif message["type"] == "subscribe":  # redis-py has reconnected itself
                     self._on_subscribed()
-            elif pinged:  # a dead connection looks like a quiet one
+            elif pinged:  # a dead connection looks like a quiet connection
                 raise redis.ConnectionError("no reply to PING")
             else:
                 await pubsub.ping("alive")
                 pinged = True
-                # After a failover, calls may use the new primary, and this connection the old one.
+                # After a failover, calls may use the new primary, and this connection may use the old primary.
                 _, listeners = await self._link.call("PUBSUB", "NUMSUB", self._channel)
                 if listeners == 0:
                     raise redis.ConnectionError("the server of the calls has no subscription of this client")

@@ -103,7 +103,7 @@ class Held:
 
 
 class Permit:
-    """Held until it is released or lost. Its lease is refreshed in the background.
+    """A permit. It is held until it is released or lost. Its lease is refreshed in the background.
 
     `lost` is an event that is set at the deadline of the lease at the latest, even if Redis is unreachable.
     As a context manager, the permit is released at the end, and PermitLost is raised if it was lost. If Redis
@@ -135,16 +135,16 @@ class Permit:
 
     @property
     def expires_in(self) -> float:
-        """Seconds until it is lost unless its lease is refreshed."""
+        """The seconds until the permit is lost unless its lease is refreshed."""
         return self._held.deadline - time.monotonic()
 
     @property
     def was_released(self) -> bool:
-        """Whether it was released, and Redis has confirmed that."""
+        """Whether the permit was released, and Redis has confirmed the release."""
         return self._held.release is not None and self._held.release.was_held is True
 
     def check(self) -> None:
-        """Raises PermitLost if it was lost."""
+        """Raises PermitLost if the permit was lost."""
         if self.is_lost:
             raise PermitLost(self.id)
 
@@ -175,7 +175,10 @@ class Permit:
             raise PermitLost(self.id)
 
     async def _end_block(self) -> bool:
-        """Releases it at the end of a block, which does not fail if this takes longer. Returns whether it was held."""
+        """Releases the permit at the end of a block. Returns whether the permit was held.
+
+        The block does not fail if the release takes longer.
+        """
         if self._is_forked():
             return True  # the parent process ends its own copy of the block
         try:

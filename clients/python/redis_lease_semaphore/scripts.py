@@ -15,8 +15,8 @@ from . import errors
 _MANIFEST = json.loads(pathlib.Path(__file__).with_name("manifest.json").read_text("utf-8"))
 SCRIPTS: dict[str, dict[str, str]] = {script["name"]: script for script in _MANIFEST["scripts"]}
 _NO_ANSWER = (redis.ConnectionError, redis.TimeoutError, OSError)
-# redis-py removes the code from the text of these errors. It keeps the code of others, and after the prefix that
-# Redis 6.2 adds.
+# redis-py removes the code from the text of these errors. It keeps the code of other errors, and any code after the
+# prefix that Redis 6.2 adds.
 _CANNOT_NOW = (
     redis.exceptions.ReadOnlyError,
     redis.exceptions.TryAgainError,

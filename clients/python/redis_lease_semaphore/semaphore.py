@@ -47,7 +47,7 @@ class Client(Protocol):
 
 
 class Semaphore:
-    """Made by SemaphoreClient.semaphore()."""
+    """A semaphore. SemaphoreClient.semaphore() creates it."""
 
     def __init__(
         self, client: Client, name: str, limit: int, lease: float, max_hold: Optional[float] = None
@@ -71,9 +71,10 @@ class Semaphore:
         self._rest: Optional[asyncio.Future[None]] = None  # while there is no work
 
     def acquire(self, timeout: Optional[float] = None, weight: int = 1) -> Acquire:
-        """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds. With 0, it does not wait.
+        """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds.
 
-        Raises Unavailable if calls fail for `outage_tolerance`, or with a timeout of 0 for two response timeouts.
+        With a timeout of 0, the request does not wait. Raises Unavailable if calls fail for `outage_tolerance`. With
+        a timeout of 0, raises Unavailable if calls fail for two response timeouts.
         """
         return Acquire(self._acquire(timeout, weight))
 
@@ -126,7 +127,7 @@ class Semaphore:
         error.__cause__ = self._error
         return error
 
-    # The calls of the rest of the package.
+    # The other modules of the package call the methods below.
 
     def _is_forked(self) -> bool:
         return self._client._is_forked()

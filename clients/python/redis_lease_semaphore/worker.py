@@ -1,4 +1,4 @@
-"""The worker of a semaphore: it makes all its calls, one after another.
+"""The worker of a semaphore: it makes all calls of the semaphore, one after another.
 
 So requests are sent in the order of the program's calls. Requests that come during a call share the next
 call, and a release never overtakes an acquire.
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 
 class Worker:
-    """Lives while there is work."""
+    """The worker. It lives while its semaphore has work."""
 
     def __init__(self, semaphore: Semaphore) -> None:
         self._semaphore, self._client = semaphore, semaphore._client
@@ -185,7 +185,7 @@ class Worker:
         for batch in _batches(tries if self._client._deaf_because else due):
             await self._ask_for(batch)
         if len(tries) < len(due) and self._client._deaf_because:
-            # Subscribe first, then queue, so that each grant message is received.
+            # The client subscribes before its requests are queued, so that it receives each grant message.
             raise redis.ConnectionError(f"not subscribed: {self._client._deaf_because}")
 
     async def _ask_for(self, claims: Sequence[Claim]) -> None:

@@ -13,9 +13,9 @@ pub(super) struct Facts {
     /// Whether writes are rejected if too few replicas follow.
     pub(super) waits_for_replicas: bool,
     pub(super) policy: String,
-    /// In bytes; 0 means no limit.
+    /// The limit in bytes. 0 means no limit.
     pub(super) maxmemory: u64,
-    /// In bytes, of the memory that counts for the limit.
+    /// The memory that counts toward the limit, in bytes.
     pub(super) used_memory: u64,
     pub(super) evicted_keys: u64,
     pub(super) has_append_only_file: bool,

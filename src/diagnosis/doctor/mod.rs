@@ -199,7 +199,7 @@ async fn try_all(probe: &Probe, user: &str) -> Result<Vec<Check>, Error> {
     Ok(checks)
 }
 
-/// Tries everything that a read-only client does. In a cluster, it does not subscribe.
+/// Tries everything that a read-only client does. In a cluster, such a client does not subscribe.
 async fn try_looks(probe: &Probe, user: &str) -> Result<Vec<Check>, Error> {
     let refused = probe.try_looks().await.err().into_iter().collect();
     let fine = "all commands of a read-only user are allowed";

@@ -62,7 +62,7 @@ impl Link {
         Way { connection, number, call_by: self.call_by, has_released }
     }
 
-    /// Runs any other command, within the response timeout.
+    /// Runs a command that calls no script, within the response timeout.
     pub(crate) async fn query<T: FromRedisValue>(
         self: &Arc<Self>,
         command: &Cmd,
@@ -100,7 +100,7 @@ impl Link {
         }
     }
 
-    /// Fails if the connection is broken, or if its server must be a primary and is a replica.
+    /// Fails if the connection is broken, or if its server is a replica but must be a primary.
     pub(crate) async fn check_over(&self, connected: &Connected) -> Result<(), RedisError> {
         let mut connection = connected.connection.clone();
         let sent = Instant::now();
@@ -174,7 +174,7 @@ impl Link {
     }
 
     /// Returns the number of consecutive timeouts. A call that was already under way at the last
-    /// timeout is not counted, so that a stall of many calls counts once.
+    /// timeout is not counted, so that a stall of many calls counts as one timeout.
     fn count_timeout(&self, sent: Instant) -> u32 {
         let mut last = self.last_timeout.lock().expect("nothing panics while it is locked");
         if last.is_some_and(|last| sent < last) {

@@ -46,7 +46,7 @@ pub(crate) struct Link {
     last_timeout: Mutex<Option<Instant>>,
     /// The number of the last connection.
     connections: watch::Sender<u64>,
-    /// The runtime of the connections, which end with it.
+    /// The runtime of the connections. The connections end with this runtime.
     runtime: Handle,
 }
 
@@ -227,7 +227,7 @@ impl Link {
             reconnected(COMMANDS);
             tracing::debug!(target: LOG_TARGET, server = %self.source, "reconnected to Redis");
         }
-        // If several attempts run, the connection in use has the newest number.
+        // Several attempts may run at the same time. The connection in use has the newest number.
         let mut state = self.state();
         let number = self.dialer.next_number();
         self.connections.send_replace(number);
@@ -240,7 +240,7 @@ impl Link {
         Ok(connected)
     }
 
-    /// `is_repeated`: an earlier attempt failed, too.
+    /// Gives up the connection with this number. `is_repeated`: an earlier attempt failed, too.
     fn give_up(&self, number: u64, error: &RedisError, is_repeated: bool) {
         let mut state = self.state();
         if matches!(&*state, State::Connected(connected) if connected.number == number) {

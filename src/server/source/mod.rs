@@ -1,4 +1,5 @@
-//! The server to connect to, which is looked up for each connection, because a failover changes it.
+//! Finds the server to connect to. The server is looked up for each connection, because a failover
+//! changes it.
 
 mod sentinel;
 
@@ -27,7 +28,7 @@ const NO_CHOICE: &str = "the query to the sentinels panicked: if it uses TLS and
 pub(crate) enum Source {
     Client(Box<Client>),
     PrimaryOf(Vec<Client>),
-    /// The primary that the sentinels name, if its role confirms this.
+    /// The server that the sentinels name as the primary, if its role is primary.
     Sentinels(Box<Sentinels>),
     /// The primary that the sentinels name, looked up by redis-rs.
     #[cfg(feature = "sentinel")]
@@ -114,7 +115,7 @@ impl Source {
         !matches!(self, Self::Client(_))
     }
 
-    /// Fails if the connection is broken, or if its server must be a primary and is a replica.
+    /// Fails if the connection is broken, or if its server is a replica but must be a primary.
     pub(super) async fn check(
         &self,
         connection: &mut MultiplexedConnection,

@@ -11,7 +11,8 @@ use crate::error::{NO_SENTINEL, SENTINEL_WANTS_PASSWORD, is_unknown_command, say
 use crate::server::dialer::{Dialed, Dialer};
 use crate::server::slots::Address;
 
-/// Sentinels that are queried at the same time, in the given order.
+/// The number of sentinels that are queried at the same time. The first sentinels in the list are
+/// queried first.
 const ASKED_AT_ONCE: usize = 3;
 
 #[derive(Clone)]
@@ -32,7 +33,7 @@ enum Step {
 }
 
 impl Sentinels {
-    /// Connects to the first primary that a sentinel names and whose role confirms this.
+    /// Connects to the first server that a sentinel names as the primary and whose role is primary.
     pub(super) async fn connect(&self, dialer: &Dialer) -> Result<(Client, Dialed), Unconnected> {
         let asked = self.sentinels.iter().map(|sentinel| self.follow(sentinel, dialer));
         let asked: Vec<_> = asked.collect();

@@ -1,5 +1,5 @@
 //! Tests over a network: a request does not wait for the reply to another caller's call. A proxy
-//! that passes one direction at a time counts the calls under way.
+//! holds back one direction, and thereby shows how many calls are under way.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -74,8 +74,8 @@ async fn what_is_asked_while_a_call_is_out_does_not_wait_for_its_answer() {
     }
 }
 
-/// Each connection gets one reply, to the first command of redis-rs. Without further replies, the
-/// client must send the rest: the subscription and the trial call.
+/// Each connection gets one reply, which is for the first command of redis-rs. Without further
+/// replies, the client must also send the subscription and the call of `probe`.
 #[tokio::test]
 async fn connecting_takes_two_round_trips() {
     let server = Server::start();
@@ -98,7 +98,8 @@ async fn connecting_takes_two_round_trips() {
     in_time("the connection", connecting).await.unwrap().unwrap();
 }
 
-/// A handoff needs only the release to the server, and the grant message to the other process.
+/// A handoff needs only two messages: the release to the server, and the grant message to the
+/// waiter.
 #[tokio::test]
 async fn a_hand_off_takes_one_way_there_and_one_way_on() {
     let scene = Scene::set(1, PATIENT).await;
@@ -292,8 +293,8 @@ async fn who_comes_with_a_request_that_is_too_heavy_keeps_its_place() {
     let scene = Scene::set(4, PATIENT).await;
     let held = scene.acquire(4).await.unwrap().unwrap();
     scene.proxy.replies(Flow::Hold);
-    // The first request is sent alone. The next two wait for the reply to the first, and are
-    // batched.
+    // The first request is sent alone. The next two requests wait for the first reply, and are then
+    // sent in one call.
     let mut waits = vec![scene.acquire(1), scene.acquire(3)];
     let heavy = scene.acquire(5);
     scene.observer.sees(4, 2).await;

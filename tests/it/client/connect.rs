@@ -1,5 +1,5 @@
-//! Connecting over TCP and sockets, with passwords, users and databases, and the errors of failed
-//! attempts.
+//! Tests of connecting over TCP and Unix sockets, with passwords, users and databases. The tests
+//! also check the errors of failed attempts.
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use test_support::cluster::Cluster;
 use test_support::observer::{Observer, in_time};
 use test_support::server::{Server, unique_name};
 
-/// Returns what the server denied, by its ACL log and its command counters.
+/// Returns the denied commands, from the server's ACL log and the server's command counters.
 fn denied(server: &Server) -> Vec<String> {
     let mut admin = server.connect();
     let list: Vec<redis::Value> = redis::cmd("ACL").arg("LOG").query(&mut admin).unwrap();
@@ -37,7 +37,7 @@ async fn use_it(semaphore: &Semaphore, observer: &Observer) {
     permit.release().await.unwrap();
 }
 
-/// Returns whether the server reports a user's rights. Servers before 7.0 do not.
+/// Returns whether the server reports a user's rights. Servers before 7.0 report no rights.
 fn can_be_asked(server: &Server) -> bool {
     !server.is_older_than_7()
 }

@@ -1,4 +1,4 @@
-//! The read-only user of `docs/production.md` can only read.
+//! Checks that the read-only user of `docs/production.md` can only read.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -43,7 +43,8 @@ fn lacks_rights(diagnosis: &Diagnosis) -> bool {
     checks.any(|check| check.fix.as_ref().is_some_and(|fix| fix.starts_with("ACL")))
 }
 
-/// Returns whether the server's log of denied commands, which sets off alarms, is empty.
+/// Returns whether the server's log of denied commands is empty. An entry in this log sets off
+/// alarms.
 fn is_log_empty(server: &Server) -> bool {
     let denied: Vec<redis::Value> =
         redis::cmd("ACL").arg("LOG").query(&mut server.connect()).unwrap();

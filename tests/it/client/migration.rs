@@ -1,6 +1,6 @@
-//! The migration of `docs/migrating.md`. Either permits move from the older design while old and
-//! new workers run, or new workers take both kinds of permits. All workers together never exceed
-//! the limit.
+//! Tests of both migrations in `docs/migrating.md`. In the first migration, permits move from the
+//! older design while old and new workers run. In the second migration, each new worker takes a
+//! permit and a token of the older design. All workers together never exceed the limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -66,7 +66,7 @@ impl Tokens {
         assert!(self.pop_within(0).await);
     }
 
-    /// Returns whether a token was popped in time; 0 means no time limit.
+    /// Returns whether a token was popped within `seconds`. The value 0 means no time limit.
     async fn pop_within(&mut self, seconds: u32) -> bool {
         let mut pop = cmd("BLPOP");
         pop.arg(&self.list).arg(seconds);

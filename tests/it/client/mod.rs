@@ -1,4 +1,4 @@
-//! Connecting, the rights of users, and the names of semaphores.
+//! Tests of connecting, of users' rights, and of the names of semaphores.
 
 mod connect;
 mod denied;

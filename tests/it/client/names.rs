@@ -109,7 +109,7 @@ async fn a_server_that_goes_away_is_an_error() {
     assert!(refused.is_transient(), "{refused}");
 }
 
-/// The client connected when the other server was the primary.
+/// The client connected before the failover, when the other server was the primary.
 #[tokio::test]
 async fn after_a_failover_it_is_the_new_primary_that_is_asked() {
     let pair = Pair::start();
@@ -147,7 +147,7 @@ async fn of_a_cluster_all_primaries_are_asked() {
 }
 
 /// Slots move from the node that is scanned last to the node that is scanned first, so the scan may
-/// miss a key at both nodes. All slots move in one direction. Otherwise a node may miss that
+/// miss a key at both nodes. All slots move in one direction. Otherwise a node may not notice that
 /// another node has taken slots, and may take the slots back.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_name_is_missed_while_slots_move() {

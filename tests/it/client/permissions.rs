@@ -1,5 +1,5 @@
-//! The user of `docs/production.md` has all rights that are needed, and no others. All other tests
-//! connect as this user.
+//! The user of `docs/production.md` has all rights that are needed, and no other rights. All other
+//! tests connect as this user.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn without_any_one_of_the_rights_connecting_names_the_right() {
     SemaphoreClient::connect(&server.url()).await.unwrap();
 }
 
-/// From Redis 7.2 on, the error of a script's command contains the user's name.
+/// From Redis 7.2 on, the error of a command in a script contains the user's name.
 #[tokio::test]
 async fn a_user_with_the_name_of_another_trouble_lacks_a_right_all_the_same() {
     let server = Server::start();
@@ -236,13 +236,14 @@ async fn nobody_is_told_anything_over_the_channel_of_another_tenant() {
     }
     assert_refused("PUBSUB CHANNELS", tenants.try_command::<redis::Value>(&["PUBSUB", "CHANNELS"]));
     assert_refused("PSUBSCRIBE", tenants.try_command::<()>(&["PSUBSCRIBE", "*"]));
-    // The attacker uses another tenant's ID in a semaphore of its own.
+    // The attacker uses another tenant's ID in the attacker's own semaphore.
     let mut scripts = Scripts::new(connect(&tenants.server.url_of("ours")), NAME);
     scripts.keys.iter_mut().for_each(|key| *key = key.replacen("sem", "ours", 1));
     let first = id("N", "x", 1, 60_000, "first");
     scripts.ok("acquire", &format!("declare_if_unset 1 1000 {first} try"));
     scripts.ok("acquire", &format!("declare_if_unset 1 1000 {waiter} wait"));
-    // The ID is granted in that semaphore, and the message goes to one of the attacker's channels.
+    // The ID is granted in the attacker's semaphore, and the grant message goes to one of the
+    // attacker's channels.
     scripts.ok("release", &format!("return {first}"));
     let mut admin = tenants.server.connect();
     for (channel, listener) in channels.iter().zip(&mut listeners) {

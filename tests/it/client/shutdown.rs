@@ -1,4 +1,5 @@
-//! After a shutdown no permit and no request remains, even of calls under way or of later drops.
+//! After a shutdown, no permit and no request remains on the server. This applies to calls under
+//! way, too, and to permits that are dropped later.
 
 use std::time::Duration;
 

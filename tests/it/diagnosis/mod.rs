@@ -1,3 +1,3 @@
-//! Findings of the library about a server.
+//! Tests of the findings that the library reports about a server.
 
 mod doctor;

@@ -1,5 +1,6 @@
-//! Programs that end in different ways. The permits that a program dropped before its end are free
-//! for the next process. This test has its own `main`, because the end of the main thread matters.
+//! Tests with programs that end in different ways. The permits that a program dropped before its
+//! end are free for the next process. This test has its own `main`, because the end of the main
+//! thread matters.
 
 mod ways;
 
@@ -12,7 +13,7 @@ use test_support::server::{Server, shared_url, unique_name};
 
 /// The lease is so long that no permit expires during the test.
 pub const LEASE: Duration = Duration::from_secs(600);
-/// The time limit for a reply, a grant or an end, even on a busy machine.
+/// The time limit for a reply, for a grant, and for the end of a program, even on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 /// These environment variables pass the way to end, the URL and the name to a child process.
 const WAY: &str = "REDIS_SEMAPHORE_WAY";
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
     let tests = ways::ALL.iter().filter(|(way, _)| is_chosen(way));
     let mut passed = 0;
     for (way, status) in tests {
-        // Several tasks that wait end in random order, so the test is repeated.
+        // Waiting tasks end in random order, so the test is repeated.
         let times = if way.contains("waiters") { 10 } else { 1 };
         (0..times).for_each(|_| next_is_served(way, *status));
         passed += 1;
@@ -85,7 +86,7 @@ async fn next_is_served(way: &str, status: i32) {
     client.shutdown().await;
 }
 
-/// A program that ends waits for Redis, but not forever. The child process pauses the server.
+/// Before a program ends, it waits for Redis, but not forever. The child process pauses the server.
 fn an_outage_holds_up_no_end(way: &str) {
     let server = Server::start();
     let (code, took) = ended(start(&format!("{way}_away"), &server.admin_url(), &unique_name()));

@@ -1,4 +1,4 @@
-//! The programs: each acquires a permit, and ends.
+//! The programs of this test. Each program acquires a permit, and ends in one of several ways.
 
 use std::error::Error;
 use std::process::{self, ExitCode};
@@ -55,7 +55,7 @@ pub fn go(way: &str, url: &str, name: &str) -> ExitCode {
     }
 }
 
-/// The response timeout is long enough for a busy machine, and short in an outage.
+/// The response timeout is long enough for a busy machine, but short in an outage.
 fn settings(is_away: bool) -> SemaphoreClientBuilder {
     SemaphoreClient::builder().response_timeout(Duration::from_secs(if is_away { 1 } else { 20 }))
 }

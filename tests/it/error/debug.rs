@@ -57,7 +57,7 @@ async fn nor_are_permits_of_many_semaphores_nor_their_names() {
     permits.release().await.unwrap();
 }
 
-/// The text of a server's error may have any length.
+/// A server may return an error text of any length.
 #[test]
 fn nor_is_the_whole_text_of_an_error() {
     let code = redis::ErrorKind::Extension;

@@ -1,4 +1,5 @@
-//! The client reports the same error for a login and for another command.
+//! A server may return an error to the login or to a later command. The client reports the same
+//! error in both cases.
 
 use redis_semaphore::{Error, SemaphoreClient};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -43,7 +44,7 @@ async fn rejects(mut stream: TcpStream, error: &str) {
     let _ = stream.write_all(error.as_bytes()).await;
 }
 
-/// Returns the kind, for programs, and the reason, for people.
+/// Returns the error's kind, which programs read, and its reason, which people read.
 fn told(error: &Error) -> (Kind, String) {
     let Error::Connect { kind, reason, .. } = error else { panic!("{error:?}") };
     (*kind, reason.clone())

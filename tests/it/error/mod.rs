@@ -1,5 +1,5 @@
-//! Errors: a chain states each fact once, in a few lines. The tests also cover how a caller can use
-//! an error.
+//! Tests of errors. A chain of errors states each fact once, in a few lines. The tests also show
+//! how a caller can use an error.
 
 mod debug;
 mod login;

@@ -1,4 +1,4 @@
-//! Servers that are not ready yet.
+//! Tests with servers that are not ready yet.
 
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -98,8 +98,8 @@ async fn too_many_connections() {
 /// A server that restarts needs time to load its data.
 #[tokio::test]
 async fn a_server_that_loads_its_data_will_have_them() {
-    // A loading server replies to clients after every 2 MB, so the data consist of many such
-    // values.
+    // While a server loads data, it replies to clients after every 2 MB. The test therefore stores
+    // many values of 2 MB.
     let slow = ["--key-load-delay", "300000", "--rdbcompression", "no"];
     let mut server = Server::start_with(&slow);
     for key in 0..40 {

@@ -1,4 +1,5 @@
-//! Wrong, missing and unavailable passwords: the errors describe the problem, and show no password.
+//! Tests of wrong, missing and unavailable passwords. The errors describe the problem, and show no
+//! password.
 
 use redis_semaphore::{ConnectErrorKind, SemaphoreClient};
 

@@ -1,4 +1,4 @@
-//! Errors of sentinels, and of the primary behind them.
+//! Tests of the errors of sentinels, and of the errors of the primary that the sentinels monitor.
 
 use redis_semaphore::{ConnectErrorKind, Error, IntoServer, SemaphoreClient};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -11,7 +11,7 @@ use test_support::server::{connect, shared_admin_url, shared_url, unique_name};
 
 use super::assert_told_once;
 
-/// Searches a chain as a caller does whose error type may be, for example, `anyhow::Error`.
+/// Searches a chain like a caller that has any error type, for example `anyhow::Error`.
 fn found<'a>(mut error: &'a (dyn StdError + 'static)) -> &'a RedisError {
     loop {
         if let Some(found) = error.downcast_ref() {

@@ -1,5 +1,5 @@
-//! Temporary states of a server: connecting can wait until they end, and read-only calls work
-//! during them.
+//! Tests of temporary states of a server. Connecting can wait until such a state ends. Read-only
+//! calls work during the state.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ async fn outlasted(server: &Server, says: &str, end: impl FnOnce()) {
 async fn connecting_outlasts_states_that_pass() {
     for (says, begin, end) in BY_CONFIG {
         let server = Server::start();
-        // This connection stays open, however many others connect.
+        // This connection stays open, however many other clients connect.
         let mut admin = server.connect();
         match begin {
             "" => fail_to_save(&server).await,

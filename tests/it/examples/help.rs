@@ -1,4 +1,5 @@
-//! If help is requested, the examples and the scripts that test clients only print help.
+//! If help is requested, the examples only print help. The same applies to the scripts that test
+//! the clients.
 
 use std::path::Path;
 use std::process::Command;

@@ -36,7 +36,7 @@ async fn a_queue_is_served_in_the_order_of_arrival() {
     }
     let mut last_token = 0;
     for waiting in (0..4).rev() {
-        // Only the first of the remaining processes is granted.
+        // Only the first of the remaining processes gets a permit.
         let mut first = processes.remove(0);
         let token = first.reads("granted ").await.parse::<u64>().unwrap();
         assert!(token > last_token);

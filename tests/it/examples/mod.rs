@@ -1,4 +1,5 @@
-//! The smaller examples, started as users start them. The tests check the results from outside.
+//! Tests of the smaller examples. The tests start each example as a user does, and check the
+//! results from outside.
 
 mod autocomplete;
 mod help;

@@ -1,4 +1,5 @@
-//! The recipes with other crates: several processes never hold more permits than the limit.
+//! Tests of the recipes that use other crates. Several processes together never hold more permits
+//! than the limit.
 
 use super::{fails, output_of};
 use test_support::observer::Observer;

@@ -8,7 +8,8 @@ use test_support::server::{connect, shared_admin_url, unique_name};
 
 const ROUNDS: usize = 10;
 
-/// Returns the output, and pairs of name and action in the order in which Redis received them.
+/// Returns pairs of a name and an action, in the order in which Redis received them. Also returns
+/// the output.
 async fn play(problem: &str, name: &str) -> (Vec<(String, String)>, String) {
     let output = output_of("textbook", &[problem, name]).await;
     let lines: Vec<String> =

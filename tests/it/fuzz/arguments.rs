@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-/// Constants of the protocol, used as wrong arguments, and texts that resemble them.
+/// Constants of the protocol and similar texts, which are sent as wrong arguments.
 const WORDS: [&str; 22] = [
     "declare_if_unset",
     "initial",

@@ -19,11 +19,12 @@ const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3600);
 const LARGE: usize = 1 << 16;
 const LARGE_MESSAGES: usize = 1_000;
 const SMALL_MESSAGES: usize = 10_000;
-/// The memory in kB that a client may need for these 64 MB. A client reads about 128 messages
-/// before it handles them.
+/// The memory in kB that a client may need for the 64 MB of large messages. A client reads about
+/// 128 messages before it handles them.
 const MOST: u64 = 32 * 1024;
 
-/// The code of the second process, which is not a test. Without a role it does nothing.
+/// This function is not a test. It is the code of the second process, and does nothing in the
+/// first.
 #[tokio::test]
 async fn a_client_in_a_flood() {
     let Some(url) = child::role() else {
@@ -45,7 +46,7 @@ async fn a_client_in_a_flood() {
 
 #[tokio::test]
 async fn a_flood_leaves_nothing_in_memory_and_holds_nobody_up() {
-    // The server must not cut a client that reads more slowly than others publish.
+    // The server must not disconnect a client that reads more slowly than other clients publish.
     let server = Server::start_with(&["--client-output-buffer-limit", "pubsub", "0", "0", "0"]);
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let holder = client.semaphore(NAME).limit(1).build().unwrap().acquire().await.unwrap();

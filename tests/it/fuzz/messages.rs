@@ -1,4 +1,4 @@
-//! A client with real waiters, whose channel an attacker has found.
+//! Forged messages to a client with real waiters. An attacker has found the client's channel.
 
 use std::time::Duration;
 
@@ -159,8 +159,7 @@ impl Place {
         let permit = in_time("the next turn", self.waiting.next()).await.unwrap();
         let permit = permit.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
         let now = self.observer.look().await;
-        // A forged message may cause the client to send a request again, so its number may be
-        // newer.
+        // A forged message may cause the client to send a request again, so the token may be newer.
         let numbers = before.last_token + 1..=now.last_token;
         let (id, token) = (permit.id(), permit.fencing_token());
         if id != next || now.holders[0].id != next || !numbers.contains(&token) {

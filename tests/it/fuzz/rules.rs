@@ -35,7 +35,7 @@ impl Rules {
         after.check_expiry(answer.now, keys)
     }
 
-    /// S1: weight.
+    /// Checks S1: the weight held is limited.
     fn check_weight(&mut self, call: &Call, now: i64, after: &Contents) -> Result<(), String> {
         let (limit, largest) = (after.limit(), &mut self.largest_limit);
         let earlier = self.before.live(now).filter_map(|id| largest.get(id)).max().copied();
@@ -53,7 +53,7 @@ impl Rules {
         ensure(held <= allowed, || format!("S1: {held} held, the largest limit was {allowed}"))
     }
 
-    /// S2: removals.
+    /// Checks S2: only certain calls, or an expiry, remove a permit.
     fn check_removals(&self, call: &Call, now: i64, after: &Contents) -> Result<(), String> {
         let named = |id: &str| {
             ["release", "refresh"].contains(&call.script) && call.arguments.contains(&bytes(id))
@@ -63,7 +63,7 @@ impl Rules {
         ensure(gone.is_none(), || format!("S2: {gone:?} was removed"))
     }
 
-    /// S3: when a request is granted, no request in front of it continues to wait.
+    /// Checks S3: when a request is granted, no request in front of it continues to wait.
     fn check_order(&self, call: &Call, after: &Contents) -> Result<(), String> {
         let stays = |(id, _): &(&String, &i64)| after.queue.contains_key(*id);
         let first = self.before.queue.iter().filter(stays).map(|(_, ticket)| *ticket).min();
@@ -76,14 +76,14 @@ impl Rules {
                 continue;
             }
             let ticket = self.before.queue.get(id);
-            // A request that brings its earlier ticket may return to the front.
+            // A request that is sent again with its ticket may return to the front.
             let overtakes = ticket.map_or(!brings_ticket(call, id), |ticket| *ticket > first);
             ensure(!overtakes, || format!("S3: {id:?} ({ticket:?}) overtook {first}"))?;
         }
         Ok(())
     }
 
-    /// S4: numbers.
+    /// Checks S4: tokens and tickets increase.
     fn check_numbers(&self, answer: &Answer, after: &Contents) -> Result<(), String> {
         let (before, now) = (self.before.last(), after.last());
         ensure(now >= before, || format!("S4: {now} after {before}"))?;
@@ -108,7 +108,8 @@ fn brings_ticket(call: &Call, id: &str) -> bool {
         && its.is_some_and(|request| request[1].iter().all(|byte| b"+0123456789".contains(byte)))
 }
 
-/// S5: the queue is empty, or its head does not fit. A dead request is not the head.
+/// Checks S5: the queue is empty, or its head does not fit. A dead request does not count as the
+/// head.
 fn check_head(now: i64, after: &Contents) -> Result<(), String> {
     let Some((id, _)) = after.queue.iter().min_by_key(|(id, ticket)| (**ticket, *id)) else {
         return Ok(());

@@ -19,7 +19,7 @@ use test_support::server::Server;
 const START_US: i64 = 1_800_000_000_000_000;
 /// If a call takes longer, the server has stalled.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The steps of the clock, in ms. In rare cases it moves back.
+/// The steps of the clock, in ms. In rare cases, the clock moves back.
 const STEPS: [i64; 8] = [1, 499, 501, 5_003, 30_011, 70_017, 3_600_023, 86_400_029];
 
 #[test]

@@ -1,6 +1,6 @@
 //! The folders of `src` are layers: each folder uses only the folders before it, in the order that
 //! `src/lib.rs` lists. The files of a folder are ordered as well, if its `mod.rs` lists an order.
-//! Files may use each other in a circle only if they are a file and its own parts.
+//! Files may use each other in a circle only if they are a file and its own parts (its submodules).
 
 mod source;
 

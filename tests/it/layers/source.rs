@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{TokenStream, TokenTree};
 
-/// The path from the root. A file has the name of its module.
+/// The path of a file or an item from the root. A file has the name of its module.
 pub type Names = Vec<&'static str>;
 type Words = &'static [&'static str];
 pub type Uses = BTreeMap<Names, BTreeSet<Names>>;
@@ -18,7 +18,7 @@ pub struct Source {
     imports: BTreeMap<Names, Vec<Names>>,
     /// Each path with the module that contains it.
     paths: Vec<(Names, Names)>,
-    /// The parts of a file, the lowest first. Parts that are not listed are above them.
+    /// The parts of a file, the lowest first. Parts that are not listed are above the listed parts.
     pub orders: BTreeMap<Names, Names>,
 }
 
@@ -60,7 +60,7 @@ impl Source {
         }
     }
 
-    /// Reads a tree of imports. Returns the tokens after it.
+    /// Reads a tree of imports. Returns the tokens after the tree.
     fn import(&mut self, module: &[&'static str], above: &[&'static str], tree: Words) -> Words {
         let (own, rest) = path(tree);
         let mut path = [above, &own].concat();

@@ -1,5 +1,5 @@
-//! The clients that share a server in memory, and the replies of that server that do not concern a
-//! single semaphore.
+//! Clients that share a server in memory, and calls to this server that do not concern a single
+//! semaphore.
 
 use std::time::Duration;
 
@@ -82,7 +82,8 @@ fn processes_in_several_runtimes_wake_each_other() {
     waits.join().unwrap().unwrap();
 }
 
-/// The dead process neither shuts down nor releases, because its runtime has ended.
+/// The dead process neither shuts down its client nor releases its request, because its runtime has
+/// ended.
 #[test]
 fn a_process_that_ends_in_the_middle_is_passed_over() {
     let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
@@ -134,7 +135,7 @@ fn threads_have_it_too() {
     client.shutdown().unwrap();
 }
 
-/// More tasks than a batch can contain, on several threads.
+/// Uses more tasks than a batch can contain, on several threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn never_more_than_the_limit_in_many_tasks() {
     use std::sync::Arc;

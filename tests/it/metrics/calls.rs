@@ -1,4 +1,4 @@
-//! Calls, the requests that share a call, and connections.
+//! The metrics of calls, of the requests that share a call, and of connections.
 
 use redis_semaphore::SemaphoreClient;
 use tokio::task::JoinSet;
@@ -64,7 +64,7 @@ async fn connections_that_are_made_again() {
     eventually("both connections", async || proxy.open(), |open| *open == [1, 1]).await;
     proxy.cut_wakeups();
     eventually("listens again", async || reconnects(), |now| *now == [0.0, 1.0]).await;
-    // The subscription uses the same server as the commands, so it is replaced, too.
+    // The connection for messages is replaced together with the connection for commands.
     proxy.cut_commands();
     semaphore.acquire().await.unwrap().release().await.unwrap();
     eventually("both anew", async || reconnects(), |now| *now == [1.0, 2.0]).await;

@@ -65,7 +65,7 @@ impl Values {
         self.get(name, &[("semaphore", semaphore)])
     }
 
-    /// Returns the outcomes of requests that occurred at least once.
+    /// Returns the number of requests with each outcome, without the outcomes that did not occur.
     pub fn outcomes(&self, semaphore: &str) -> BTreeMap<String, f64> {
         let all = self.0.iter().filter_map(|((name, labels), count)| {
             let is_one = name == "redis_semaphore_client_acquires_total"

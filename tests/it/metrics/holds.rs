@@ -110,8 +110,8 @@ async fn a_loss_that_a_call_finds_counts_once() {
     assert_eq!(counted.held_waiting_ended_lost(&name), [0.0, 0.0, 3.0, 3.0]);
 }
 
-/// The permit is detached and adopted while its refresh is under way. The refresh finds its ID
-/// unknown.
+/// The permit is detached and adopted while its refresh is under way. To the refresh, the old ID of
+/// the permit is unknown.
 #[tokio::test]
 async fn what_is_given_back_while_it_is_renewed_is_not_lost() {
     let server = Server::start();

@@ -103,7 +103,7 @@ async fn cancelled_at_any_stage() {
     let granted = async || scene.observer.look().await.last_token;
     eventually("it was granted", granted, |token| *token > 0).await;
     scene.observer.sees(0, 0).await;
-    // The request is dropped in the queue.
+    // The request is dropped while it is queued.
     let held = scene.semaphore.acquire().await.unwrap();
     {
         let mut waiting = pin!(scene.semaphore.acquire());

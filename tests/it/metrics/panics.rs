@@ -1,4 +1,4 @@
-//! A recorder that panics.
+//! Tests a metrics recorder that panics.
 
 use std::sync::Arc;
 use std::time::Duration;

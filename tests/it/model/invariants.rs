@@ -29,7 +29,8 @@ impl Watch {
         }
     }
 
-    /// Notes that a key was lost. Without `state`, a server has only its clock.
+    /// Notes that a key was lost. Without `state`, the server takes new numbers only from its
+    /// clock.
     pub fn lost(&mut self, key: usize) {
         match key {
             0 => self.permits.clear(),
@@ -60,11 +61,11 @@ impl System {
         contents.check_expiry(self.now, &self.scripts.keys)
     }
 
-    /// S1: weight.
+    /// Checks S1: the weight held is limited.
     fn check_weight(&mut self, contents: &Contents) -> Result<(), String> {
         let (now, limit) = (self.now, self.model.limit());
         let largest = &mut self.watch.largest_limit;
-        // Expired permits are kept, too: the clock may step back to before their expiry.
+        // Expired permits are kept, too: the clock may step back to a time before their expiry.
         largest.retain(|id, _| contents.permits.contains_key(id));
         for id in contents.permits.keys() {
             let known = largest.entry(id.clone()).or_insert(limit);
@@ -78,7 +79,7 @@ impl System {
         })
     }
 
-    /// S2: removals.
+    /// Checks S2: only certain calls, or an expiry, remove a permit.
     fn check_removals(&mut self, contents: &Contents) -> Result<(), String> {
         let now = self.now;
         for (id, ends) in &self.watch.permits {
@@ -92,8 +93,8 @@ impl System {
         Ok(())
     }
 
-    /// S4: numbers. The comparison with the model shows that each grant has a larger number than
-    /// the one before it. This check shows that the numbers survive lost keys and clock steps.
+    /// Checks S4. The comparison with the model shows that each grant has a larger number than the
+    /// grant before it. This check shows that the numbers survive lost keys and clock steps.
     fn check_numbers(&mut self, contents: &Contents) -> Result<(), String> {
         if contents.last() > 0 {
             let (last, before) = (contents.last(), self.watch.last);
@@ -103,7 +104,7 @@ impl System {
         Ok(())
     }
 
-    /// S5, after a script: the queue is empty, or its head does not fit.
+    /// Checks S5 after a script: the queue is empty, or its head does not fit.
     pub fn check_head(&self) -> Result<(), String> {
         let (model, limit) = (&self.model, self.model.limit());
         let Some(head) = model.queue.head() else { return Ok(()) };

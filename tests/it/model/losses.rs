@@ -4,7 +4,7 @@ use super::system::Model;
 
 const LONGEST_LEASE: i64 = 604_800_000;
 
-/// Removes a key, which is given as its number.
+/// Removes the key with this number.
 pub fn lose(model: &mut Model, key: usize) {
     match key {
         0 => model.permits.clear(),

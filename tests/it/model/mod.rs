@@ -50,7 +50,7 @@ pub enum Step {
         client: usize,
         listens: bool,
     },
-    /// Removes a key, which is given as its number.
+    /// Removes the key with this number.
     Lose(usize),
     /// Adds a crowd of clients. The scripts let only some of them call `wake`.
     Crowd,
@@ -59,7 +59,7 @@ pub enum Step {
 const MS: i64 = 1_000;
 const DAY: i64 = 86_400_000 * MS;
 
-/// Clients that subscribe, and one that polls.
+/// Two clients that subscribe, and one client that polls.
 pub const CLIENTS: [(&str, &str); 3] = [("P", "client0"), ("P", "client1"), ("N", "client2")];
 
 /// Returns all IDs of a client. Only a few exist, so that calls repeat them.
@@ -104,8 +104,8 @@ fn requests() -> impl Strategy<Value = Vec<Request>> {
     })
 }
 
-/// Returns refreshes. For some IDs, the second half replaces the IDs of the first half, if the
-/// weights are equal.
+/// Returns refreshes. Some refreshes replace an ID with another ID of the same weight. The others
+/// only set a lease.
 fn refreshes() -> impl Strategy<Value = Vec<(String, Next)>> {
     let next = prop_oneof![2 => (1..700_000_i64).prop_map(Some), 1 => Just(None)];
     (any_ids(), vec(next, 3)).prop_map(|(mut ids, nexts)| {

@@ -11,7 +11,7 @@ use test_support::server::Server;
 pub struct Moving {
     to: String,
     slot: u16,
-    /// The number of calls that were executed. The others were redirected because a key was
+    /// The number of calls that were executed. The other calls were redirected because a key was
     /// missing.
     pub served: u32,
     _target: Server,

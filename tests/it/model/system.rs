@@ -244,7 +244,8 @@ impl System {
         self.server.clock.freeze_seen_at(us, &mut self.scripts.connection);
     }
 
-    /// Keys may expire, but only if they contain no valid lease or request.
+    /// Moves the server's clock. Keys may expire, but only if they contain no valid lease or
+    /// request.
     fn move_clock(&mut self, us: i64) -> Result<(), String> {
         self.freeze_at(self.frozen_us + us);
         self.model.now_us = self.frozen_us;
@@ -305,7 +306,7 @@ impl System {
         recover(&mut model);
         let reply = self.call("inspect", &pages.map(str::to_owned)).unwrap();
         let told = read_inspected(reply);
-        // On Valkey the clock may be slightly later.
+        // On Valkey, the server's clock may be slightly ahead of the model's clock.
         let later = told.numbers[0] * 1000;
         if later > model.now_us && CLOCK_LAG.contains(&(later - model.now_us)) {
             model.now_us = later;
@@ -325,7 +326,7 @@ impl System {
         self.check_that_all_goes()
     }
 
-    /// L2: all keys expire.
+    /// Checks L2: all keys expire.
     fn check_that_all_goes(&mut self) -> Result<(), String> {
         self.freeze_at(self.frozen_us + 100 * DAY);
         let keys = self.scripts.keys.clone();

@@ -1,5 +1,5 @@
 //! `lua/manifest.json`: the scripts, with their arguments, replies, errors and costs, from their
-//! head comments. Clients in other languages read it.
+//! head comments. Clients in other languages read the manifest.
 
 use redis_semaphore::{Script, ScriptRegistry};
 use serde::Serialize;
@@ -131,7 +131,7 @@ fn all_named(parts: &[(String, String)]) -> Vec<Named> {
     parts.iter().map(|(name, text)| named(name, text)).collect()
 }
 
-/// Reads type, range and unit from the text of the header.
+/// Reads the type, the range and the unit of an argument from the text of the header.
 fn argument(name: &str, text: &str) -> Argument {
     let is_choice = text.starts_with('"');
     let is_id = ["id", "idempotency_key"].contains(&name);
@@ -195,7 +195,7 @@ fn argument_of(section: &Section) -> Argument {
     }
 }
 
-/// A part that begins with a number, or is `expires_at`, is a case. All other parts are fields.
+/// A part is a case if its name begins with a digit or is `expires_at`. All other parts are fields.
 fn reply_of(section: &Section) -> Reply {
     let is_case =
         |name: &str| name.starts_with(|c: char| c.is_ascii_digit()) || name == "expires_at";

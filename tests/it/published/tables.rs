@@ -29,7 +29,7 @@ fn parts(section: &Section) -> Vec<Vec<String>> {
 }
 
 /// Returns a row for each argument. Arguments of requests are marked with a `+`, because they
-/// repeat. Rows for each form of `change` follow its row.
+/// repeat. A row for each form of `change` follows the row of `change`.
 fn rows_of(section: &Section) -> Vec<Vec<String>> {
     let position = section.label.trim_start_matches("ARGV[").trim_end_matches(']');
     let row = |position: &str, cells: Vec<String>| [vec![position.to_owned()], cells].concat();

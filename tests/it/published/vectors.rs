@@ -105,7 +105,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Records the cases of the header that this reply contains.
+    /// Records which reply cases of the script's header occur in this reply.
     fn saw(&mut self, script: &str, reply: &Found) {
         let Found::List(parts) = reply else { return };
         let integer = |part: &Found| if let Found::Integer(n) = part { *n } else { -1 };

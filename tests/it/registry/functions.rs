@@ -54,7 +54,8 @@ async fn a_server_without_functions_is_named() {
     assert!(reason.contains("6.2") && reason.contains("does not know FCALL"), "{reason}");
 }
 
-/// Clients of both kinds take turns, so each kind also wakes waiters of the other kind.
+/// Clients that call functions and clients that call scripts take turns, so each kind also grants
+/// permits to waiters of the other kind.
 #[tokio::test]
 async fn both_kinds_take_turns() {
     const TURNS: usize = 40;

@@ -52,7 +52,7 @@ fn who_waits_for_a_loss_goes_on_in_another_runtime() {
     assert!(permit.is_lost());
 }
 
-/// The I/O runtime has ended, so a caller's runtime makes calls, also for other callers.
+/// The I/O runtime has ended, so the runtime of one caller also makes the calls of other callers.
 #[test]
 fn a_call_whose_runtime_ends_does_not_answer_for_others_in_flight() {
     let faults = Runtime::new().unwrap();

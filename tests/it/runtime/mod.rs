@@ -29,7 +29,7 @@ const SHORT: Duration = Duration::from_millis(300);
 enum Home {
     /// A runtime with its own threads.
     Runs,
-    /// A runtime of one thread that nothing drives.
+    /// A single-threaded runtime that nothing drives.
     Idle,
     BlockedThread,
     BlockedWorker,
@@ -268,7 +268,8 @@ fn all_calls_end(home: Home) {
             ends(&what, &ending, wanted);
         }
     }
-    // `doctor` does not retry a call whose connection ends with another guest, so it runs alone.
+    // `doctor` does not retry a call if its connection ends with the runtime of another caller. The
+    // test therefore runs `doctor` alone.
     let examined = guest(one_thread, scene.clone(), doctor);
     ends(&format!("doctor, {home:?}"), &examined, wanted("Connect", OK));
     ends(&format!("shutdown, {home:?}"), &guest(one_thread, scene, shutdown), OK);

@@ -1,5 +1,5 @@
-//! Waits that were abandoned without a release, while their client still sends heartbeats for
-//! another ID.
+//! Tests of waits that were abandoned without a release. The client of such a wait still sends
+//! heartbeats for another ID.
 
 use super::{Granted, Timed};
 
@@ -51,7 +51,7 @@ fn a_wait_of_a_polled_client_that_was_given_up_blocks_its_place_for_one_lease() 
     blocks_for_one_lease(semaphore, &client);
 }
 
-/// The client is subscribed, but reads nothing, so the message is lost.
+/// The client is subscribed, but reads nothing, so the grant message is lost.
 #[test]
 fn a_wait_whose_message_nobody_got_blocks_its_place_for_one_lease() {
     let (semaphore, client) = abandoned("publish");

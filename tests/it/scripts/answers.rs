@@ -1,4 +1,4 @@
-//! The replies and the errors of scripts.
+//! Types for the replies and the errors of scripts.
 
 use std::collections::BTreeSet;
 
@@ -48,8 +48,8 @@ pub(super) fn outcomes(reply: &[i64]) -> Vec<Outcome> {
     reply[3..].chunks(3).map(outcome).collect()
 }
 
-/// The reply of `inspect`: the names and weights of holders with the rest of their leases, and of
-/// waiters with their waiting times. Idempotency keys are omitted.
+/// The reply of `inspect`. Each holder has a name, a weight and the rest of its lease. Each waiter
+/// has a name, a weight and a waiting time. Idempotency keys are omitted.
 #[derive(Debug, PartialEq)]
 pub(super) struct Inspection {
     pub(super) now: i64,

@@ -1,5 +1,5 @@
-//! Every argument of every script, valid and invalid. The error names an invalid argument, and
-//! nothing changes.
+//! Tests of every argument of every script, with valid and with invalid values. If an argument is
+//! invalid, the error names the argument, and the call changes nothing.
 
 use redis_semaphore::ScriptRegistry;
 
@@ -161,7 +161,7 @@ fn all_ids_of_an_acquire_are_of_one_client_that_hears_in_one_way() {
             assert!(refusal.detail.starts_with(&wanted), "{}", refusal.detail);
         }
     }
-    // Weights and leases may differ.
+    // The weights and leases of the IDs in one call may differ.
     let arguments = "declare_if_unset 5 10000 N:client:1:9:aaaaaaaaaaaaaaaa wait \
                      N:client:2:8:aaaaaaaaaaaaaaaa wait";
     semaphore.raw.ok("acquire", arguments);
@@ -245,7 +245,7 @@ fn arguments_may_be_neither_missing_nor_too_many() {
         bad[1].push("more".into());
         bad[2].pop();
         if call.repeated == 1 {
-            // Any number of arguments from one on is valid.
+            // One or more arguments are valid.
             bad = vec![fixed.to_vec()];
         }
         if values.is_empty() {

@@ -1,5 +1,5 @@
-//! Bounded work: thousands of expired leases or dead waiters make no call fail or take long. The
-//! tests count commands and members, not time.
+//! Tests of bounded work. Even with thousands of expired leases or dead waiters, no call fails or
+//! takes long. The tests count commands and members, not time.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ fn numbered(numbers: Range<usize>, request: &str) -> String {
     numbers.map(with).collect::<Vec<_>>().join(" ")
 }
 
-/// Makes calls of 1,000 requests, with numbers that continue from call to call.
+/// Makes calls of 1,000 requests each, with numbers that continue from call to call.
 fn in_calls_of_1000(request: &str, mut call: impl FnMut(&str)) {
     for thousand in 0..MANY / 1000 {
         call(&many(1000, &request.replace('%', &format!("{thousand}-%"))));
@@ -50,7 +50,7 @@ pub(super) fn members(semaphore: &mut Timed, key: &str) -> i64 {
     semaphore.command(&format!("ZCARD {name}"))
 }
 
-/// Makes a call that must keep the bounds. Returns its reply.
+/// Makes a call that must keep the bounds, and returns the call's reply.
 pub(super) fn bounded(semaphore: &mut Timed, script: &str, arguments: &str) -> Vec<i64> {
     let before = (members(semaphore, "permits"), members(semaphore, "queue"));
     let (reply, commands) = semaphore.commands_of(|semaphore| semaphore.ok(script, arguments));
@@ -62,8 +62,8 @@ pub(super) fn bounded(semaphore: &mut Timed, script: &str, arguments: &str) -> V
     reply
 }
 
-/// Checks that a call does not repeat its searches for expired leases, for late leases, and for
-/// dead clients.
+/// Checks that a call does not repeat its searches for expired leases, for leases that expire too
+/// late, and for dead clients.
 fn assert_purges(commands: &Commands, script: &str) {
     assert!(commands.count("zrangebyscore") <= 5, "{script}: {commands:?}");
 }
@@ -350,7 +350,7 @@ fn leases_that_were_called_lost_among_thousands_stay_lost_when_the_clock_steps_b
     semaphore.assert_weights_agree();
 }
 
-/// One call removes at most 1,000 expired leases, so the released lease still exists.
+/// One call removes at most 1,000 expired leases, so the lease of the released ID still exists.
 #[test]
 fn a_release_of_an_ended_lease_among_thousands_is_of_nothing() {
     for how in ["return", "forget"] {

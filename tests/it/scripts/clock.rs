@@ -1,4 +1,4 @@
-//! The expiry of leases, and steps of the server's clock.
+//! Tests of the expiry of leases, and of steps of the server's clock.
 
 use super::{Granted, Outcome, START_US, Timed};
 use test_support::scripts::id;
@@ -349,7 +349,7 @@ fn a_newcomer_is_behind_a_ticket_of_this_microsecond() {
     assert_eq!(outcomes[1], Outcome::Queued { ticket: this + 1, position: 2 });
 }
 
-/// `last` is exactly one second ahead of the clock, or one microsecond more.
+/// `last` is ahead of the clock by exactly one second, or by one second and one microsecond.
 #[test]
 fn leases_are_cut_when_the_last_number_is_more_than_a_second_ahead() {
     for (holders, last, left) in

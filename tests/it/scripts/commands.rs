@@ -1,4 +1,4 @@
-//! The numbers of commands under "Cost" in the head comments, as the server counts them.
+//! Compares the numbers of commands under "Cost" in the head comments with the server's counts.
 
 use super::{Timed, script_names};
 use test_support::head::Head;
@@ -13,8 +13,8 @@ enum History {
     Mixed,
 }
 
-/// Prepares the case named in a head, and returns the arguments of the call. The semaphore has been
-/// in use, so its limit exists, and the call moves no key's expiry.
+/// Prepares the case that a head comment names, and returns the arguments of the call. The
+/// semaphore has been in use, so its limit exists, and the call moves no key's expiry.
 fn set_the_stage(semaphore: &mut Timed, script: &str, case: &str, history: History) -> String {
     let limit = if history == History::Mixed { 3 } else { 2 };
     // The keys live for another minute, so no call within that time moves their expiry.
@@ -38,7 +38,7 @@ fn set_the_stage(semaphore: &mut Timed, script: &str, case: &str, history: Histo
     arguments.replace("LIMIT", &limit.to_string())
 }
 
-/// Makes other requests hold or wait with `hold`, and returns the arguments of the case. Besides
+/// Uses `hold` to make other requests hold or wait, and returns the arguments of the case. Besides
 /// the permit of "long", a weight of 2 may be held.
 fn arguments_of(script: &str, case: &str, hold: &mut dyn FnMut(&str)) -> &'static str {
     const NEW: &str = "declare_if_unset LIMIT client publish 1000 new 1 1000 wait";

@@ -1,5 +1,5 @@
 //! If many clients wait, the scripts ask only some of them to call `wake` at the next expiry. Live
-//! waiters pass the dead ones in the queue. The holder's lease expires after ten minutes.
+//! waiters pass the dead waiters in the queue. The holder's lease expires after ten minutes.
 
 use super::START_US;
 use super::answers::outcomes;
@@ -52,7 +52,8 @@ fn of_a_crowd_some_are_to_call_wake_and_others_later() {
     let mut seen = Vec::new();
     for _ in 0..10 {
         semaphore.pass(HEARTBEAT_TIMEOUT);
-        // The script knows that all clients are alive only after each has sent one heartbeat.
+        // The script knows that all clients are alive only after each client has sent one
+        // heartbeat.
         named(&mut semaphore, 0..800);
         let now = named(&mut semaphore, 0..800);
         assert!((4..=40).contains(&now.len()), "{now:?}");

@@ -170,8 +170,8 @@ fn is_for_want_of_memory(Refusal { code, detail }: &Refusal) -> bool {
     code == "OOM" || detail.contains("-OOM ")
 }
 
-/// A server out of memory rejects calls that need more memory before these calls write. Releases
-/// are accepted, and their permits are granted to waiters.
+/// A server that is out of memory rejects a call that needs more memory. The rejected call has
+/// written nothing. Releases are accepted, and the released permits are granted to waiters.
 #[test]
 fn a_call_that_fails_for_want_of_memory_changes_nothing() {
     let mut semaphore = Timed::start();
@@ -208,7 +208,7 @@ fn a_call_that_fails_for_want_of_memory_changes_nothing() {
     semaphore.assert_weights_agree();
 }
 
-/// A server out of memory lets a script continue if the script began with a removal.
+/// A server that is out of memory lets a script continue if the script began with a removal.
 #[test]
 fn a_full_server_grants_where_an_ended_lease_goes_in_the_same_call() {
     for arguments in ["new 2 60000 try", "new 2 60000 wait", "a 2 5000 try"] {

@@ -4,7 +4,8 @@ use super::{Timed, outcomes};
 
 const MINUTE: i64 = 60_000;
 const HOUR: i64 = 60 * MINUTE;
-/// The time for which keys outlive their use: as long as they must last, but at least a minute.
+/// The minimum time for which a key outlives its use. After a use of more than a minute, the key
+/// outlives the use by the length of the use.
 const SLACK: i64 = MINUTE;
 const STATE_SLACK: i64 = 2 * HOUR;
 

@@ -1,5 +1,5 @@
-//! The head comments are the reference of the protocol. The tests make calls only from these
-//! comments.
+//! The head comments are the reference of the protocol. The tests use only these comments to make
+//! calls.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,8 @@ use super::values::Kind;
 use super::{in_use, script_names, sound};
 use test_support::head::{Head, range};
 
-/// Returns the arguments of a call with one request: their names and descriptions.
+/// Returns the names and descriptions of the arguments of a call with one request. Also returns the
+/// number of arguments per request.
 fn shape(head: &Head) -> (Vec<(&str, &str)>, usize) {
     let (mut shape, mut repeated) = (Vec::new(), 0);
     for section in head.arguments() {
@@ -24,8 +25,8 @@ fn shape(head: &Head) -> (Vec<(&str, &str)>, usize) {
     (shape, repeated)
 }
 
-/// Returns the head's descriptions of a call's arguments. For `limit`, the arguments depend on the
-/// change.
+/// Returns the head comment's descriptions of a call's arguments. For `limit`, the arguments depend
+/// on the change.
 fn said_of<'a>(head: &'a Head, call: &Call) -> (Vec<(&'a str, &'a str)>, usize) {
     let (mut shape, repeated) = shape(head);
     if head.script == "limit" {
@@ -85,8 +86,8 @@ fn all_scripts_name_the_same_four_keys() {
     }
 }
 
-/// The heads agree with the calls in `arguments`, so the tests of those calls apply to the heads,
-/// too.
+/// The head comments agree with the calls in `arguments.rs`. The tests of those calls therefore
+/// also apply to the head comments.
 #[test]
 fn heads_say_what_the_scripts_are_tried_with() {
     let (mut ranges, mut choices) = (0, 0);
@@ -113,11 +114,11 @@ fn heads_say_what_the_scripts_are_tried_with() {
             }
         }
     }
-    // This count fails if a new wording hides ranges or choices from the test.
+    // This check fails if a new wording hides ranges or choices from the test.
     assert_eq!((ranges, choices), (14, 28));
 }
 
-/// Makes calls of a script that provoke errors, and returns the errors.
+/// Calls a script in ways that provoke errors, and returns the errors.
 fn provoke(script: &str) -> BTreeSet<String> {
     let mut semaphore = in_use();
     let (keys, arguments) = (semaphore.keys.clone(), sound(script));

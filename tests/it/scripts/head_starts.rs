@@ -1,4 +1,4 @@
-//! Head starts: which requests they overtake, also after the server's clock was set back.
+//! Tests of the requests that a head start overtakes, also after the server's clock was set back.
 
 use super::{Outcome, START_US, Timed};
 
@@ -62,7 +62,8 @@ fn set_clock(semaphore: &mut Timed, now_us: i64) {
     semaphore.pass(0);
 }
 
-/// The last number is exactly one second ahead of the clock, or one microsecond more.
+/// The last number is ahead of the clock by exactly one second, or by one second and one
+/// microsecond.
 #[test]
 fn a_head_start_counts_until_the_clock_is_more_than_a_second_behind() {
     for (ahead, position) in [(1_000_000, 1), (1_000_001, 2)] {
@@ -91,8 +92,9 @@ fn place_behind_first(ahead: i64, waited: i64) -> i64 {
     semaphore.acquire_one(1, "ahead 1 60000 +1").position()
 }
 
-/// A request can be overtaken for as long as the head start. After a step back of the clock, that
-/// time is up to one second longer, and begins when the clock is one second behind the ticket.
+/// A head start lets a request overtake another request for a time that equals the head start.
+/// After a step back of the clock, that time is up to one second longer. It begins when the clock
+/// is one second behind the ticket of the other request.
 #[test]
 fn a_head_start_overtakes_for_at_most_a_second_more_after_a_step_back() {
     const DAY_US: i64 = 1000 * DAY;

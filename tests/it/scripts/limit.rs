@@ -1,4 +1,4 @@
-//! The limit: declared, set as a runtime limit, added to, forgotten, cleared.
+//! Tests of all calls that change the limit: declare, set, add, forget and clear.
 
 use super::{Outcome, Scripts, Timed, fresh};
 
@@ -288,7 +288,7 @@ fn consume_takes_nothing_off_for_a_lease_that_ended_and_never_goes_below_zero() 
     assert_eq!(semaphore.inspect().limit, 0);
 }
 
-/// P and V of the textbook, called by different processes: each signal is used up once.
+/// Different processes call P and V of the textbook. Each signal is used up once.
 #[test]
 fn a_signalling_semaphore() {
     let mut semaphore = fresh();

@@ -5,7 +5,8 @@ use super::{Outcome, Timed};
 const KEYS: [&str; 4] = ["permits", "queue", "clients", "state"];
 
 /// Returns a full semaphore with a runtime limit of 6 and a declared limit of 5. "heavy" holds 3,
-/// "pair" 2 and "light" 1. "first" waits for 2, and "second" for 1. Also returns their tickets.
+/// "pair" 2 and "light" 1. "first" waits for 2, and "second" for 1. Also returns the tickets of the
+/// two waiters.
 fn full() -> (Timed, i64, i64) {
     let mut semaphore = Timed::start();
     semaphore.ok("limit", "declare 5");
@@ -155,7 +156,8 @@ fn waiters_whose_client_was_lost_come_back_to_their_places() {
     let (mut semaphore, first, second) = full();
     semaphore.lose("clients");
     semaphore.acquire_for(5, "other poll 600000", "new 1 60000 wait newer 1 60000 wait");
-    // The server does not know whether their client is alive, so these requests are skipped.
+    // "first" and "second" are skipped, because the server does not know whether their client is
+    // alive.
     semaphore.ok("release", "return light");
     let inspection = semaphore.inspect();
     assert_eq!(inspection.holder_ids(), ["heavy", "new", "pair"].into());
@@ -172,7 +174,7 @@ fn a_lost_state_takes_the_limit_along_but_no_weight() {
     semaphore.lose("state");
     let inspection = semaphore.inspect();
     assert_eq!((inspection.limit, inspection.held, inspection.queued), (-1, 6, 2));
-    // The first call with a limit sets it. The call frees no permit.
+    // The first call with a limit sets the limit again. The call frees no permit.
     assert_eq!(semaphore.acquire_one(5, "new 1 60000 try"), Outcome::Refused);
     let inspection = semaphore.inspect();
     assert_eq!((inspection.declared, inspection.runtime, inspection.held), (5, -1, 6));
@@ -221,7 +223,8 @@ fn nothing_too_much_is_granted_when_the_state_is_lost_among_many_mixed_weights()
     }
 }
 
-/// A sorted set orders equal scores by ID. The ID of a new request must not matter.
+/// A sorted set orders equal scores by ID. The ID of a new request must not affect the request's
+/// position.
 #[test]
 fn a_newcomer_is_behind_a_thousand_waiters_whatever_was_lost() {
     for key in ["permits", "clients", "state"] {

@@ -1,5 +1,6 @@
-//! The scripts alone, called as by a client in any language. The tests cover the behavior that the
-//! head comments and the protocol describe, the errors, and failures that the scripts survive.
+//! Tests of the scripts without the library. The tests call the scripts as a client in any language
+//! does. The tests cover the behavior that the head comments and the protocol describe, the errors,
+//! and failures that the scripts survive.
 
 mod abandoned;
 mod answers;
@@ -233,7 +234,8 @@ impl Scripts {
         assert_eq!(deleted, 1, "{key} was not there to be lost");
     }
 
-    /// Returns the remaining ms of each key, -1 if it has no expiry, -2 if it does not exist.
+    /// Returns the remaining time of each key in ms. The value -1 means that the key has no expiry,
+    /// and -2 means that the key does not exist.
     fn expiries(&mut self) -> BTreeMap<String, i64> {
         let keys = self.keys.clone();
         let name = |key: &str| key.rsplit(':').next().unwrap().to_owned();

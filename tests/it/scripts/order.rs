@@ -1,4 +1,5 @@
-//! Strict order: no request overtakes or starves, and a request that returns gets its old position.
+//! Tests of the strict order. No request overtakes another request or starves. A request that
+//! returns gets its old position.
 
 use super::{Outcome, Timed, fresh};
 
@@ -41,7 +42,8 @@ fn weights_add_up_to_the_limit() {
     assert_eq!(granted, [true, false, true, true]);
     assert_eq!(semaphore.acquire_one(10, "e 1 60000 try"), Outcome::Refused);
     semaphore.acquire(10, "e 3 60000 wait f 2 60000 wait g 1 60000 wait");
-    // 4 are free: the first request fits, the second does not, and the third must not overtake.
+    // A weight of 4 is free: the first request fits, the second does not, and the third must not
+    // overtake.
     semaphore.ok("release", "return a");
     let inspection = semaphore.inspect();
     assert_eq!(inspection.holder_ids(), ["c", "d", "e"].into());

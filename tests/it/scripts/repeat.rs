@@ -63,8 +63,8 @@ fn refresh_after_release_is_lost() {
     assert_eq!(semaphore.inspect().holder_ids(), ["b"].into());
 }
 
-/// After the first call, a second addition would exceed the maximum. The retry adds nothing, so it
-/// returns no error.
+/// After the first call, a second addition would exceed the maximum. The retry adds nothing, so the
+/// retry returns no error.
 #[test]
 fn add_again_with_the_same_id_is_answered_near_the_largest_limit_too() {
     let mut semaphore = fresh();

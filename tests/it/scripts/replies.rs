@@ -1,5 +1,5 @@
-//! Every reply that the head comments list, exact to the last digit, because the clock does not
-//! move.
+//! Tests of every reply that the head comments list. All numbers are exact to the last digit,
+//! because the clock does not move.
 
 use redis::Value;
 
@@ -46,7 +46,7 @@ fn acquire_tells_the_limit_that_was_declared_before() {
     assert_eq!(before("initial", 8), 6);
 }
 
-/// The test reads the short form, as the server returns it.
+/// The test reads the short form of the reply, as the server returns it.
 #[test]
 fn one_answer_stands_for_all_of_several_requests() {
     let mut semaphore = Timed::start();
@@ -66,7 +66,7 @@ fn one_answer_stands_for_all_of_several_requests() {
     assert_eq!(answers("release", "return b c"), [3]);
     assert_eq!(answers("release", "return d"), [1]);
     assert_eq!(answers("release", "return b e"), [0, 1]);
-    // Different expiries have no short form.
+    // If the expiries differ, the reply has no short form.
     let each = answers("acquire", &format!("{head} f 1 5000 try g 1 6000 try"));
     assert_eq!(each, [1, token + 5, end, 1, token + 6, end + SECOND]);
 }

@@ -1,4 +1,5 @@
-//! Processes that start and end, on a semaphore that is always busy: none of their data accumulate.
+//! Tests of processes that start and end while their semaphore is always busy. No data of these
+//! processes accumulate.
 
 use redis_semaphore::ScriptRegistry;
 

@@ -1,4 +1,5 @@
-//! Rules for the text of the scripts, so that it runs on every server.
+//! Checks the rules for the text of the scripts. A script that keeps the rules runs on every
+//! server.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -21,7 +22,7 @@ fn files() -> Vec<(String, String)> {
     files.iter().map(|path| (path.display().to_string(), text(path))).collect()
 }
 
-/// Returns the lines without their comments, numbered.
+/// Returns the lines without comments, each with its number.
 fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(number, line)| {
         let line = line.split_once("--").map_or(line, |(code, _)| code);
@@ -201,7 +202,7 @@ fn every_command_is_for_a_declared_key() {
 fn keys_are_made_nowhere() {
     for (path, text) in files() {
         let made = text.matches("KEYS[").count() - text.matches("-- KEYS[").count();
-        // The file defines these keys, and has an error that shows a wrong key.
+        // `arguments.lua` defines these keys, and has an error that shows a wrong key.
         let expected = if path.ends_with("arguments.lua") { OWN_KEYS.len() + 2 } else { 0 };
         assert_eq!(made, expected, "{path}");
     }

@@ -1,4 +1,4 @@
-//! Requests with a weight that can never fit.
+//! Tests of requests whose weight can never fit.
 
 use super::{Listener, Outcome, Timed, fresh, in_use, told};
 
@@ -54,7 +54,8 @@ fn a_permit_that_is_held_is_not_too_heavy_for_a_limit_that_was_lowered() {
     assert_eq!(semaphore.inspect().held, 3);
 }
 
-/// Returns a semaphore on which "heavy" (8) waits before "light". The limit was 10, and 4 are held.
+/// Returns a semaphore on which "heavy" (8) waits before "light". The limit was 10, and a weight of
+/// 4 is held.
 fn queue_with_a_heavy_head(limits: &str) -> (Timed, Listener) {
     let mut semaphore = Timed::start();
     let listener = semaphore.listen("channel");

@@ -81,7 +81,7 @@ pub(super) fn no_integers() -> Vec<Vec<u8>> {
 pub(super) const MEGABYTE: usize = 1 << 20;
 pub(super) const NONCE: &str = "0123456789abcdef";
 
-/// Returns an ID of these parts, valid or not.
+/// Returns an ID that consists of these parts. The ID may be invalid.
 pub(super) fn id_of(parts: [&[u8]; 5]) -> Vec<u8> {
     parts.join(&b':')
 }

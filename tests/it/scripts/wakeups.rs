@@ -1,4 +1,4 @@
-//! Grant messages: the clients that are notified, and the clients that are skipped.
+//! Tests of grant messages. Some clients are notified, and other clients are skipped.
 
 use std::time::{Duration, Instant};
 
@@ -220,7 +220,8 @@ fn a_server_that_does_not_tell_who_listens_or_that_sends_nothing_still_grants() 
     }
 }
 
-/// The two channels have the same name. Subscribers of one channel do not matter for the other.
+/// A plain and a sharded channel have the same name. A subscriber of one channel does not count as
+/// a subscriber of the other channel.
 #[test]
 fn a_client_may_listen_to_plain_and_to_sharded_messages() {
     let mut semaphore = with_one_holder();

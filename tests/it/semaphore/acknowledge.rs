@@ -1,4 +1,4 @@
-//! Permits that are returned only after replicas have acknowledged them.
+//! Tests of permits that are returned only after replicas have acknowledged them.
 
 use std::time::Duration;
 
@@ -234,7 +234,7 @@ async fn what_cannot_work_is_refused() {
         let refused = builder.acknowledged_by(replicas, within).build().unwrap_err();
         assert!(matches!(refused, Error::Invalid { what: "acknowledged_by", .. }), "{refused}");
     }
-    // The permit would be lost when it is returned.
+    // The permit could already be lost when it is returned.
     let builder = client.semaphore(unique_name()).limit(1).max_hold(lease);
     let refused = builder.acknowledged_by(1, lease).build().unwrap_err();
     assert!(matches!(refused, Error::Invalid { what: "acknowledged_by", .. }), "{refused}");

@@ -1,4 +1,4 @@
-//! Acquiring: order, weights, `try_acquire`, limits, and the cost in calls.
+//! Tests of acquiring: order, weights, `try_acquire`, limits, and the cost in calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -77,7 +77,7 @@ async fn a_request_takes_any_weight_and_timeout() {
     let long = tokio::spawn(hasty.request().weight(2).timeout(Duration::MAX).acquire());
     observer.sees(3, 2).await;
     // This request uses the semaphore's timeout. The timeouts of the waiting requests do not affect
-    // it.
+    // this request.
     let refused = in_time("a timeout", hasty.acquire_many(2)).await;
     assert!(matches!(refused, Err(Error::Timeout { .. })), "{refused:?}");
     held.release().await.unwrap();
@@ -166,7 +166,7 @@ async fn never_more_than_the_limit_among_many_tasks() {
     observer.sees(0, 0).await;
 }
 
-/// The server would also reject a release, and its retries would delay a shutdown.
+/// The server would also reject a release, and the retries of the release would delay a shutdown.
 #[tokio::test]
 async fn what_a_script_has_refused_is_not_given_back() {
     let server = Server::start();

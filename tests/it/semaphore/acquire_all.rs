@@ -1,4 +1,4 @@
-//! Acquiring permits of several semaphores in one call.
+//! Tests of acquiring permits of several semaphores in one call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -257,7 +257,8 @@ async fn a_drop_while_waiting_gives_back_what_would_be_left() {
     scene.waits().await;
     waiting.abort();
     scene.has_left().await;
-    // Afterwards the semaphore behaves as it was built.
+    // The next permit of the semaphore is left to expire, as the semaphore's configuration
+    // requires.
     scene.second.release().await.unwrap();
     drop(acquire_all(requests()).await.unwrap());
     scene.observers[1].sees(0, 0).await;

@@ -1,4 +1,4 @@
-//! Permits that move to another process.
+//! Tests of permits that move to another process.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ fn assert_lost(result: Result<Permit, Error>, id: &str) {
     }
 }
 
-/// This is not a test, but a process that acquires, and detaches its permit.
+/// This is not a test, but a process that acquires a permit and detaches it.
 #[tokio::test]
 async fn a_process_that_passes_its_permit_on() {
     let Some(name) = child::role() else {
@@ -149,7 +149,7 @@ async fn what_was_lost_before_it_was_taken_apart_stays_lost() {
     let name = unique_name();
     let semaphore = client(&shared_url(), &name, LONG).await;
     let permit = semaphore.acquire().await.unwrap();
-    // The deadline of this permit has passed here, and the server still has the permit.
+    // In this process, the permit's deadline has passed. On the server, the permit is still held.
     let text = format!("{} {} 0 {name}", permit.id(), permit.fencing_token());
     let lost: DetachedPermit = text.parse().unwrap();
     assert_lost(semaphore.adopt(lost).await, permit.id());
@@ -213,7 +213,8 @@ async fn its_text_is_read_and_anything_else_is_not() {
     semaphore.adopt(read).await.unwrap().release().await.unwrap();
 }
 
-/// A parsed text equals the written text, and its numbers are within the protocol's ranges.
+/// If a text can be parsed, the result prints the same text. All numbers are within the protocol's
+/// ranges.
 #[test]
 fn no_other_text_is_read() {
     let sound = "P:web.1:2:30000:9fJ2mQ0xV7sT1bLc8dWe2A 1795361222616821 29999 a name";

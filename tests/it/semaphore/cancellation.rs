@@ -37,12 +37,13 @@ struct Scene {
     proxy: Proxy,
     semaphore: Semaphore,
     observer: Observer,
-    /// Permits that others hold during the test.
+    /// Permits that other callers hold during the test.
     others: Vec<Permit>,
 }
 
 impl Scene {
-    /// Leaves permits free for a grant. For other outcomes, other permits use the whole limit.
+    /// For a grant, some permits stay free. For the other outcomes, other callers' permits use the
+    /// whole limit.
     async fn set(outcome: Outcome) -> Self {
         let server = Server::start();
         let proxy = Proxy::start(server.port).await;

@@ -105,8 +105,8 @@ fn all_sets() -> Vec<Vec<usize>> {
     (1..8).map(|set| (0..3).filter(|number| set >> number & 1 == 1).collect()).collect()
 }
 
-/// Tries all sets of three callers, and all schedules. In key order no schedule deadlocks, but one
-/// caller with another order is enough for a deadlock.
+/// Tries all sets of semaphores for three callers, and all schedules. In key order no schedule
+/// deadlocks, but one caller with another order is enough for a deadlock.
 #[test]
 fn no_schedule_of_callers_ends_in_a_circle() {
     let sets = all_sets();

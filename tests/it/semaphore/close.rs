@@ -57,11 +57,11 @@ async fn waits_end_and_what_is_held_stays() {
     observer.sees(0, 0).await;
 }
 
-/// The requests end immediately, although no reply arrives, and their effects on the server are
-/// undone.
+/// The requests end immediately, although no reply arrives. The effects of the requests on the
+/// server are undone.
 #[tokio::test]
 async fn requests_under_way_end_and_leave_nothing() {
-    // Held-back replies arrive later. Until then, only `close` ends a request.
+    // The held-back replies arrive late. Before they arrive, only `close` ends a request.
     for (flow, timeout) in [(Flow::Hold, 3_600_000), (Flow::Swallow, 500)] {
         let server = Server::start();
         let proxy = Proxy::start(server.port).await;
@@ -95,7 +95,7 @@ async fn requests_under_way_end_and_leave_nothing() {
     }
 }
 
-/// Each request ends with a permit that the server knows, or with the error and no permit.
+/// Each request ends with a permit that the server knows, or with `Error::Closed` and no permit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_any_moment() {
     let (url, name) = (shared_url(), unique_name());
@@ -121,7 +121,7 @@ async fn at_any_moment() {
     }
 }
 
-/// Requests that wait for a step before or after their call end, too.
+/// A request may wait for a step before or after its call. `close` also ends such a wait.
 #[tokio::test]
 async fn whatever_a_request_waits_for() {
     let server = Server::start();

@@ -33,8 +33,8 @@ impl Waiters {
     fn queue(server: &Server, name: &str, count: usize, requests: usize) -> Self {
         let mut scripts = Scripts::new(server.connect(), name);
         let queue = |number| {
-            // The client belongs only to this semaphore, because all semaphores on a server share
-            // the channels.
+            // The name of the client contains the semaphore's name, because all semaphores on a
+            // server share the channels.
             let client = format!("{name}.dead{number}");
             let connection = subscribe(server.port, &format!("sem:wake:{client}"));
             let mut arguments =
@@ -77,7 +77,7 @@ fn build(client: &SemaphoreClient, name: &str) -> Semaphore {
     client.semaphore(name).limit(1).lease(LEASE).build().unwrap()
 }
 
-/// The maximum delay of this process's timers, which a busy machine causes.
+/// The maximum delay of this process's timers. A busy machine delays timers.
 #[derive(Clone, Default)]
 struct Lag(Arc<AtomicU64>);
 
@@ -126,7 +126,8 @@ fn lease_end(server: &Server, name: &str) -> i64 {
 struct Dead {
     processes: usize,
     requests: usize,
-    /// Whether the waiters die after the live waiter has joined the queue, not before.
+    /// If true, the waiters die after the live waiter has joined the queue. If false, they die
+    /// before.
     dies_later: bool,
     /// Whether the connections stay open, like a stopped process's connections.
     is_silent: bool,
@@ -260,7 +261,7 @@ async fn few_of_a_thousand_call_for_nothing_when_the_lease_ends_behind_a_thousan
     }
 }
 
-/// In a rate limit, leases expire all the time.
+/// With a rate limit, leases expire all the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn few_of_a_hundred_call_for_each_start_of_a_rate_limit() {
     const STARTS: usize = 60;
@@ -287,7 +288,7 @@ async fn few_of_a_hundred_call_for_each_start_of_a_rate_limit() {
     }
 }
 
-/// This is not a test, but a process that holds a permit and has the longest queue.
+/// This is not a test, but a process that holds a permit and has 300 waiting requests.
 #[tokio::test]
 async fn a_process_of_another_test() {
     let Some(name) = child::role() else {

@@ -1,4 +1,4 @@
-//! Head starts: a bounded priority.
+//! Tests of head starts, which are a bounded priority.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ async fn queue(
 }
 
 /// The request overtakes requests of all processes that arrived less than its head start earlier,
-/// and no others.
+/// and no other requests.
 #[tokio::test]
 async fn who_has_a_head_start_overtakes_whom_it_may() {
     let name = unique_name();
@@ -55,7 +55,8 @@ async fn who_has_a_head_start_overtakes_whom_it_may() {
     // The request with a head start of an hour is at the head, and its waiting time is short.
     let waited = async || observer.look().await.waiters[0].waited;
     assert!(waited().await < HOUR / 2);
-    // After that time each client has sent a heartbeat, and all requests have kept their positions.
+    // After half of the heartbeat timeout, each client has sent a heartbeat, and all requests have
+    // kept their positions.
     eventually("all have asked again", waited, |waited| *waited > HEARTBEAT_TIMEOUT / 2).await;
     holder.release().await.unwrap();
     for expected in ["far ahead", "first", "a moment ahead", "last"] {

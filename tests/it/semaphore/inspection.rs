@@ -1,4 +1,4 @@
-//! The results of inspections.
+//! Tests of the results of inspections.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Permits that are left to expire, to limit starts per time.
+//! Tests of `let_expire`, which limits starts per time.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn now(server: &mut MultiplexedConnection) -> u64 {
     seconds * 1000 + micros / 1000
 }
 
-/// This is not a test, but a process that starts work and prints the times.
+/// This is not a test, but a process that starts work and prints the times of the starts.
 #[tokio::test]
 async fn a_process_that_starts() {
     let Some(name) = child::role() else {

@@ -1,4 +1,4 @@
-//! Limits as seen by a process that has used a semaphore for a long time.
+//! Tests of limits, as seen by a process that has used a semaphore for a long time.
 
 use redis_semaphore::{Error, Semaphore, SemaphoreClient};
 
@@ -95,7 +95,7 @@ async fn without_any_limit_whoever_brings_none_is_told_at_once_and_leaves_nothin
     assert_eq!(job.clear_limit().await.unwrap(), 0);
 }
 
-/// The waiters have their turn when the server no longer knows a limit.
+/// The waiter's client declares no limit, and the restarted server no longer knows a limit.
 #[tokio::test]
 async fn a_wait_without_a_limit_ends_when_the_server_comes_back_empty() {
     let mut server = Server::start();

@@ -89,8 +89,8 @@ async fn of_an_acquire_that_is_queued() {
     scene.observer.sees(0, 0).await;
 }
 
-/// The retry finds nothing, but the permit was held when the first call was sent. Other permits are
-/// not affected.
+/// The retry of the release finds no permit, but the permit was held when the first call was sent.
+/// Other permits are not affected.
 #[tokio::test]
 async fn of_a_release() {
     let scene = Scene::set().await;

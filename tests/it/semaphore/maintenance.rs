@@ -1,4 +1,4 @@
-//! Background work, which does not depend on callers: refreshes, heartbeats and releases.
+//! Tests of background work that does not depend on callers: refreshes, heartbeats and releases.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_url, unique_name};
 
 /// Waits are dropped while the maintenance sends their heartbeats. An ID may be released twice, by
-/// the drop and after the reply. No other ID in that batch may be affected.
+/// the drop and after the reply. No other ID in the same call may be affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_dropped_at_any_moment_leave_nothing() {
     let (url, name) = (shared_url(), unique_name());
@@ -37,8 +37,8 @@ async fn waits_dropped_at_any_moment_leave_nothing() {
     observer.sees(0, 0).await;
 }
 
-/// The server could still grant to a dropped wait while it considers this process alive, which
-/// would block a permit for one lease.
+/// While the server considers this process alive, it could grant a permit to the dropped wait. That
+/// permit would stay taken for one lease.
 #[tokio::test]
 async fn a_wait_dropped_in_an_outage_longer_than_its_lease_leaves_the_queue() {
     let server = Server::start();
@@ -115,7 +115,7 @@ async fn many_semaphores_that_wait_end_together() {
         eventually("it waits", queued, |queued| *queued == 1).await;
     }
     proxy.replies(Flow::Swallow);
-    // One after the other, they would need 25 seconds.
+    // If the waits ended one after the other, they would need 25 seconds.
     let ended = in_time("the end of all waits", waits.join_all()).await;
     assert!(ended.iter().all(|wait| matches!(wait, Err(Error::Unavailable { .. }))));
 }

@@ -1,4 +1,4 @@
-//! Work with one semaphore: acquiring, holding, releasing, and its maintenance.
+//! Tests of work with one semaphore: acquiring, holding, releasing, and background maintenance.
 
 mod acknowledge;
 mod acquire;

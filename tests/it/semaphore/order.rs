@@ -1,5 +1,5 @@
-//! A program's own calls take effect in the order in which the program makes them, including drops
-//! and canceled calls. The behavior equals that of Tokio's semaphore, whose calls never overlap.
+//! A program's own calls, including drops and canceled calls, take effect in the order in which the
+//! program makes them. The behavior equals that of Tokio's semaphore, whose calls never overlap.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -236,7 +236,7 @@ async fn the_order_takes_no_round_trip() {
     assert!(next.await.unwrap().is_some());
 }
 
-/// The release is sent again before the call that follows it.
+/// After a cut, the release is sent again before the call that follows the release.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_order_survives_connections_that_are_cut() {
     let server = Server::start();
@@ -245,8 +245,8 @@ async fn the_order_survives_connections_that_are_cut() {
     let semaphore = build(&client, 1);
     for round in 0..ROUNDS {
         let permit = semaphore.acquire().await.unwrap();
-        // The connection is cut at different moments: before the release is written, while it is
-        // under way, and after it.
+        // The connection is cut at different moments: before the release is written, while the
+        // release is under way, and after the release.
         if round % 3 == 0 {
             proxy.cut_commands();
         }

@@ -1,4 +1,4 @@
-//! Watches of permits report every kind of end, and keep nothing alive.
+//! A `PermitWatch` reports every kind of end of a permit, and keeps nothing alive.
 
 use std::time::{Duration, Instant};
 

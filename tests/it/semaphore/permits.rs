@@ -1,4 +1,4 @@
-//! Permits that are refreshed, lost, or dropped anywhere.
+//! Tests of permits that are refreshed, lost, or dropped. Drops also happen outside a runtime.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -57,7 +57,7 @@ async fn lost_at_the_deadline_with_redis_out_of_reach() {
     assert!(text.contains("release failed, because the permit"), "{text}");
 }
 
-/// The loss is found long before the deadline, at a refresh.
+/// At a refresh, the holder finds out about the loss, long before the deadline.
 #[tokio::test]
 async fn lost_when_the_server_has_forgotten_it() {
     let mut server = Server::start();
@@ -125,7 +125,7 @@ async fn an_older_renewal_does_not_take_back_what_a_newer_one_gave() {
     assert!(ends().await + Duration::from_millis(1) >= promised, "the lease has become shorter");
 }
 
-/// The permit of an unpolled release ends with its lease.
+/// If a release is never polled, its permit is free when the lease expires.
 #[tokio::test]
 async fn a_release_that_is_kept_and_never_polled_is_not_renewed() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();

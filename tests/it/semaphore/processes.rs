@@ -1,5 +1,5 @@
-//! Several processes share one semaphore. One process is killed, and one is stopped for longer than
-//! its lease.
+//! Several processes share one semaphore. One process is killed, and another process is stopped for
+//! longer than its lease.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,8 @@ use test_support::child::{self, Process, say};
 use test_support::observer::Observer;
 use test_support::server::{shared_url, unique_name};
 
-/// The lease of processes that are killed or stopped, so that others wait only for a short time.
+/// The lease of processes that are killed or stopped. It is short, so that other processes do not
+/// wait long.
 const SHORT: Duration = Duration::from_millis(1_500);
 /// The lease of processes that must not lose a permit on a busy machine.
 const LONG: Duration = Duration::from_secs(300);
@@ -56,7 +57,8 @@ async fn next(process: &mut Process) -> Event {
     parse(&process.next().await.expect("an event"))
 }
 
-/// This is not a test, but the code of the other tests' processes. Without a role it does nothing.
+/// This is not a test, but the code of the other tests' processes. Without a role, this function
+/// does nothing.
 #[tokio::test]
 async fn a_process_of_another_test() {
     let Some(role) = child::role() else {
@@ -121,8 +123,8 @@ fn most_at_once(intervals: &[(u128, u128, u64)]) -> u64 {
         changes.push((*from, *weight as i64));
         changes.push((*to, -(*weight as i64)));
     }
-    // Within a microsecond, an end precedes a start, because the next holder starts after the reply
-    // to the release.
+    // If an end and a start have the same time, the end is sorted before the start. The next holder
+    // starts only after the reply to the release.
     changes.sort();
     let mut held = 0;
     let after_each = changes.iter().map(|(_, change)| {

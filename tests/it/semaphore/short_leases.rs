@@ -22,7 +22,7 @@ async fn outcome(acquire: impl Future<Output = Result<Permit, Error>>) -> Result
     .await
 }
 
-/// On each turn, blocks the thread for the next of `milliseconds`.
+/// Blocks the thread once for each of `milliseconds`, and yields to other tasks after each time.
 async fn keep_busy(milliseconds: impl Iterator<Item = u64>) {
     for busy in milliseconds {
         std::thread::sleep(Duration::from_millis(busy));

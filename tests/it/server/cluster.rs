@@ -1,4 +1,5 @@
-//! A cluster: semaphores follow their slots, and a failure of one node does not affect the others.
+//! Tests with a cluster. Semaphores follow their slots. The failure of one node does not affect the
+//! semaphores of other nodes.
 
 use std::time::Duration;
 
@@ -65,8 +66,8 @@ impl Scene {
     }
 }
 
-/// Semaphores with the same name share a channel. The subscription may end with one semaphore while
-/// the next semaphore needs the channel.
+/// Semaphores with the same name share a channel. When one semaphore is dropped, the subscription
+/// may end although the next semaphore already needs the channel.
 #[tokio::test]
 async fn a_semaphore_that_is_built_anew_hears_its_messages() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
@@ -134,7 +135,7 @@ async fn a_slot_moves_while_a_permit_is_held_and_another_waits() {
     }
 }
 
-/// The keys are on the new node, and the slot is still on the old node.
+/// The keys are already on the new node, but the slot is still on the old node.
 #[tokio::test]
 async fn calls_follow_the_keys_of_a_slot_on_its_way() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
@@ -148,7 +149,7 @@ async fn calls_follow_the_keys_of_a_slot_on_its_way() {
 }
 
 /// All keys are on the node when the call arrives, but the call empties one of them. The node
-/// considers that key as moved, and aborts a script that accesses it again.
+/// considers that key as moved, and aborts a script that accesses the key again.
 #[tokio::test]
 async fn a_release_of_the_last_permit_of_a_slot_that_begins_to_move_is_not_half_done() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
@@ -158,7 +159,7 @@ async fn a_release_of_the_last_permit_of_a_slot_that_begins_to_move_is_not_half_
     let another = connect(&cluster).await.semaphore(&*name).limit(2).build().unwrap();
     let waiting = tokio::spawn(async move { another.acquire_many(2).await });
     Observer::of(semaphore.clone()).sees(1, 1).await;
-    // The waiter does not fit even when all permits are free.
+    // The waiter's request does not fit, even when all permits are free.
     semaphore.set_limit(1).await.unwrap();
     cluster.begin_to_move(&name, 0, 1, &[]);
     in_time("the release", holder.release()).await.unwrap();
@@ -245,12 +246,14 @@ async fn a_replica_takes_over_in_good_order() {
 #[tokio::test]
 async fn a_silent_node_holds_up_no_semaphore_of_another() {
     let Some(cluster) = Cluster::start(3, false).await else { return };
-    // The timeout is longer than the test may take, so a call that waits for the silent node fails.
+    // The timeout is longer than the test may take. If a call to another node waited for the silent
+    // node, the test would fail.
     let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(120));
     let client = builder.connect_cluster(cluster.urls()).await.unwrap();
     let [there, here] = [1, 2].map(|node| build(&client, &cluster.name_at(node)));
     drop(there.acquire().await.unwrap());
-    // If the test takes long, the other nodes notice the silence.
+    // If the test takes long, the other nodes consider the silent node failed. They must still
+    // serve their own slots.
     cluster.allow_gaps();
     cluster.nodes[1].signal(Signal::SIGSTOP);
     let held_up = tokio::spawn(async move { there.acquire().await });
@@ -258,7 +261,7 @@ async fn a_silent_node_holds_up_no_semaphore_of_another() {
         let permit = in_time("a permit of another node", here.acquire()).await.unwrap();
         in_time("its release", permit.release()).await.unwrap();
     }
-    // A name that was never used needs a subscription, too.
+    // This semaphore's name was never used before, so the client also has to subscribe.
     let another = build(&client, &cluster.name_at(0));
     in_time("a permit", another.acquire()).await.unwrap().release().await.unwrap();
     assert!(!held_up.is_finished());
@@ -289,7 +292,7 @@ async fn channels_end_with_their_semaphores() {
     last.acquire().await.unwrap().release().await.unwrap();
 }
 
-/// No message of a new channel can have been missed, so no request is sent again.
+/// A client cannot have missed a message of a new channel, so it sends no request again.
 #[tokio::test]
 async fn who_waits_is_not_asked_for_again_with_each_new_channel() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
@@ -366,8 +369,8 @@ async fn connecting_says_what_is_wrong() {
     assert_eq!(address, "127.0.0.1:1");
 }
 
-/// Requests at other nodes have missed no messages. With thousands of semaphores, retries of these
-/// requests would be a storm of calls.
+/// The client has missed no messages of other nodes. With thousands of semaphores, retries at these
+/// nodes would be a storm of calls.
 #[tokio::test]
 async fn only_who_was_heard_at_a_node_asks_again_when_its_messages_were_cut() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
@@ -387,7 +390,7 @@ async fn only_who_was_heard_at_a_node_asks_again_when_its_messages_were_cut() {
     let kill = ["KILL", "TYPE", "pubsub"];
     redis::cmd("CLIENT").arg(&kill).exec(&mut cluster.connect(0)).unwrap();
     eventually("it asks again", async || calls(0), |now| *now > before[0]).await;
-    // Retries that are sent at the same moment would precede this call.
+    // If the client also sent requests again to this node, they would arrive before this call.
     there[1].inspect().await.unwrap();
     assert_eq!(calls(1) - before[1], 1);
 }

@@ -26,8 +26,8 @@ fn cut(cluster: &Cluster, node: usize) {
     kill.arg(&["KILL", "USER", "jobs"]).exec(&mut cluster.connect(node)).unwrap();
 }
 
-/// The client does not notice the cuts, because it sends no calls to these nodes. Later it needs
-/// the nodes to find the new primary.
+/// The connections to two nodes are cut. The client does not notice, because it sends no calls to
+/// these nodes. Later the client needs these nodes to find the new primary.
 #[tokio::test]
 async fn idle_connections_to_other_nodes_were_cut() {
     let Some(mut cluster) = Cluster::start(3, true).await else { return };
@@ -43,7 +43,7 @@ async fn idle_connections_to_other_nodes_were_cut() {
     use_once(&semaphore).await;
 }
 
-/// Afterwards, no node is left whose address the client was given.
+/// After the failovers, none of the nodes whose addresses the client was given still runs.
 #[tokio::test]
 async fn all_primaries_fail_over_one_after_the_other() {
     let Some(mut cluster) = Cluster::start(3, true).await else { return };
@@ -89,7 +89,8 @@ async fn a_slot_has_no_node_for_a_while() {
     for node in 0..2 {
         cluster.run::<()>(node, &["DELSLOTS", &slot]);
     }
-    // The client notices that the slot has no node, and removes the slot's node from its map.
+    // The client notices that the slot has no node, and removes the slot's former node from its
+    // map.
     let tried = async || semaphore.try_acquire().await.map(drop);
     let refused = eventually("nobody serves it", tried, |tried| {
         tried.as_ref().is_err_and(|error| error.to_string().contains("no node of the cluster"))
@@ -102,7 +103,8 @@ async fn a_slot_has_no_node_for_a_while() {
     use_once(&semaphore).await;
 }
 
-/// The node is still among the client's configured addresses, and has its own slots now.
+/// The client's configuration still contains the node's address. The node has slots of another
+/// cluster now.
 #[tokio::test]
 async fn a_node_left_and_is_part_of_another_cluster() {
     let Some(mut cluster) = Cluster::start(1, false).await else { return };

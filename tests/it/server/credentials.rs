@@ -1,4 +1,4 @@
-//! Passwords from a provider that change while the program runs.
+//! Tests of passwords that come from a provider and that change while the program runs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -212,7 +212,8 @@ async fn calls_go_on_when_the_provider_works_again() {
     calls_go_on("").await;
 }
 
-/// With RESP3, as in a cluster, the server rejects a password with a different text.
+/// With RESP3, the server rejects a password with a different text. In a cluster, the client always
+/// uses RESP3.
 #[tokio::test]
 async fn calls_go_on_in_the_newer_protocol_when_the_provider_works_again() {
     calls_go_on("?protocol=resp3").await;

@@ -1,4 +1,4 @@
-//! A primary with a replica, with and without Sentinel: clients follow the primary.
+//! Tests with a primary and a replica, with and without Sentinel. Clients follow the primary.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use test_support::server::Server;
 
 /// The timeout is so long that only messages and new subscriptions can end a wait in time.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(600);
-/// For failures that a client detects only with a heartbeat.
+/// The timeout in tests of failures that a client detects only with a heartbeat.
 const SHORT_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3);
 /// In tests in which a server fails, sentinels consider a silent server dead after this time.
 const SECOND: Duration = Duration::from_secs(1);
@@ -114,8 +114,8 @@ async fn the_primary_dies_and_a_sentinel_is_silent() {
     scene.ends_well(&pair).await;
 }
 
-/// The address leads to another server, and no connection is cut. The old server replies that it is
-/// a replica.
+/// The address now leads to another server, and no connection is cut. The old server replies that
+/// it is a replica.
 #[tokio::test]
 async fn a_replica_takes_over_behind_the_same_address() {
     let pair = Pair::start();
@@ -236,7 +236,7 @@ async fn without_a_primary_connecting_says_so() {
 }
 
 /// The replica's reply must not prevent the connection to the primary. Several attempts are made,
-/// because either server may be faster.
+/// because either server may reply first.
 #[tokio::test]
 async fn a_replica_that_wants_another_password_keeps_nobody_from_the_primary() {
     let (primary, replica) = (Server::start(), Server::start());

@@ -1,4 +1,4 @@
-//! Failures while a client waits: each waiter still gets a permit, or a clear error.
+//! Tests of failures while a client waits. Each waiter still gets a permit, or a clear error.
 
 use std::time::Duration;
 
@@ -299,7 +299,7 @@ async fn another_version_of_the_protocol_is_left_alone() {
 }
 
 /// The reply to a heartbeat contains "queued", and arrives after the message of a later handoff.
-/// The client does not release the permit because of this reply.
+/// This reply must not make the client release the permit.
 #[tokio::test]
 async fn an_answer_that_a_hand_off_has_overtaken_gives_nothing_back() {
     let server = Server::start();
@@ -335,7 +335,8 @@ async fn an_answer_that_a_hand_off_has_overtaken_gives_nothing_back() {
     permit.release().await.unwrap();
 }
 
-/// The server's clock jumps beyond the lease: waiters are granted, and the holder finds out.
+/// The server's clock jumps beyond the end of a lease. The waiter gets the permit, and the holder
+/// finds out that its permit is lost.
 #[tokio::test]
 async fn a_clock_that_jumps_ahead_ends_leases_and_is_told() {
     let server = Server::start();

@@ -1,4 +1,5 @@
-//! Hosts that are given without a URL, and settings in only one of several URLs.
+//! Tests of hosts that are given without a URL, and of settings that only one of several URLs
+//! contains.
 
 use redis_semaphore::redis::{Client, ConnectionAddr, IntoConnectionInfo};
 use redis_semaphore::{Error, IntoServer, SemaphoreClient};

@@ -1,5 +1,5 @@
-//! All kinds of servers: a single server, a primary with replicas, a cluster, over TLS,
-//! unavailable, or silent.
+//! Tests with all kinds of servers: single servers, primaries with replicas, clusters, servers with
+//! TLS, and servers that are unavailable or silent.
 
 mod cluster;
 mod cluster_map;

@@ -1,5 +1,5 @@
-//! Connections over TLS, with certificates made for the test: see `CONTRIBUTING.md`. For servers
-//! that were built without TLS, see `TlsServer::start`.
+//! Tests of connections over TLS, with certificates made for the test. `CONTRIBUTING.md` describes
+//! the server that the tests need. For servers that were built without TLS, see `TlsServer::start`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use test_support::errors::{kind_of, whole};
 use test_support::observer::{Observer, in_time};
 use test_support::tls::{Authority, TlsServer};
 
-/// Returns a client that trusts `root`, and that sends a certificate of `own` if `own` is set.
+/// Returns a client that trusts `root`. If `own` is set, the client sends a certificate from `own`.
 fn client(url: &str, root: &Authority, own: Option<&Authority>) -> Client {
     let client_tls = own.map(|authority| authority.certificate("a client"));
     let certificates = TlsCertificates { client_tls, root_cert: Some(root.root_cert()) };

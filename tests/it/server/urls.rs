@@ -1,4 +1,5 @@
-//! Every form of a server's URL. No part of a URL is ignored or shown.
+//! Tests of every form of a server's URL. No part of a URL is ignored, and no secret in a URL is
+//! shown.
 
 use proptest::prelude::*;
 use redis_semaphore::redis::{Client, ConnectionInfo, ProtocolVersion};
@@ -40,7 +41,7 @@ fn every_form_that_is_accepted() {
         ("redis://j%40bs:p%40%2f%3A%23%25%2cw@h", "h:6379 j@bs:p@/:#%,w 0"),
         ("redis://jobs:p+w@h", "h:6379 jobs:p+w 0"),
         ("redis://jobs:p%C3%A4@h", "h:6379 jobs:pä 0"),
-        // A user without a password is still that user.
+        // A URL may contain a user and no password.
         ("redis://jobs@h", "h:6379 jobs: 0"),
         ("redis://jobs:@h", "h:6379 jobs: 0"),
         ("redis://@h", "h:6379 -:- 0"),
@@ -151,8 +152,8 @@ fn every_form_that_is_refused() {
     }
 }
 
-/// URLs with `@%` at each position at which a user may have put a secret. At the position of a host
-/// or a path, the secret is treated as a host or a path.
+/// URLs with `@%` at each position at which a user may have put a secret. The test replaces `@%` by
+/// the secret. At the position of a host or a path, the secret is treated as a host or a path.
 const PLACES: [&str; 26] = [
     "redis://:@%@h:1",
     "redis://jobs:@%@127.0.0.1:1",
@@ -188,8 +189,8 @@ proptest! {
     #[test]
     fn no_error_tells_a_secret(
         place in prop::sample::select(&PLACES[..]),
-        // These characters change the structure of a URL. The secret itself has only letters and
-        // digits.
+        // These characters change the structure of a URL. The secret itself contains only letters
+        // and digits.
         before in "[@:/?#&%=+ ,]{0,3}",
         after in "[@:/?#&%=+ ,]{0,3}",
     ) {

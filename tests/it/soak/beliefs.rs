@@ -103,7 +103,8 @@ impl Turn {
         }
     }
 
-    /// Returns the semaphore and the token, which identify a permit. A permit has one holder.
+    /// Returns the semaphore and the token, which identify a permit. Each permit has one holder at
+    /// a time.
     pub fn permit(&self) -> Option<(usize, u64)> {
         Some((self.semaphore, self.grant?.token))
     }
@@ -113,7 +114,7 @@ impl Turn {
     }
 }
 
-/// Returns all turns, ordered by request. An impossible event is an error of the log.
+/// Returns all turns, ordered by request. Returns an error if the log contains an impossible event.
 pub fn turns(events: &[Event]) -> Result<Vec<Turn>, String> {
     let queued = queued(events);
     let (mut turns, mut offers) = (Turns::new(), Offers::new());
@@ -126,7 +127,8 @@ pub fn turns(events: &[Event]) -> Result<Vec<Turn>, String> {
     Ok(turns)
 }
 
-/// Returns when IDs were first and last seen in a queue. A skipped ID returns to the queue.
+/// Returns the moments at which each ID was first and last seen in a queue. A skipped ID may return
+/// to the queue later.
 fn queued(events: &[Event]) -> HashMap<&str, (Moment, Moment)> {
     let mut queued: HashMap<&str, (Moment, Moment)> = HashMap::new();
     for event in events {

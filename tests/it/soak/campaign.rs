@@ -19,8 +19,8 @@ use super::topology::{Topology, cluster::Cluster, sentinel::Sentinel, single::Si
 use super::{DRAIN, HEARTBEAT_TIMEOUT, KINDS, Kind, LEASE, Special, stalls, timeline, watcher};
 
 const PROCESSES: usize = 4;
-/// A calm period follows each fault, and the order is judged in it. Some of these periods are long
-/// enough for the slow semaphores.
+/// A calm period follows each fault. The checker judges the order of grants in these periods. Some
+/// of these periods are long enough for the slow semaphores.
 const CALM: Duration = Duration::from_millis(200);
 const LONG_CALM: Duration = Duration::from_millis(2500);
 const FAULTS_UNTIL_LONG_CALM: usize = 6;
@@ -29,7 +29,8 @@ const FAULTS_UNTIL_LONG_CALM: usize = 6;
 const NEW_LIMIT: Duration = Duration::from_millis(300);
 /// The time that the processes may take to end after the last wait.
 const END: Duration = Duration::from_secs(60);
-/// The time before a violation whose events are printed. A violation develops in less time.
+/// Events are printed if they occurred less than this time before a violation. A violation develops
+/// in less time.
 const BEFORE: Moment = 5_000_000_000;
 /// The idempotency key of a limit change is kept for less than this time.
 const MARK: Duration = Duration::from_secs(15);
@@ -185,7 +186,7 @@ impl<T: Topology> Campaign<T> {
     }
 
     /// Waits until each process has been granted a permit of each quick semaphore since this
-    /// moment. A request takes longer than usual during the pause after a failure.
+    /// moment. After a failure, a client pauses, so its request takes longer than usual.
     async fn all_work_since(&mut self, since: Moment) -> bool {
         let deadline = Instant::now() + T::RECOVERY;
         let numbers = self.field.crew.numbers();
@@ -248,8 +249,8 @@ impl<T: Topology> Campaign<T> {
     fn check_keys(&self, semaphore: usize) {
         let topology = &self.field.topology;
         let (name, mut connection) = (&topology.names()[semaphore], topology.home_of(semaphore));
-        // Keys live for twice the time that they are needed, and at least for a minute. They are
-        // needed while the last token is ahead of the clock, which may have moved back.
+        // Keys live for twice the time for which they are needed, and at least for a minute. They
+        // are needed while the last token is ahead of the clock, which may have moved back.
         let needed = 2 * (LEASE + HEARTBEAT_TIMEOUT + MARK + topology.clock_moved());
         let needed = needed.as_millis() as i64;
         for (number, key) in keys_of(name).iter().enumerate() {

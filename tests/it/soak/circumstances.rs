@@ -13,7 +13,7 @@ type Span = (Moment, Moment);
 pub struct Circumstances {
     /// The times of faults that affect all processes, disjoint and ordered.
     faults: Vec<Span>,
-    /// The faults during which waiters may also have lost their positions.
+    /// The times of the faults during which waiters may also have lost their positions.
     disorder: Vec<Span>,
     /// The times in which a process was stopped or did not run.
     stops: BTreeMap<u32, Vec<Span>>,
@@ -35,7 +35,7 @@ struct Limit {
     sure: Moment,
 }
 
-/// Permits with tokens up to this one may have been lost on the server in this time.
+/// Permits with tokens up to `token` may have been lost on the server in this time.
 #[derive(Debug, Clone, Copy)]
 pub struct Unsettled {
     pub since: Moment,
@@ -69,8 +69,8 @@ impl Circumstances {
                 What::Stalled { since } if *process == ALL => faults.add(since, *at),
                 What::Slow { since } => {
                     slow.add(since, *at);
-                    // Clients then consider their connections lost, so they also lose their
-                    // positions.
+                    // If a reply takes this long, clients consider their connections lost, so they
+                    // also lose their positions.
                     if u128::from(*at - since) > RESPONSE_TIMEOUT.as_nanos() / 2 {
                         faults.add(since, *at);
                         disorder.add(since, *at);
@@ -122,8 +122,8 @@ impl Circumstances {
         overlap(&self.faults, from, to) + self.stopped(process, from, to)
     }
 
-    /// Returns when a process has finished work of this duration. Delays extend the work, and
-    /// delays during the extension extend it further.
+    /// Returns the moment by which a process has finished work of this duration. Delays extend the
+    /// work, and delays during the extension extend it further.
     pub fn done_by(
         &self,
         process: u32,
@@ -155,9 +155,9 @@ impl Circumstances {
         possible.map(|limit| limit.limit).max().unwrap_or(0)
     }
 
-    /// If a permit was forgotten between these moments, returns until when it reduces the limit. A
-    /// newly set limit does not include the reduction. Returns `None` if a limit may have been set
-    /// at the same time.
+    /// If a permit was forgotten between these moments, returns the moment until which it reduces
+    /// the limit. A newly set limit does not include the reduction. Returns `None` if a limit may
+    /// have been set at the same time.
     pub fn consumed_until(&self, semaphore: usize, from: Moment, to: Moment) -> Option<Moment> {
         let limits = self.limits.get(&semaphore).map_or(&[][..], |limits| limits);
         let next = limits.partition_point(|limit| limit.from <= from);
@@ -171,7 +171,8 @@ impl Circumstances {
         self.unsettled.values().flatten().any(|case| case.since <= to && from <= case.at)
     }
 
-    /// Returns when the server may have lost this permit without the holder's knowledge.
+    /// Returns the times in which the server may have lost this permit without the holder's
+    /// knowledge.
     pub fn unsettled(&self, turn: &Turn) -> impl Iterator<Item = Unsettled> {
         let all = self.unsettled.get(&turn.semaphore).map_or(&[][..], |all| all);
         let (asked, token) = (turn.asked, turn.grant.map_or(0, |grant| grant.token));

@@ -6,10 +6,10 @@ use super::{KINDS, Special};
 use crate::metrics::counted::{Counted, Values};
 
 /// Returns the counts. Call it only after everything has ended, because this recorder may lose
-/// values while it is read. For some semaphores, a task does not report everything:
+/// values while it is read. For some semaphores, a task omits these events from its reports:
 ///
-/// - the permits of a set that it held for a moment, or a permit held while its adoption was
-///   dropped,
+/// - permits of a set that the task held only for a moment, and a permit that it held while the
+///   adoption was dropped,
 /// - a loss that was found while a permit was left to expire in the background.
 pub fn told(counted: &Counted, names: &Names) -> impl Iterator<Item = What> {
     let values = counted.values();

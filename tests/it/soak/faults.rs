@@ -39,7 +39,8 @@ pub enum Fault {
     StopNode,
     TakeOver,
     MoveSlot,
-    /// A server that was killed or stopped before a failover returns, and becomes a replica.
+    /// After a failover, the old primary, which was killed or stopped, runs again and becomes a
+    /// replica.
     Rejoin,
 }
 
@@ -65,7 +66,7 @@ impl Fault {
         )
     }
 
-    /// Returns whether waiters of other processes than the target may lose their positions or their
+    /// Returns whether waiters of processes other than the target may lose their positions or their
     /// turns.
     pub fn spoils_order(self) -> bool {
         !matches!(self, Self::KillClient | Self::StopClient | Self::ForgetScripts)
@@ -73,7 +74,8 @@ impl Fault {
 }
 
 pub struct Field<T> {
-    /// The number of faults so far that may last longer than a lease. Every second such fault does.
+    /// The number of faults so far that may last longer than a lease. Every second one of these
+    /// faults lasts longer.
     pub lasted: u32,
     pub topology: T,
     pub crew: Crew,

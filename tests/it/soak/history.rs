@@ -181,15 +181,15 @@ pub enum What {
         semaphore: usize,
         limit: u64,
     },
-    /// Permits with tokens up to this one may have been lost on the server between `since` and now.
+    /// Permits with tokens up to `token` may have been lost on the server between `since` and now.
     /// Their holders find out at their next refresh.
     Unsettled {
         semaphore: usize,
         since: Moment,
         token: u64,
     },
-    /// At a moment between `since` and now, the server's clock was set ahead of this clock by this
-    /// number of ns.
+    /// At a moment between `since` and now, the server's clock was set ahead of the history's clock
+    /// by `ahead` ns.
     ClockIs {
         since: Moment,
         ahead: i64,
@@ -210,8 +210,8 @@ pub enum What {
     Healed {
         kind: String,
     },
-    /// The machine did not run this process since then, although it was ready to run. For the
-    /// nemesis, this includes the network to the server.
+    /// From `since` until now, the machine did not run this process, although the process was ready
+    /// to run. For the nemesis, this includes the network to the server.
     Stalled {
         since: Moment,
     },
@@ -228,7 +228,8 @@ pub enum What {
     Slow {
         since: Moment,
     },
-    /// Since then, a call did not see a permit that this process had given up before.
+    /// Between `since` and now, a call did not get a permit that this process had given up before
+    /// the call.
     Overtaken {
         since: Moment,
     },

@@ -3,8 +3,8 @@
 
 use super::history::{Event, Moment, What};
 
-/// Tickets increase by one each while the clock is behind the last ticket. The sum of these
-/// increases is less than this.
+/// While the clock is behind the last ticket, each ticket is larger by one than the ticket before
+/// it. The sum of these increases is less than this value.
 const COUNTED_ON: i64 = 1_000_000_000;
 
 /// The settings of the clock, in order.
@@ -14,7 +14,7 @@ struct Setting {
     /// The setting took effect between these moments.
     since: Moment,
     surely: Moment,
-    /// The lead of the server's clock over this clock, in ns.
+    /// The lead of the server's clock over the history's clock, in ns.
     ahead: i64,
 }
 

@@ -26,14 +26,16 @@ const CUT: Duration = Duration::from_secs(5);
 
 struct Watcher {
     log: Log,
-    /// For each semaphore, the requests that waited at the last inspection, and when it began.
+    /// For each semaphore, the requests that waited at the last inspection, and the moment at which
+    /// this inspection began.
     queued: [(HashSet<String>, Moment); KINDS.len()],
     /// For each semaphore, the moment since which a permit seems to be held longer than a lease.
     too_long: [Option<Moment>; KINDS.len()],
     found: bool,
 }
 
-/// Reports when the server replies slowly or not at all. It does not use this crate.
+/// Reports when the server replies slowly or not at all. This check does not use the crate under
+/// test.
 pub fn ping(url: &str, log: &Log) -> JoinHandle<()> {
     async fn answer(connection: &mut Option<MultiplexedConnection>, url: &str) -> RedisResult<()> {
         if connection.is_none() {

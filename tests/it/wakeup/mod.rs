@@ -11,8 +11,8 @@ use test_support::observer::{Observer, eventually, in_time};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, unique_name};
 
-/// A grant message arrives after its permit was lost, and after a "queued" reply. The message does
-/// not concern a permit that is held.
+/// A grant message arrives after its permit was lost, and after a "queued" reply. The client must
+/// not treat the message as a new grant.
 #[tokio::test]
 async fn an_old_message_is_not_a_new_grant() {
     let server = Server::start();
@@ -89,7 +89,7 @@ async fn a_connection_that_was_given_up_is_alive_until_there_is_another() {
 }
 
 /// The server rejects the first write of the granting script, so the script must not notify any
-/// client. The waiter stays, because the replicas may return soon.
+/// client. The waiter stays in the queue, because the replicas may return soon.
 #[tokio::test]
 async fn a_refused_write_tells_nobody_and_ends_no_wait() {
     let server = Server::start();
@@ -118,8 +118,8 @@ async fn a_refused_write_tells_nobody_and_ends_no_wait() {
     in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// A subscriber that stayed on the old primary receives the messages of the new primary, which does
-/// not count it. The subscriber must not get a false message.
+/// A subscriber that stayed on the old primary receives the messages of the new primary. The new
+/// primary does not count this subscriber. The subscriber must not get a false message.
 #[tokio::test]
 async fn a_subscriber_of_a_replica_is_not_told_of_grants_that_were_not_made() {
     let primary = Server::start();
@@ -129,7 +129,7 @@ async fn a_subscriber_of_a_replica_is_not_told_of_grants_that_were_not_made() {
     let semaphore = on_primary.semaphore(&name).limit(1).build().unwrap();
     let holder = semaphore.acquire().await.unwrap();
     let (permits, channel) = (format!("sem:{{{name}}}:permits"), "sem:wake:left-behind");
-    // A client in another language, subscribed at the replica.
+    // A client in another language subscribes at the replica.
     let mut listener = replica.connect();
     let subscribe = redis::cmd("SUBSCRIBE").arg(channel).get_packed_command();
     listener.send_packed_command(&subscribe).unwrap();

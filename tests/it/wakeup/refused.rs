@@ -1,4 +1,4 @@
-//! A user without the right to subscribe to the channels of all semaphores.
+//! A user that may subscribe to the channels of only some semaphores.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ async fn a_channel_that_is_refused_deafens_no_other() {
     cluster.nodes[0].set_user(&fewer.collect::<Vec<_>>());
 
     let build = |name| client.semaphore(name).limit(1).build().unwrap();
-    // The client subscribes to the channel of `a-refused-one` first. A free permit needs no
-    // channel.
+    // The client subscribes to the channel of `a-refused-one` first. To acquire a free permit, a
+    // client needs no channel.
     let (refused, heard) = (build("a-refused-one"), build("heard"));
     let _held = in_time("a free permit", refused.acquire()).await.unwrap();
     let refused = tokio::spawn(async move { refused.acquire().await });

@@ -12,8 +12,8 @@ use test_support::server::Server;
 
 const LONG: Duration = Duration::from_secs(300);
 
-/// The release of a wait is lost, so its ID stays in the queue. The process is alive, so the ID is
-/// granted a permit in its turn.
+/// The release of an abandoned wait is lost, so the ID of the wait stays in the queue. The process
+/// is alive, so the server grants a permit to this ID.
 #[tokio::test]
 async fn a_grant_to_a_wait_whose_release_was_lost_is_given_back_at_once() {
     let server = Server::start();
@@ -59,7 +59,8 @@ async fn handed_over(semaphore: &Semaphore, held: u64, observer: &Observer) -> P
 }
 
 /// Sends a message about a permit that the process never requested, and waits until the process
-/// releases it. Messages arrive in order, so the process has then handled all earlier messages.
+/// releases it. Messages arrive in order, so at that moment the process has handled all earlier
+/// messages.
 async fn give_back_a_stranger(server: &Server, client: &str, observer: &Observer) {
     let stranger = format!("P:{client}:1:300000:{}", "0".repeat(22));
     let mut scripts = Scripts::new(server.connect(), "told");
@@ -164,7 +165,7 @@ async fn what_was_left_is_known_no_longer_than_for_its_lease() {
     }
 }
 
-/// Checks that the client releases a permit granted to this ID now.
+/// Checks that the client releases a permit that is now granted to this ID.
 async fn is_forgotten(server: &Server, client: &str, id: &str, observer: &Observer) {
     let mut scripts = Scripts::new(server.connect(), "told");
     // The permit is granted again each time, so that it does not expire.
@@ -209,7 +210,8 @@ async fn no_answer_that_comes_late_keeps_what_was_passed_on() {
 }
 
 /// A delayed heartbeat arrives after another process has adopted the permit, and queues the old ID
-/// again. The ping of the connection for messages is delayed, too, but no message waits for it.
+/// again. The ping on the connection for messages is delayed, too, but it does not delay any
+/// message.
 #[tokio::test]
 async fn no_request_that_comes_late_stays_for_what_was_passed_on() {
     let server = Server::start();

@@ -15,10 +15,10 @@ use tokio::runtime::{Builder, Runtime};
 /// The time after which an alarm ends the child. A failing call takes much less, even on a busy
 /// machine.
 const SECONDS: u32 = 60;
-/// A timeout that calls in the child must not wait for. The alarm would end such a wait.
+/// Calls in the child must not wait for this timeout. The alarm would end such a wait.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// Runs in a forked child, which the alarm ends if it hangs. Returns the result of `work`.
+/// Runs `work` in a forked child, and returns its result. If the child hangs, the alarm ends it.
 fn in_a_child(work: impl FnOnce() -> String) -> String {
     let (from_child, to_parent) = pipe().unwrap();
     // SAFETY: the C library makes its own locks usable in the child. This test checks the locks of

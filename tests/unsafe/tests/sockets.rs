@@ -61,8 +61,8 @@ async fn has_usual(what: &str, port: u16, count: usize) {
     eventually(what, async || sockets_to(port), is_usual).await;
 }
 
-/// Requests acknowledgements over one more connection, from the server at this port. The server
-/// never sends enough acknowledgements.
+/// Over one more connection to this port, requests acknowledgments of replicas. The server never
+/// reports enough acknowledgments.
 async fn acknowledges(client: &SemaphoreClient, name: String, server: &Server, port: u16) {
     server.grant("+wait");
     let builder = client.semaphore(name).limit(1).acquire_timeout(Duration::from_secs(20));

@@ -90,8 +90,8 @@ impl Guard {
         self.started.child.id() == process.as_raw() as u32
     }
 
-    /// Starts another guard after this guard has ended. Returns whether there is a new guard, which
-    /// knows nothing yet.
+    /// Starts another guard after this guard has ended. Returns whether a new guard was started. A
+    /// new guard does not know the command yet.
     pub fn replace(&mut self) -> bool {
         let is_hasty = self.since.elapsed() < Duration::from_secs(1);
         let hasty = if is_hasty { self.hasty + 1 } else { 0 };
@@ -128,8 +128,8 @@ impl Guard {
         let _ = self.started.socket.write_all(format!("{word}\n").as_bytes());
     }
 
-    /// Waits for the next report. Waits forever if the guard has ended, which the CLI finds out as
-    /// its parent.
+    /// Waits for the next report. If the guard has ended, this waits forever. As the guard's
+    /// parent, the CLI finds out about the end in another way.
     pub async fn report(&mut self) -> Report {
         match self.next_report().await {
             Some(report) => report,

@@ -1,4 +1,4 @@
-//! The guard's process.
+//! The guard's process: receives messages from the CLI, and ends the command if the CLI cannot.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -59,7 +59,7 @@ struct Watch {
     /// Whether the command is stopped now, and whether it was stopped when its time was up.
     is_stopped: bool,
     was_stopped: bool,
-    /// All processes were stopped, not only those that the terminal or the CLI reached.
+    /// The guard has stopped all processes, not only those that the terminal or the CLI reached.
     has_stopped_all: bool,
     is_childless: bool,
     is_closed: bool,
@@ -83,7 +83,7 @@ pub fn watch(grace: Duration) -> io::Result<()> {
         Err(error) if has_gone(&error) => return Ok(()),
         passed => passed?,
     };
-    // From here on, the input is the command's, which inherits it.
+    // From here on, standard input is for the command, which inherits it.
     rustix::stdio::dup2_stdin(input)?;
     let (events, heard) = mpsc::channel();
     listen(socket.try_clone()?, events.clone())?;
@@ -132,7 +132,7 @@ fn accept_command(mut socket: &UnixStream) -> io::Result<(OwnedFd, Vec<OsString>
         RecvAncillaryMessage::ScmRights(mut files) => files.next(),
         _ => None,
     });
-    // The system drops a file from a message if this process may not open another file.
+    // The system drops a file from a message if this process may not open any more files.
     let input = passed.ok_or(rustix::io::Errno::MFILE)?;
     let mut length = usize::to_le_bytes(0);
     socket.read_exact(&mut length)?;
@@ -224,7 +224,7 @@ impl Watch {
             Word::MayRun(left) => {
                 (self.was_stopped, self.needed_at) = (false, Some(now + left));
                 self.learn();
-                // The CLI continues the group of the command.
+                // The CLI itself continues the group of the command.
                 if let (true, Some(family)) = (self.has_stopped_all, &self.family) {
                     family.signal_others(Signal::SIGCONT);
                     self.has_stopped_all = false;

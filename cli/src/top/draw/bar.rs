@@ -10,7 +10,8 @@ use crate::top::state::share;
 const FREE: &str = "·";
 /// The end of a bar that exceeds the limit, because the limit was lowered.
 const OVER: &str = "+";
-/// The shortest full scale of a queue, so that a queue of one does not look long.
+/// The lowest value that is drawn at full height, so that a queue of one request does not look
+/// long.
 const SHORT_QUEUE: u64 = 7;
 
 /// Draws how full a semaphore is, in this many columns.
@@ -53,7 +54,7 @@ pub fn held(seen: &[Option<Seen>]) -> String {
     seen.iter().map(|seen| level(seen.map(|seen| seen.held().into()))).collect()
 }
 
-/// Draws how many requests waited, relative to the most in that time.
+/// Draws how many requests waited, relative to the largest number in that time.
 pub fn queued(seen: &[Option<Seen>]) -> String {
     let most = seen.iter().flatten().map(|seen| seen.queued).max().unwrap_or(0).max(SHORT_QUEUE);
     let share = |seen: Seen| seen.queued as f64 / most as f64;

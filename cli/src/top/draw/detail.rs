@@ -97,8 +97,8 @@ fn summary_of(summary: &Summary) -> String {
     format!("held {held}, limit {limit}{origin}, queued {queued}{}", wait.unwrap_or_default())
 }
 
-/// Returns half of the height, or the part that the waiters leave free. The height includes the
-/// head.
+/// Returns the height of the table of holders with its head: at most half of the height, or the
+/// part that the waiters leave free if that part is larger.
 fn height_of_holders(look: &Look, height: u16) -> u16 {
     let with_head = |lines: usize| u16::try_from(lines + 1).unwrap_or(u16::MAX);
     let free = height.saturating_sub(with_head(look.waiters.len().max(1)));

@@ -22,7 +22,7 @@ const NAME: u16 = 12;
 struct Room {
     /// The bar that shows how full a semaphore is.
     bar: usize,
-    /// A history: 0, or a divisor of `PARTS`.
+    /// The width of a history: 0, or a divisor of `PARTS`.
     past: usize,
     share: usize,
     queued: usize,

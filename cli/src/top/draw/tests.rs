@@ -1,4 +1,4 @@
-//! Pictures of states.
+//! Tests the pictures that are drawn of a state.
 
 use std::time::{Duration, SystemTime};
 
@@ -122,7 +122,7 @@ fn holders_and_waiters_share_the_screen() {
     }
 }
 
-/// A look returns only some of them.
+/// A look returns only some of the holders and waiters.
 #[test]
 fn more_holders_or_waiters_than_are_told_are_no_secret() {
     let mut state = state(80, 24);

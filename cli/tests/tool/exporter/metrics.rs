@@ -1,4 +1,4 @@
-//! Parses the text strictly. Every violation of the format is a panic.
+//! Parses the text of the metrics strictly. Every violation of the format is a panic.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Redis is unavailable or slow.
+//! Tests the exporter while Redis is unavailable or slow.
 
 use nix::sys::signal::Signal;
 use tokio::task::JoinSet;

@@ -62,8 +62,8 @@ fn the_queries_that_are_told_can_be_asked() {
     promtool(Command::new("promtool").args(["check", "rules"]).arg(file));
 }
 
-/// Checks the metrics of processes, which the exporter does not have. Prometheus adds suffixes to
-/// the names of histograms.
+/// Checks the names of metrics that client processes report, and the exporter does not. Prometheus
+/// adds suffixes to the names of histograms.
 #[test]
 fn queries_and_alerts_ask_for_metrics_that_there_are() {
     const OURS: &str = "redis_semaphore_client_";

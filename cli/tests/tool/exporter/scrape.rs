@@ -61,7 +61,7 @@ impl Exporter {
         Metrics::read(&get(self.address, "/metrics", "").await.body)
     }
 
-    /// Scrapes until the metrics fulfill this condition.
+    /// Scrapes until the metric `up` has this value.
     pub async fn await_up(&self, up: f64) -> Metrics {
         let look = async || Some(self.scrape().await).filter(|seen| seen.one("up") == up);
         eventually_async("another value of up", look).await

@@ -1,4 +1,4 @@
-//! The values of the metrics.
+//! Tests the values of the metrics.
 
 use std::time::Duration;
 

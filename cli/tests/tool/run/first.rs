@@ -24,7 +24,7 @@ fn unshare() -> Command {
     unshare
 }
 
-/// The CLI runs a command that ends with status 7 when a file `end` exists. It inherits two
+/// The CLI runs a command that ends with status 7 when a file `end` exists. The CLI inherits two
 /// processes, which end when the files `first` and `second` exist.
 struct Container {
     folder: Folder,

@@ -1,4 +1,4 @@
-//! The CLI cannot end the command itself, because it was killed or stopped.
+//! Tests the guard, which ends the command if the CLI was killed or stopped.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -208,7 +208,7 @@ fn many_signals_do_not_end_the_command() {
     assert_eq!(tool.ended().code(), Some(128 + 15));
 }
 
-/// The guard works from the first step of the command.
+/// The guard knows the command before the command begins.
 #[test]
 fn a_command_that_kills_or_stops_its_tool_at_once_is_ended() {
     for signal in ["KILL", "STOP"] {

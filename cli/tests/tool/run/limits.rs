@@ -1,4 +1,4 @@
-//! Which limit applies.
+//! Tests which limit applies to a run.
 
 use super::support::server::{await_held_and_queued, connect, shared_url};
 use super::support::tool::{Tool, outcome, run};

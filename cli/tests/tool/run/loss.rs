@@ -1,4 +1,4 @@
-//! The permit is lost while the command runs.
+//! Tests of a permit that is lost, or almost lost, while the command runs.
 
 use nix::sys::signal::Signal;
 

@@ -17,7 +17,7 @@ fn runs() -> u32 {
     std::env::var("REDIS_SEMAPHORE_RUNS").map_or(300, |runs| runs.parse().unwrap())
 }
 
-/// Counts only the guards of this test.
+/// An unusual grace period, by which this test recognizes its guards.
 const GRACE: &str = "4s 711ms";
 
 /// Returns the number of processes of this test: CLIs, commands and guards.
@@ -40,7 +40,7 @@ fn keys(connection: &mut Connection) -> (Vec<String>, u64, u64) {
     (keys, permits, clients)
 }
 
-/// Two runs at a time, one of which a signal ends.
+/// Two runs are active at a time, and a signal ends one of them.
 #[test]
 fn after_many_runs_keys_connections_and_processes_are_as_before() {
     let server = Server::start();

@@ -152,7 +152,7 @@ fn start_in_an_outage(lease: &str, response_timeout: &str, command: &[&str]) -> 
     holder.ended();
     await_held_and_queued(&server.url, "a", (1, 0));
     server.signal(Signal::SIGSTOP);
-    // The message has arrived.
+    // The grant message has arrived.
     waiting.signal(Signal::SIGCONT);
     (server, waiting)
 }

@@ -1,4 +1,4 @@
-//! How the CLI ends.
+//! Tests how the CLI ends: its exit status, and the reason that it prints.
 
 use nix::sys::signal::Signal;
 

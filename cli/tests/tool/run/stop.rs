@@ -1,4 +1,5 @@
-//! ^Z that the CLI gets, and ^Z after which Redis does not reply. Other cases are in `terminal.rs`.
+//! Tests of ^Z in which the CLI itself gets ^Z, or in which Redis does not reply afterwards. The
+//! other tests of ^Z are in `terminal.rs`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use crate::support::server::Server;
 use crate::support::{eventually, unique_name};
 use test_support::folder::Folder;
 
-/// The files with the IDs of the commands, and the file that ends them.
+/// The files with the IDs of the commands, and the file that ends the commands.
 struct Files(Folder);
 
 impl Files {

@@ -235,7 +235,7 @@ fn a_person_is_told_of_a_wait_and_a_log_is_not() {
     let sleep = ["--limit", "1", "--", "sh", "-c", "echo on; sleep 600"];
     let holder = Tool::start(&mut run(&url, &[&[&*name], &sleep[..]].concat()));
     assert_eq!(holder.line(), "on");
-    // Longer than the time after which a note appears.
+    // The wait is longer than the time after which a note appears.
     let (status, errors) = outcome(&mut run(&url, &[&name, "--timeout", "1100ms", "--", "true"]));
     assert!(status == 75 && !errors.contains("waiting"), "{status}: {errors}");
     let mut shell = Shell::start(&url);

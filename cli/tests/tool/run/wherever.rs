@@ -13,7 +13,7 @@ use super::support::tool::{Tool, children, is_alive, run};
 use crate::support::tool::{TOOL, unaware};
 use crate::support::{eventually, unique_name};
 
-/// The process prints its ID, and ends only with SIGKILL.
+/// A process that prints its ID, and ends only with SIGKILL.
 const FAR: &str = "trap '' TERM HUP INT; echo $$; while :; do sleep 0.02; done";
 
 /// Scripts for `bash` that start the program `$FAR` outside the process group of the command.

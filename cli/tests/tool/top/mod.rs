@@ -163,7 +163,7 @@ async fn revoking_asks_first_and_then_does_it() {
     pane.wait_for("end of the dialogue", |text| !text.contains("y: revoke"));
     permits[0].refresh().await.unwrap();
 
-    // This is the second request in the queue, whose process is dead.
+    // These keys select the request of the dead process, which is the second in the queue.
     pane.press(&["Down", "Down", "r"]);
     pane.wait_for_text("The request leaves the queue");
     pane.press(&["y"]);

@@ -219,7 +219,7 @@ async fn a_save_that_failed() {
     patient.run("BGSAVE");
     let status = async || patient.info("rdb_last_bgsave_status");
     eventually("failed", status, |status| status == "err").await;
-    // No save points are set, so the server rejects nothing.
+    // No save points are set, so the server still accepts writes.
     patient.finds_nothing().await;
     patient.run_words(&["CONFIG", "SET", "save", "3600 1"].map(str::to_owned));
     let acquired = patient.client.semaphore("a").limit(1).build().unwrap().acquire().await;

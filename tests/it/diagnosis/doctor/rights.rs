@@ -1,4 +1,4 @@
-//! Rights that the user lacks, and facts that the server does not return.
+//! `doctor` reports rights that the user lacks, and facts that the server does not return.
 
 use redis_semaphore::Verdict::{Critical, Notice, Unchecked};
 

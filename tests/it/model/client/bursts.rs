@@ -20,7 +20,7 @@ impl Clients {
         request
     }
 
-    /// Polls the request for the first time, which adds it to its batch.
+    /// Polls the request for the first time. This poll adds the request to a batch.
     async fn start_acquire(&mut self, request: Request, ask: &Ask) {
         let semaphore = self.semaphores[request.client].clone();
         let Ask { weight, waits, is_dropped } = *ask;
@@ -62,8 +62,8 @@ impl Clients {
         let turns = asks.windows(2);
         let turns = turns.filter(|pair| may_be_too_heavy(&pair[0]) != may_be_too_heavy(&pair[1]));
         let batches = batches(asks.len(), lead) + turns.count() as u64;
-        // If a request is dropped while its call is under way, it is released now, and again when
-        // the reply arrives.
+        // If a request is dropped while its call is under way, the request is released immediately,
+        // and again when the reply arrives.
         let strays = if is_dropped { 2 * batches } else { 0 };
         Batches { now: batches, strays }
     }
@@ -81,8 +81,8 @@ impl Clients {
 
     pub async fn end(&mut self, client: usize, lead: usize, ends: &[(usize, End)]) -> Batches {
         let numbers = self.pick(client, ends.iter().map(|(pick, _)| *pick));
-        // A client that is notified of a request that is too heavy sends its requests again. A
-        // forget sets a runtime limit, and the test does not know which limit applies to those
+        // If a client is notified that a request is too heavy, the client sends its requests again.
+        // A forget sets a runtime limit, and the test does not know which limit applies to those
         // requests.
         let forgets = !self.case.model.has_too_heavy();
         let (mut now, mut last) = (0, None);
@@ -154,7 +154,8 @@ impl Clients {
         Batches { now: (!numbers.is_empty()).into(), strays: 1 }
     }
 
-    /// Permits and requests that a program gives up are free for the acquires that follow.
+    /// Gives up permits and waits, and acquires immediately afterwards. The permits given up are
+    /// free for these acquires.
     pub async fn reuse(
         &mut self,
         client: usize,
@@ -250,15 +251,15 @@ pub struct Batches {
     pub strays: u64,
 }
 
-/// Yields, so that earlier operations run.
+/// Yields once, after `lead` operations, so that these operations run.
 async fn give_way_after(lead: usize, index: usize) {
     if lead == index && lead > 0 {
         tokio::task::yield_now().await;
     }
 }
 
-/// Returns the number of calls. The first operation is sent alone. Operations that start before the
-/// others have run share a call.
+/// Returns the number of calls. The first operation is sent alone. The other operations before the
+/// yield share a call, and the operations after the yield share another call.
 fn batches(count: usize, lead: usize) -> u64 {
     1 + u64::from(count > 1) + u64::from(1 < lead && lead < count)
 }

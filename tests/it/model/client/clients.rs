@@ -1,4 +1,4 @@
-//! Two clients on a real server, which act like two processes and are compared with the reference.
+//! Two clients of a real server. They act like two processes, and are compared with the reference.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -28,9 +28,9 @@ pub struct Clients {
     /// The number in the next ID of each client, which increases by one.
     pub next_numbers: Vec<u64>,
     pub case: Case,
-    /// Script calls made by the test instead of the clients.
+    /// The number of script calls that the test made itself.
     pub own_calls: u64,
-    /// Calls that the last burst may have postponed.
+    /// The number of calls that the last burst may have postponed.
     pub strays: u64,
 }
 
@@ -116,7 +116,7 @@ impl Clients {
         };
         self.semaphores = self.processes.iter().map(build).collect();
         if !self.case.requests.is_empty() {
-            // The case failed, and its permits are released while the next case runs.
+            // The previous case failed. Its permits are released while the next case runs.
             self.strays = 100;
         }
         let model = Reference { declared: limit.into(), ..Reference::default() };
@@ -159,8 +159,8 @@ impl Clients {
             Burst::Mixed(asks, ends) => return self.mix(*lead, asks, ends).await,
         };
         self.settle(true).await?;
-        // A request that was too heavy is rejected in its own call. If it was queued, its client
-        // may have sent its requests again, and has released them.
+        // A request that was too heavy is rejected in its own call. If the request was queued, its
+        // client may have sent all its requests again, and has released them.
         let heavy = 4 * (self.refused_as_too_heavy() - heavy_before);
         let calls = self.calls() - calls_before - (self.own_calls - own_before);
         let allowed = batches.now + batches.strays + heavy + self.strays;

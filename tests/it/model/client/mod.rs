@@ -56,8 +56,7 @@ pub enum Burst {
 #[derive(Debug, Clone)]
 pub struct Step {
     client: usize,
-    /// The number of operations that start before earlier operations run. With 0, all operations
-    /// start first.
+    /// The number of operations that start before the test yields. With 0, the test does not yield.
     lead: usize,
     burst: Burst,
 }

@@ -25,7 +25,7 @@ pub struct Reference {
     pub queue: Vec<Request>,
     /// The outcomes of all requests that have a result.
     pub outcomes: BTreeMap<usize, Outcome>,
-    /// In the order of the grants.
+    /// The numbers of the granted requests, in the order of the grants.
     pub granted: Vec<usize>,
 }
 
@@ -42,8 +42,8 @@ impl Reference {
         self.held_weight() + weight <= self.limit()
     }
 
-    /// Returns whether a request is too heavy. With a runtime limit no request is, because that
-    /// limit may be raised at any time.
+    /// Returns whether a request is too heavy. If a runtime limit is set, no request is too heavy,
+    /// because that limit may be raised at any time.
     pub fn is_too_heavy(&self, weight: u64) -> bool {
         self.runtime.is_none() && weight > self.declared
     }

@@ -1,5 +1,5 @@
-//! Outages as users see them: the result of each call, and the recovery afterwards. See the table
-//! in `docs/failure-modes.md`.
+//! Tests of outages as users see them: the result of each call, and the recovery afterwards.
+//! `docs/failure-modes.md` lists the results in a table.
 
 mod names;
 mod patience;
@@ -60,7 +60,7 @@ impl Scene {
             let semaphore = semaphore.clone();
             async move { semaphore.acquire_many(3).await }
         });
-        // The waiter's client must not give up either while the observer connects.
+        // While the observer connects, the waiter's client must not give up.
         let observer = Observer::new(&server.url(), "dam", 3).await;
         observer.sees(3, 1).await;
         Self { observer, semaphore, holder, to_release, to_drop, waiting }
@@ -89,7 +89,7 @@ fn persistent() -> Server {
     Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"])
 }
 
-/// Tests an outage that waits and leases survive, with the default settings.
+/// Tests a short outage with the default settings. Waits and leases survive the outage.
 async fn until_calls_fail(away: Away) {
     let mut server = persistent();
     let scene = Scene::set(&server, SemaphoreClient::builder(), Duration::from_secs(30)).await;
@@ -99,8 +99,8 @@ async fn until_calls_fail(away: Away) {
     Scene::calls_fail(&semaphore, to_release, Duration::from_secs(2)).await;
     assert!(!waiting.is_finished() && !holder.is_lost());
     away.end(&mut server);
-    // The released and the dropped permit are released in the background. The held permit is still
-    // held.
+    // The background work releases the dropped permit, and the permit whose release failed. The
+    // third permit is still held.
     observer.sees(1, 1).await;
     in_time("the release", holder.release()).await.unwrap();
     let permit = in_time("its turn", waiting).await.unwrap().unwrap();

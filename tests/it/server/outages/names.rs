@@ -1,4 +1,4 @@
-//! A host name that can no longer be resolved, in a separate process.
+//! Tests a host name that can no longer be resolved. The client runs in a separate process.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -42,7 +42,8 @@ async fn a_name_stops_resolving_and_is_known_again() {
     assert_eq!(client.next().await.unwrap(), "1 held");
 }
 
-/// This is not a test, but the code of the other process. Without a URL it does nothing.
+/// This is not a test, but the code of the other process. Without a URL, this function does
+/// nothing.
 #[tokio::test]
 async fn a_client_of_a_name() {
     let Some(url) = child::role() else { return };
@@ -76,7 +77,8 @@ async fn a_client_of_a_name() {
     waiting.abort();
 }
 
-/// Starts a client of this name, with `names.c` between the client and the system's resolver.
+/// Starts a client that connects to this host name, with `names.c` between the client and the
+/// system's resolver.
 fn start_client(name: &Name, port: u16) -> Process {
     let library = build_library("tests/it/server/outages/names.c");
     let environment = [("LD_PRELOAD", library.as_os_str()), ("TEST_NAME", name.0.as_os_str())];
@@ -84,7 +86,7 @@ fn start_client(name: &Name, port: u16) -> Process {
     Process::start_with("server::outages::names::a_client_of_a_name", &url, &environment)
 }
 
-/// A host name that exists while this file exists.
+/// A host name that the resolver knows while this file exists.
 struct Name(PathBuf);
 
 impl Name {

@@ -1,4 +1,4 @@
-//! Calls contain requests of many callers, each with its own call timeout.
+//! Tests of calls that contain requests of many callers. Each request has its own call timeout.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(6);
 /// A caller does not wait for the end of a shared call, which takes one more response timeout.
 const LATEST: Duration = Duration::from_millis(8_900);
 
-/// Later requests arrive while earlier requests are retried, and are sent with these.
+/// Later requests arrive while earlier requests are retried. The next call contains the earlier and
+/// the later requests.
 #[tokio::test]
 async fn nobody_waits_for_the_patience_of_who_came_later() {
     let server = Server::start();
@@ -45,8 +46,8 @@ async fn nobody_waits_for_the_patience_of_who_came_later() {
     server.signal(Signal::SIGCONT);
 }
 
-/// A heartbeat may have a shorter call timeout than other requests, but a later reply still counts.
-/// The test uses many waits, because the moment is random.
+/// A heartbeat may have a shorter call timeout than other requests. A reply after this timeout
+/// still counts. The test uses many waits, because the moment of each call is random.
 #[tokio::test]
 async fn a_wait_hears_of_its_grant_however_late_the_answer() {
     const SEMAPHORES: usize = 100;

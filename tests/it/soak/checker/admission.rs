@@ -22,7 +22,7 @@ impl Case<'_> {
                 steps.push((to, false, *turn));
             }
         }
-        // At the same moment, an end precedes a beginning.
+        // If an end and a beginning have the same time, the end comes first.
         steps.sort_by_key(|(at, begins, _)| (*at, *begins));
         let mut inside: Vec<&Turn> = Vec::new();
         for (at, begins, turn) in steps {
@@ -108,8 +108,9 @@ impl Case<'_> {
     }
 
     /// Returns the times in which the permit may have been lost on the server without the holder's
-    /// knowledge. Each time ends at a later refresh, and lasts at most one refresh interval. An
-    /// offered permit may also be lost, because another process may have adopted and released it.
+    /// knowledge. Each of these times ends at a later refresh, and lasts at most one refresh
+    /// interval. An offered permit may also be lost, because another process may have adopted and
+    /// released it.
     pub fn doubts(&self, turn: &Turn) -> impl Iterator<Item = (Moment, Moment)> {
         let due = |at, held_up| {
             let renewal = self.bounds.lease / 3 + self.bounds.way;

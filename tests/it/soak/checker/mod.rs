@@ -16,7 +16,8 @@ use super::history::{Event, Moment, What};
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     pub lease: Moment,
-    /// The allowed delay of the report of a loss, because of timers and a busy machine.
+    /// The longest allowed delay of the report of a loss. Timers and a busy machine cause such
+    /// delays.
     pub late: Moment,
     /// The longest time of a call if no fault is active.
     pub way: Moment,
@@ -77,7 +78,7 @@ impl Case<'_> {
     }
 
     /// Outages are shorter than the outage tolerance, so no wait fails. Other calls may fail during
-    /// a fault. A call that holds some of several permits may lose them.
+    /// a fault. A call for several permits may lose permits that it already holds.
     fn errors(&self) -> Vec<Violation> {
         let violation = |event: &Event| {
             let What::Failed { turn, operation, error, excusable } = &event.what else {

@@ -15,7 +15,7 @@ impl Case<'_> {
             for second in asked_then.filter(|second| self.came_after(second, from)) {
                 let Some(grant) = second.grant.filter(|grant| grant.at < until) else { continue };
                 // A process may be stopped so long that it misses its heartbeats, or loses a permit
-                // granted in that time. Its request then loses its position, too.
+                // granted in that time. In both cases, its request also loses its position.
                 let circumstances = &self.circumstances;
                 let stopped = circumstances.stopped(first.process, first.asked, until);
                 let settled_since = first.asked.saturating_sub(self.bounds.reconnecting);
@@ -32,8 +32,8 @@ impl Case<'_> {
     }
 
     /// Returns whether this turn's request must be granted after the request that was queued at
-    /// `first`. Head starts use the server's clock. If this clock steps back, all requests until it
-    /// has caught up count as having arrived at the same time.
+    /// `first`. Head starts use the server's clock. If this clock steps back, all requests count as
+    /// having arrived at the same time until the clock has caught up.
     fn came_after(&self, turn: &Turn, first: Moment) -> bool {
         let tickets = &self.circumstances.tickets;
         match turn.call {

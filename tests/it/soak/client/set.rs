@@ -11,7 +11,7 @@ use super::super::{KINDS, Special};
 use super::task::Task;
 use super::teller::Teller;
 
-/// A task whose turns acquire several semaphores. It holds no other permit during such a call.
+/// A task whose turns acquire several semaphores. While it acquires, it holds no other permit.
 pub struct SetTask {
     /// One task for each semaphore. Each turn uses some of these tasks.
     of: Vec<Task>,

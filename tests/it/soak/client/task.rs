@@ -62,7 +62,7 @@ impl Task {
             }
         };
         let permit = tokio::select! {
-            // With this order, the request is sent even if it is dropped soon.
+            // With this order of the branches, the request is sent even if it is dropped soon.
             biased;
             permit = self.ask(wish) => permit,
             () = gives_up => Ok(Err(Why::Dropped)),

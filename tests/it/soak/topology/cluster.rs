@@ -18,7 +18,7 @@ use super::{Address, CALLS_END, Names, Nemesis, SILENCE, Topology};
 use super::{command, forget_scripts, kill_connections, unsettle};
 
 const PRIMARIES: usize = 3;
-/// The time in a slow move for which the keys of a semaphore are on both nodes.
+/// During a slow move of a slot, the keys of a semaphore are split over both nodes for this time.
 const PARTED: Duration = Duration::from_millis(300);
 
 pub struct Cluster {
@@ -91,7 +91,7 @@ impl Cluster {
         Some(Self { cluster, names, down: None })
     }
 
-    /// Returns the other node of the pair, which replaces the first.
+    /// Returns the other node of the pair, which replaces this node in a failover.
     fn other(node: usize) -> usize {
         (node + PRIMARIES) % (2 * PRIMARIES)
     }
@@ -125,7 +125,7 @@ impl Cluster {
         let node = self.down.take().expect("somebody is down");
         sleep(CALLS_END).await;
         if !self.cluster.nodes[node].is_running() {
-            // The node replies only after it has messages from the other nodes.
+            // The node replies only after it has received messages from the other nodes.
             self.cluster.nodes[node].start_again();
             be_patient(&self.cluster, node);
             return self.is_demoted(node);
@@ -138,7 +138,8 @@ impl Cluster {
         unsettle(log, since);
     }
 
-    /// The primary rejects writes until its replica has all of them and has taken over.
+    /// Runs a planned failover. The primary rejects new writes until its replica has all earlier
+    /// writes and has taken over.
     fn take_over(&self, primary: usize) {
         self.is_ready(primary);
         self.cluster.fail_over_to(Self::other(primary));

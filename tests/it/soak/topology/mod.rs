@@ -25,7 +25,7 @@ pub trait Topology {
     /// The faults in addition to those of clients.
     const FAULTS: &[Fault];
     const BOUNDS: Bounds;
-    /// The time after a fault in which all processes must be granted permits again.
+    /// After a fault, all processes must be granted permits again within this time.
     const RECOVERY: Duration;
 
     fn names(&self) -> Names;
@@ -50,8 +50,8 @@ pub trait Topology {
         None
     }
 
-    /// Injects the fault, and undoes it after some time. A failover has ended when the replica is
-    /// promoted.
+    /// Injects the fault, and undoes it after some time. A failover counts as undone when the
+    /// replica is promoted.
     async fn inflict(&mut self, fault: Fault, nemesis: &mut Nemesis<'_>);
 }
 
@@ -75,7 +75,7 @@ const BOUNDS: Bounds = Bounds {
     reconnecting: RESPONSE_TIMEOUT.as_nanos() as Moment / 2,
 };
 
-/// The bounds with failovers, after which the first call has to find the new primary.
+/// The bounds with failovers. The first call after a failover has to find the new primary.
 const BOUNDS_WITH_FAILOVER: Bounds = Bounds { way: 1_000_000_000, ..BOUNDS };
 
 /// Long enough for a call that is under way to fail, and for one more call to fail.

@@ -117,8 +117,8 @@ impl Sentinel {
         self.down = Some(primary);
     }
 
-    /// Restarts the old primary, which still considers itself a primary. No client may use it, so
-    /// no errors are excused.
+    /// Restarts the old primary, which still considers itself a primary. No client may use this
+    /// server, so no errors are excused.
     async fn rejoin(&mut self, random: &mut fastrand::Rng) {
         let server = self.down.take().expect("somebody is down");
         let other = self.pair.servers[1 - server].port;

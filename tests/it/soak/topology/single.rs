@@ -146,7 +146,8 @@ impl Single {
 
     async fn inflict_on_server(&mut self, fault: Fault, nemesis: &mut Nemesis<'_>) {
         let while_it_lasts = nemesis.while_it_lasts;
-        // Less than a lease, more than the heartbeat timeout, and more than any expiry of keys.
+        // The largest steps in ms: less than a lease, more than the heartbeat timeout, and more
+        // than the longest time for which keys are kept.
         let step = *nemesis.random.choice(&[700, 20_000, 10_000_000]).unwrap();
         let step = nemesis.random.i64(step / 7..step) * 1000;
         match fault {

@@ -29,8 +29,8 @@ pub fn script(url: &str, text: &str) -> Command {
     command
 }
 
-/// Returns a command that starts a program without a terminal. The CLI would take the terminal of
-/// the tests.
+/// Returns a command that starts a program without a terminal. Otherwise, the CLI would take the
+/// terminal of the tests.
 fn without_terminal(url: &str) -> Command {
     let mut command = unaware("env");
     command.args([DEFAULT_SIGNALS, "setsid"]);

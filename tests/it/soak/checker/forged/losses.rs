@@ -36,7 +36,8 @@ fn a_permit_that_is_taken_away_is_seen() {
     let with = |events: &[Event]| broken(&[&held[..], events].concat());
     assert_eq!(with(std::slice::from_ref(&lost)), ["taken away"]);
     assert_eq!(with(&[unsettled(9, 10, 10), lost.clone()]), NONE);
-    // The permit was granted after the loss of data, reported as lost too late, or refreshed since.
+    // The permit was granted after the loss of data, was reported lost too late, or was refreshed
+    // after the loss of data.
     assert_eq!(with(&[unsettled(9, 10, 9), lost.clone()]), ["taken away"]);
     assert_eq!(with(&[unsettled(3, 4, 10), lost.clone()]), ["taken away"]);
     let renewed = event(15, 1, What::Renewed { turn: 1, until: 41, by_hand: false });

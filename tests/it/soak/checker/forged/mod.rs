@@ -24,7 +24,7 @@ fn asks_for(at: Moment, process: u32, turn: u64, call: Call, ahead: Moment) -> E
     event(at, process, What::Asks { turn, semaphore: 0, weight: 1, call, ahead })
 }
 
-/// Returns the event of a holder that gets a permit with this token now, for a lease until `until`.
+/// Returns an event: at `at`, the process gets a permit with this token and a lease until `until`.
 fn holds(at: Moment, process: u32, turn: u64, token: u64, until: Moment) -> Event {
     event(
         at,

@@ -29,7 +29,7 @@ fn whoever_overtakes_is_seen() {
     };
     assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(6, true)].concat()), NONE);
     assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(6, false)].concat()), ["order"]);
-    // An earlier fault is no excuse either, if enough time to subscribe again has passed.
+    // An earlier fault is no excuse if the process had enough time to subscribe again.
     assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(4, true)].concat()), NONE);
     assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(3, true)].concat()), ["order"]);
 }
@@ -77,7 +77,7 @@ fn whoever_waits_too_long_is_seen() {
     assert_eq!(broken(&waits(1002)), ["waits"]);
     assert_eq!(broken(&[asks(1, 1, 1), event(1500, 2, What::Killed)]), ["waits"], "still waits");
     assert_eq!(broken(&[asks(1, 1, 1), event(900, 1, What::Killed), asks(1500, 2, 1)]), NONE);
-    // The duration of the fault is added.
+    // The duration of the fault is added to the longest allowed wait.
     let fault = [
         event(100, 0, What::Fault { kind: "pause".to_owned(), spoils_order: false }),
         event(200, 0, What::Healed { kind: "pause".to_owned() }),
