@@ -98,7 +98,7 @@ for i = 1, count do
   end
 end
 local lookup = ids
-local BOUND = 1000 -- the maximum of expired leases, and of waiters, that a script examines
+local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -373,7 +373,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last, because this may empty it.
+-- The queue is written last: this may empty it, and no script accesses an emptied key again.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
@@ -460,7 +460,7 @@ for index, argument in ipairs(arguments) do
   end
 end
 local lookup = {}
-local BOUND = 1000 -- the maximum of expired leases, and of waiters, that a script examines
+local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -641,7 +641,7 @@ if change and idempotency_key.err then
   return idempotency_key
 end
 local lookup = {}
-local BOUND = 1000 -- the maximum of expired leases, and of waiters, that a script examines
+local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -857,7 +857,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last, because this may empty it.
+-- The queue is written last: this may empty it, and no script accesses an emptied key again.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
@@ -1105,7 +1105,7 @@ for _, next in pairs(nexts) do
   ids[#ids + 1] = next
 end
 local lookup = ids
-local BOUND = 1000 -- the maximum of expired leases, and of waiters, that a script examines
+local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -1314,7 +1314,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last, because this may empty it.
+-- The queue is written last: this may empty it, and no script accesses an emptied key again.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
@@ -1431,7 +1431,7 @@ for i = 1, count do
   end
 end
 local lookup = {}
-local BOUND = 1000 -- the maximum of expired leases, and of waiters, that a script examines
+local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -1629,7 +1629,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last, because this may empty it.
+-- The queue is written last: this may empty it, and no script accesses an emptied key again.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
@@ -1700,7 +1700,7 @@ if #ARGV > 0 then
   return wrong_number(0)
 end
 local asked, lookup = {}, {}
-local BOUND = 1000 -- the maximum of expired leases, and of waiters, that a script examines
+local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -1757,7 +1757,8 @@ if not state[1] then
 end
 local is_set_back = last_number > now_us + 1000000 -- the clock was set back by over a second
 
--- Removes nothing. A replica rejects this write, and a full server then lets the script continue.
+-- Removes nothing. A replica rejects this write. A full server accepts it, and lets the script
+-- continue.
 redis.call('ZREM', PERMITS, '')
 if is_set_back then
   redis.call('ZREM', PERMITS, '') -- removes nothing, so that a full server accepts the ZADD below
@@ -1879,7 +1880,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last, because this may empty it.
+-- The queue is written last: this may empty it, and no script accesses an emptied key again.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))

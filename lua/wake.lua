@@ -20,7 +20,8 @@ end
 local asked, lookup = {}, {}
 -- include: lib/read.lua
 
--- Removes nothing. A replica rejects this write, and a full server then lets the script continue.
+-- Removes nothing. A replica rejects this write. A full server accepts it, and lets the script
+-- continue.
 redis.call('ZREM', PERMITS, '')
 -- include: lib/expire.lua
 -- include: lib/serve.lua

@@ -1,8 +1,8 @@
 //! A fair counting semaphore shared by many processes and machines through Redis.
 //!
-//! A [`Semaphore`] limits how many tasks run at the same time, across processes and machines. Use
-//! it to protect something with limited capacity: a database, a partner's API, software licenses,
-//! jobs that need a lot of memory.
+//! A [`Semaphore`] limits how many tasks run at the same time, across processes and machines. Use a
+//! semaphore to protect something with limited capacity: a database, a partner's API, software
+//! licenses, jobs that need a lot of memory.
 //!
 //! Permits are granted in order of arrival. Waiters do not poll: the script that frees a permit
 //! grants it to the next waiter and notifies that waiter's process. If a holder crashes, its permit
@@ -72,9 +72,9 @@
 //! # Re-exports and logs
 //!
 //! The crates [`redis`] and [`include_dir`] are re-exported, because their types are part of this
-//! crate's API. `redis_semaphore::redis` is the version that this crate uses. Import items by name.
-//! A glob import (`use redis_semaphore::*`) also imports the names `redis` and `include_dir`, which
-//! then hide your program's dependencies.
+//! crate's API. `redis_semaphore::redis` is the version that this crate uses. Import this crate's
+//! items by name. A glob import (`use redis_semaphore::*`) also imports the names `redis` and
+//! `include_dir`. These names then hide your program's own dependencies with the same names.
 //!
 //! Logs are written with [`tracing`]. Lost permits, lost connections and differing limits are
 //! logged at `warn`, restored connections at `info`, and spans and single grants at `debug`.
@@ -109,7 +109,7 @@ mod wakeup;
 pub use client::{Names, SemaphoreClient, SemaphoreClientBuilder};
 pub use diagnosis::{Check, Diagnosis, ServerReport, Verdict};
 pub use error::{ConnectErrorKind, Error};
-/// The crate whose `Dir` [`ScriptRegistry::from_dir`] reads.
+/// The crate include_dir. Its type `Dir` is the argument of [`ScriptRegistry::from_dir`].
 #[doc(no_inline)]
 pub use include_dir;
 pub use protocol::{Holder, Inspection, Waiter};

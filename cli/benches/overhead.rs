@@ -40,7 +40,7 @@ fn time(command: &[&str]) -> Duration {
     started.elapsed()
 }
 
-/// Returns the median, and the time that one of twenty measured times exceeds.
+/// Returns the median, and the time that 5 % of the measured times exceed.
 fn median_and_slow(mut times: Vec<Duration>) -> (Duration, Duration) {
     times.sort();
     (times[times.len() / 2], times[times.len() * 95 / 100])

@@ -145,7 +145,8 @@ final class Listener
             $this->send('AUTH', ...$to['auth']);
         }
         if ($to['database'] !== 0) {
-            $this->send('SELECT', (string) $to['database']); // Channels ignore it. CLIENT LIST shows it.
+            // Channels do not depend on the database, but CLIENT LIST shows the database.
+            $this->send('SELECT', (string) $to['database']);
         }
         $this->send($subscribe, $channel);
         $until = now() + (int) (1000 * RESPONSE_SECONDS);

@@ -238,7 +238,7 @@ final class Semaphore
         }
     }
 
-    /** Returns the permit. Returns null if none was granted, or if the request was queued. $answer gets the reply. */
+    /** Returns the permit. Returns null if none was granted, or if the request was queued. `$answer` gets the reply. */
     private function ask(string $id, string $place, ?int $until, ?Answer &$answer = null): ?Permit
     {
         return $this->repeat(self::PATIENCE, $until, function () use ($id, $place, $until, &$answer) {
@@ -371,7 +371,7 @@ final class Semaphore
     }
 
     /**
-     * Calls a script, with retries: a repeated call has no further effect. The answer contains a time before the
+     * Calls a script, with retries: a repeated call has no further effect. The `Answer` contains a time before the
      * first attempt.
      */
     private function call(string $script, array $arguments, int $patience = self::PATIENCE, ?int $until = null): Answer

@@ -313,7 +313,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
 
     async def test_a_turn_in_spite_of_killed_subscriptions(self):
         held = await self.semaphore.acquire()
-        patient = await self.another(heartbeat_timeout=600)  # its heartbeat is due after minutes
+        patient = await self.another(heartbeat_timeout=600)  # heartbeats are due after minutes
         waits = [await self.queue(patient) for _ in range(2)]
         for wait in waits:
             # No client is subscribed at the release, so the server skips the waiter for now.

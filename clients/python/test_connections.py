@@ -62,7 +62,7 @@ class Connections(unittest.IsolatedAsyncioTestCase):
         server.connection.execute_command("CLIENT", "PAUSE", 4000, "ALL")
         with self.assertNoLogs("redis_lease_semaphore", "ERROR"):
             start = asyncio.get_running_loop().time()
-            slow = await other.acquire()  # on a connection that the other semaphore has replaced
+            slow = await other.acquire()  # over a connection that the other semaphore has replaced
         self.assertGreater(asyncio.get_running_loop().time() - start, 2)
         self.assertIsNone(other._error)
         self.assertTrue(await slow.release())

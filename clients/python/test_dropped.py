@@ -80,8 +80,8 @@ class Dropped(unittest.IsolatedAsyncioTestCase):
                 self.assertLess(permit.expires_in, 0.7)
                 await asyncio.wait_for(permit.lost.wait(), DEADLINE)
         took = time.monotonic() - start
-        self.assertGreater(took, 1.4)  # it was refreshed until then
-        async with semaphore.acquire(timeout=DEADLINE) as permit:  # the server has released it
+        self.assertGreater(took, 1.4)  # the permit was refreshed until then
+        async with semaphore.acquire(timeout=DEADLINE) as permit:  # the first permit was released on the server
             self.assertFalse(permit.is_lost)
 
     async def test_the_server_does_not_let_a_permit_live_longer_than_max_hold(self):

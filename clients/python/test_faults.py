@@ -41,7 +41,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         waits = [await self.queue(await self.semaphore(heartbeat_timeout=3.0))]
         start, before = time.monotonic(), self.server.script_calls()
         await until_async(lambda: self.server.script_calls() >= before + 2)
-        self.assertGreater(time.monotonic() - start, 1.5)  # its heartbeat is due in each third of the heartbeat timeout
+        self.assertGreater(time.monotonic() - start, 1.5)  # heartbeats are due every third of the heartbeat timeout
         waits[0].cancel()
         await until_async(lambda: self.keys.queued() == 0)
         wait = await self.queue(await self.semaphore(heartbeat_timeout=600))
@@ -115,7 +115,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         release = asyncio.create_task(permit.release())
         await asyncio.sleep(0)
         await client.close()
-        with self.assertRaises(Unavailable):  # it was not lost
+        with self.assertRaises(Unavailable):  # the permit was not lost
             await asyncio.wait_for(release, DEADLINE)
 
     async def jobs(self, **settings):
@@ -234,7 +234,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(asyncio.all_tasks(), tasks)
 
     async def test_a_wake_that_fails_is_repeated(self):
-        semaphore = await self.semaphore(heartbeat_timeout=600)  # its heartbeat is due after minutes
+        semaphore = await self.semaphore(heartbeat_timeout=600)  # heartbeats are due after minutes
         request_id = f"N:dead:1:300:{'n' * 16}"
         source, keys = scripts.SCRIPTS["acquire"]["source"], scripts.keys("sem", self.name)
         self.server.connection.eval(source, 4, *keys, "declare", 1, 15000, request_id, "wait")
@@ -316,7 +316,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
             await semaphore.acquire(weight=2, timeout=0.05)  # times out during its call
         self.server.go_on()
         calls = self.server.script_calls()
-        await until_async(lambda: self.server.script_calls() > calls + 3)  # it refreshes
+        await until_async(lambda: self.server.script_calls() > calls + 3)  # the client refreshes the lease
         self.assertFalse(held.is_lost)
         await held.release()
         await (await wait).release()
@@ -355,16 +355,16 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         async with Proxy(self.server.port) as proxy:
             semaphore = await self.semaphore(url=proxy.url, limit=2)
             await (await semaphore.acquire()).release()  # from now on the server knows the scripts
-            proxy.lose = b"declare_if_unset"  # of acquire
+            proxy.lose = b"declare_if_unset"  # the reply to acquire is lost
             permit = await semaphore.acquire()
             self.assertEqual((proxy.lost, self.keys.held()), (1, 1))
-            proxy.lose = b"return"  # of release
+            proxy.lose = b"return"  # the reply to release is lost
             self.assertIs(await permit.release(), True)
             self.assertEqual((proxy.lost, self.keys.held()), (2, 0))
             proxy.lose = b"declare_if_unset"
             wait = asyncio.create_task(semaphore.acquire())
             await until_async(lambda: proxy.lost == 3)
-            wait.cancel()  # it may have been granted
+            wait.cancel()  # the request may have been granted
             await until_async(self.keys.are_empty)
 
     async def test_a_queued_request_is_repeated_after_a_lost_reply(self):
@@ -425,7 +425,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         while not all(task.done() for task in tasks):
             for kind in ("normal", "pubsub"):
                 self.server.connection.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
-            await asyncio.sleep(0.5)  # otherwise it would hardly connect
+            await asyncio.sleep(0.5)  # otherwise the client would hardly connect
         await asyncio.gather(*tasks)
         await until_async(self.keys.are_empty)
 

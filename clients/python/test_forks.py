@@ -140,7 +140,7 @@ class Forks(unittest.TestCase):
             assert in_children(work, 2) == [0, 0]
             semaphore.acquire().release()
             client.close()
-            assert in_children(work) == [1]  # it was closed before
+            assert in_children(work) == [1]  # the client was closed before
         """)
 
     def test_with_asyncio_a_child_goes_on_in_a_loop_of_its_own(self):

@@ -85,13 +85,13 @@ class Loops(unittest.TestCase):
         home = asyncio.new_event_loop()
         home.run_until_complete(self.client.connect())
         permit = home.run_until_complete(self.semaphore.acquire())
-        # Its own loop does not run.
+        # The loop of the permit does not run.
         self.assertIs(asyncio.run(permit.release()), True)
         self.assertTrue(self.keys.are_empty())
         permit = home.run_until_complete(self.semaphore.acquire())
         thread = threading.Thread(target=home.run_forever)
         thread.start()
-        # Its own loop runs in another thread.
+        # The loop of the permit runs in another thread.
         self.assertIs(asyncio.run(permit.release()), True)
         self.assertTrue(self.keys.are_empty())
         asyncio.run_coroutine_threadsafe(self.client.close(), home).result()

@@ -13,7 +13,7 @@ class Processes(unittest.TestCase):
         self.name = new_name()
         self.keys = Keys(URL, self.name)
         self.addCleanup(self.keys.close)
-        self.client = SemaphoreClient(URL, heartbeat_timeout=600)  # its heartbeat is due after minutes
+        self.client = SemaphoreClient(URL, heartbeat_timeout=600)  # heartbeats are due after minutes
         self.client.connect()
         self.addCleanup(self.client.close)
         self.semaphore = self.client.semaphore(self.name, limit=1)
@@ -45,7 +45,7 @@ class Processes(unittest.TestCase):
 
     def test_many_turns_of_processes_keep_the_limit(self):
         with SemaphoreClient(URL) as client:
-            with client.semaphore(self.name, limit=2).acquire(weight=2):  # until all processes have started
+            with client.semaphore(self.name, limit=2).acquire(weight=2):  # held until all processes have started
                 crew = [self.queue_turns(limit=2, count=10, hold_ms=5) for _ in range(4)]
         changes = []
         for turns in crew:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the vectors of lua/vectors: this client must call the scripts like all others.
 
-    vectors.py [file.json ...]        (REDIS_URL says which server)
+    vectors.py [file.json ...]        (REDIS_URL names the server)
 """
 
 import asyncio

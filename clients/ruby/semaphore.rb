@@ -304,7 +304,7 @@ class RedisSemaphore
     found && found[1].to_i <= MAX_WEIGHT && found[2].to_i <= MAX_LEASE
   end
 
-  # Calls a script, with retries: a repeated call has no further effect. The answer contains a time before the first
+  # Calls a script, with retries: a repeated call has no further effect. The `Answer` contains a time before the first
   # attempt.
   def call(script, *arguments, patience: PATIENCE, wait_until: nil)
     sent = RedisSemaphore.now

@@ -6,7 +6,7 @@
 -- In `permits`, the score of '*' is minus the sum of (weight - 1) over all permits, so the held
 -- weight is known even if other keys are lost. In `clients`, it is the longest heartbeat timeout.
 
-local BOUND = 1000 -- the maximum of expired leases, and of waiters, that a script examines
+local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]

@@ -32,7 +32,7 @@ impl SemaphoreClient {
     /// # Errors
     ///
     /// - [`Error::Invalid`] on a thread of an async runtime, or if no thread can be started.
-    /// - The errors of `connecting`.
+    /// - The errors of the future `connecting`.
     ///
     /// # Examples
     ///

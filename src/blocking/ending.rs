@@ -78,16 +78,17 @@ thread_local! {
 }
 
 /// Makes the end of the main thread wait for the background threads. A `static` is never dropped,
-/// and `exit` drops nothing, but the C library drops the `thread_local!` values of the main thread.
-/// There are two exceptions: musl's C library does not drop them, and Windows drops them when all
-/// other threads are gone.
+/// and `exit` drops nothing, but the C library drops the `thread_local!` values of the main thread
+/// when this thread ends. There are two exceptions: musl's C library does not drop these values,
+/// and Windows drops them when all other threads are gone.
 struct AtExit {
     is_main: bool,
     process: u32,
     endings: RefCell<Vec<Arc<Ending>>>,
 }
 
-/// If the current thread is the main thread, makes its end wait for the background thread.
+/// If the current thread is the main thread, makes the end of the main thread wait for the
+/// background thread.
 pub(super) fn note(ending: &Arc<Ending>) {
     // This fails if the thread is already ending.
     let _ = MINE.try_with(|mine| {

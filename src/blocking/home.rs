@@ -1,4 +1,4 @@
-//! The background thread, with the I/O runtime.
+//! The background thread, which runs the I/O runtime.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use super::ending::{self, Ending, Over, SetOver};
 use crate::client::SemaphoreClient;
 use crate::error::Error;
 
-/// When the last handle is dropped, the thread shuts the client down and ends. The shutdown
-/// delivers pending releases. The drop waits for the shutdown, unless the current thread belongs to
-/// an async runtime.
+/// When the last handle is dropped, the background thread shuts the client down and ends. The
+/// shutdown delivers pending releases. The drop waits for the shutdown, unless the current thread
+/// belongs to an async runtime.
 pub(super) struct Home {
     handle: Handle,
     client: SemaphoreClient,
     ending: Arc<Ending>,
-    /// The thread runs until this field is dropped, because other threads may still be calling.
+    /// The thread runs until this field is dropped, because other threads may still make calls.
     _here: oneshot::Sender<()>,
 }
 
@@ -42,7 +42,7 @@ impl Home {
                 client.shutdown().await;
             }
             drop(set_over);
-            // Nothing is ever sent.
+            // No value is ever sent: this line waits until the sender is dropped.
             let _ = gone.await;
         };
         let thread = thread::Builder::new().name("redis-semaphore".to_owned());
@@ -57,7 +57,7 @@ impl Home {
         &self.client
     }
 
-    /// Waits for the future, if the current thread may block.
+    /// Waits for the future. Fails if the current thread must not block.
     pub(super) fn wait<T>(&self, future: impl Future<Output = T>) -> Result<T, Error> {
         check_thread()?;
         self.client.context().check_process()?;
@@ -68,7 +68,7 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        // A forked process does not have the thread.
+        // A forked process does not have the background thread.
         if self.client.context().is_forked() {
             return;
         }
@@ -91,11 +91,11 @@ pub(super) fn check_thread() -> Result<(), Error> {
     }
 }
 
-/// Tokio has no function that returns whether a thread may block. But each polled task has a budget
-/// that runs out, and a thread that may block has no budget. This check does not detect
-/// `tokio::task::unconstrained`, in which Tokio panics.
+/// Returns whether the current thread must not block. Tokio has no function for this check. But
+/// each polled task has a budget that runs out, and a thread that may block has no budget. This
+/// check does not detect `tokio::task::unconstrained`, in which Tokio panics.
 fn is_async_thread() -> bool {
-    /// More than Tokio's largest budget, 128.
+    /// A number larger than Tokio's largest budget, which is 128.
     const MANY: usize = 1024;
     if Handle::try_current().is_err() {
         return false;

@@ -1,24 +1,25 @@
 //! Semaphores for threads, without an async runtime. Requires the feature `blocking`.
 //!
 //! The API matches the rest of the crate, but calls block the thread. A background thread refreshes
-//! permits and receives grant messages. [`SemaphoreClient::connect`] starts this thread, which ends
-//! when no handle is left.
+//! permits and receives grant messages. [`SemaphoreClient::connect`] starts this thread. The thread
+//! ends when the last handle (see below) is dropped.
 //!
 //! # The end of a program
 //!
 //! Dropped permits are released in the background. The drop of the last handle waits until the
-//! releases are delivered, for up to twice the response timeout (default 4 s). Handles are
-//! [`SemaphoreClient`], [`Semaphore`], [`Permit`], and the values that they create. So the end of
-//! `main` loses no release, not even after `?` or a panic. On a thread of an async runtime, the
-//! drop does not wait.
+//! releases are delivered. The longest wait is twice the response timeout, which is 4 s by default.
+//! Handles are [`SemaphoreClient`], [`Semaphore`], [`Permit`], and the values that they create. So
+//! the end of `main` loses no release, not even after `?` or a panic. On a thread of an async
+//! runtime, the drop does not wait.
 //!
 //! A handle in a `static` is never dropped, and `std::process::exit` drops nothing. On Linux with
-//! glibc, and on macOS, the end of the main thread waits instead if the main thread has used the
-//! client. Call [`SemaphoreClient::shutdown`] in these cases:
+//! glibc, and on macOS, the end of the main thread waits for the delivery instead, if the main
+//! thread has used the client. In the following cases, the end of the program does not wait, so
+//! call [`SemaphoreClient::shutdown`]:
 //!
-//! - on other platforms
-//! - before `exit` on another thread
-//! - in a program that is ended by a signal
+//! - The program runs on another platform.
+//! - A thread other than the main thread calls `exit`.
+//! - A signal ends the program.
 //!
 //! # Forked processes
 //!

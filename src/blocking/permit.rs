@@ -94,7 +94,7 @@ impl Permit {
         self.home.wait(self.inner.lost())
     }
 
-    /// Waits until the permit is lost, for up to `timeout`. Returns whether it is lost.
+    /// Waits until the permit is lost, for up to `timeout`. Returns whether the permit is lost.
     ///
     /// # Errors
     ///

@@ -1,7 +1,8 @@
-//! An acquire, from the first request to the permit.
+//! Acquires permits: sends a request, waits for its grant, and returns the permit.
 //!
-//! The future may be dropped at any point. [`Pending`] then ends the acquisition, and the
-//! maintenance releases everything that the server has, or will have, for its ID.
+//! The caller may drop the future of an acquire at any point. [`Pending`] then ends the
+//! acquisition. Everything that the server has for the acquisition's ID, or will have, is released
+//! in the background.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -22,18 +23,20 @@ use crate::semaphore::core::{Acquire, Core, IfFull, Refresh, Task};
 use crate::semaphore::lease::{Grant, lasts};
 use crate::server::Failure;
 
-/// The maximum number of calls by one `try_acquire` while the server reports that more expired
-/// leases must be removed. Each call removes up to 1,000 leases.
+/// The maximum number of calls by one `try_acquire`. The call is repeated while the server reports
+/// that more expired leases must be removed. Each call removes up to 1,000 leases.
 const MAX_TRIES: u32 = 1000;
 
-/// After this many grants in a row that were too late, an acquire fails. A busy thread may cause a
-/// few late grants.
+/// An acquire fails after this number of late grants in a row. A grant is late if its lease expires
+/// before the permit is returned. A busy thread may cause a few late grants.
 const MAX_LATE_GRANTS: u32 = 5;
 
-/// If a lease is shorter than this factor times its age, its permit is refreshed first. This factor
-/// is for a grant by reply: a refresh would take another round trip.
+/// A permit is refreshed before it is returned if its lease is shorter than this factor times the
+/// lease's age. This factor is for a grant in a reply. The factor is low, because a refresh takes
+/// another round trip.
 pub(super) const AGES_BY_REPLY: u32 = 2;
-/// The factor for a grant by message: two thirds of the lease are then left at the first refresh.
+/// The factor for a grant by message. With this factor, two thirds of the lease are left at the
+/// first refresh in the background.
 const AGES_BY_MESSAGE: u32 = 6;
 
 /// An acquisition that is not a permit yet.
@@ -49,8 +52,9 @@ impl<'a> Pending<'a> {
         Self { core, acquisition, is_settled: false }
     }
 
-    /// A script that rejects a request changes nothing. If no earlier call can have changed
-    /// anything, no release is needed, and a release would be rejected, too.
+    /// Handles an error, and returns it. A script that rejects a request changes nothing. If no
+    /// earlier call can have changed anything, no release is needed. A release would also be
+    /// rejected.
     fn refused(&mut self, error: Error, late_grants: u32) -> Error {
         let is_known =
             late_grants > 0 || self.acquisition.is_in_doubt() || self.acquisition.place().is_some();
@@ -71,7 +75,7 @@ impl<'a> Pending<'a> {
         self.into_permit(grant, origin)
     }
 
-    /// Fails after a shutdown or a close, because either may have ended the wait.
+    /// Fails after a shutdown or a close, because both end all waits.
     pub(super) fn into_permit(mut self, grant: Grant, origin: Origin) -> Result<Permit, Error> {
         if self.acquisition.is_over() || self.core.closing.is_ended() {
             return Err(self.core.ended());
@@ -89,7 +93,8 @@ impl Drop for Pending<'_> {
         }
         self.acquisition.abandon();
         self.core.waits().remove(&self.acquisition.number);
-        // A request that is not in flight now is never sent, because the acquisition has ended.
+        // A request that was not sent and is not in flight is never sent, because the acquisition
+        // has ended.
         if self.acquisition.was_sent() || self.acquisition.in_flight.has(ACQUIRE | ADOPT) {
             self.core.give_back(self.acquisition, ReleaseMode::Return);
         }
@@ -107,7 +112,8 @@ impl Core {
         Ok(())
     }
 
-    /// Fails if no connection subscribes to the grant messages of this semaphore in time.
+    /// Waits until a connection subscribes to this semaphore's grant messages. Fails after
+    /// `patience`.
     async fn listen_first(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
         let deadline = Instant::now().checked_add(patience);
         if self.context.until(deadline, self.channel.heard()).await.is_some() {
@@ -135,8 +141,8 @@ impl Core {
         .instrument(span)
     }
 
-    /// `head_start` is in ms. Pin the future where it is created: awaiting it directly would move
-    /// it, and it is large.
+    /// `head_start` is in ms. Pin the future where it is created: the future is large, and a direct
+    /// `await` would move it.
     pub(crate) fn acquire_within(
         self: &Arc<Self>,
         weight: u32,
@@ -159,7 +165,7 @@ impl Core {
         answer.inspect_err(|error| tracing::debug!(%error))
     }
 
-    /// Returns why acquires fail from now on.
+    /// Returns the error of acquires after a shutdown or a close.
     fn ended(&self) -> Error {
         match self.closing.is_shut_down() {
             false if self.closing.is_closed() => Error::Closed { semaphore: self.name.clone() },
@@ -199,10 +205,11 @@ impl Core {
                         None => self.count_late(&mut late_grants)?,
                     }
                 }
-                // Not granted, but the server is still removing expired leases.
+                // The request was not granted, but the server has more expired leases to remove.
                 _ if answer.reply.has_more => {}
                 _ => {
-                    // An earlier attempt may still reach the server, or was granted too late.
+                    // A release is needed if an earlier attempt may still reach the server, or if
+                    // its grant was late.
                     pending.is_settled = !acquisition.is_in_doubt() && late_grants == 0;
                     break;
                 }
@@ -211,7 +218,8 @@ impl Core {
         Ok(None)
     }
 
-    /// With a timeout of zero, the request is still sent once, as with Tokio's `timeout`.
+    /// Handles a timeout of zero: the request is still sent once. Tokio's `timeout` also polls
+    /// once.
     async fn without_waiting(self: &Arc<Self>, weight: u32) -> Result<Permit, Error> {
         let started = Instant::now();
         Box::pin(self.try_now(weight)).await?.ok_or_else(|| Error::Timeout {
@@ -259,7 +267,7 @@ impl Core {
         let mut deadline = Deadline::since(acquisition.created, patience);
         let (mut late_grants, mut was_queued) = (0, false);
         loop {
-            // To acquire a free permit, no subscription is needed.
+            // Only a queued request needs the subscription. A free permit is granted in the reply.
             let if_full = match self.channel.is_heard() {
                 true => IfFull::Queue { head_start },
                 false => {
@@ -301,8 +309,8 @@ impl Core {
         }
     }
 
-    /// Counts a permit that was lost before it reached the caller. The request is sent again,
-    /// unless too many grants were late.
+    /// Counts a permit that was lost before it reached the caller. Fails if too many grants were
+    /// late. Otherwise, the caller of this function sends the request again.
     fn count_late(&self, late_grants: &mut u32) -> Result<(), Error> {
         *late_grants += 1;
         if *late_grants < MAX_LATE_GRANTS {
@@ -312,11 +320,13 @@ impl Core {
         Err(Error::LeaseTooShort { semaphore, lease })
     }
 
-    /// Waits until a heartbeat or a message decides a queued request. A caller in another runtime
-    /// needs its own deadline, because the I/O runtime may not run the maintenance.
+    /// Waits until a heartbeat or a message decides the outcome of a queued request. This function
+    /// has its own deadline, because the I/O runtime may be blocked, and then the maintenance does
+    /// not run.
     async fn outcome(self: &Arc<Self>, acquisition: &Arc<Acquisition>) -> Result<Grant, Error> {
         let settings = &self.context.settings;
-        // The maintenance ends the wait at the first heartbeat that fails after the tolerance.
+        // The maintenance ends the wait at the first heartbeat that fails after the outage
+        // tolerance.
         let silence = settings.heartbeat_interval().saturating_add(settings.call_timeout());
         let patience = settings.tolerance().saturating_add(silence);
         let outcome = acquisition.await_outcome();
@@ -336,9 +346,10 @@ impl Core {
         }
     }
 
-    /// Refreshes a permit before it is returned if its lease is shorter than `ages` times its age.
-    /// The age is high after a grant by message, or if the future was not polled for a while.
-    /// Returns `None` if the permit is already lost.
+    /// Confirms a grant before the permit is returned. If the settings require it, replicas
+    /// acknowledge the permit. Otherwise, the permit is refreshed if its lease is shorter than
+    /// `ages` times the lease's age. The age is high after a grant by message, or if the future was
+    /// not polled for a while. Returns `None` if the permit is already lost.
     pub(super) async fn confirm(
         self: &Arc<Self>,
         acquisition: &Arc<Acquisition>,
@@ -361,7 +372,7 @@ impl Core {
             let answer = Box::pin(asked).await?;
             answer.reply.then_some(Grant { since: answer.sent, ..grant })
         };
-        // This is the last check, in the poll that returns the permit.
+        // This last check runs in the same poll that returns the permit.
         Ok(confirmed.filter(|grant| grant.since.elapsed() < lasts(duration)))
     }
 }

@@ -8,30 +8,32 @@ use crate::semaphore::on_drop::OnDrop;
 use crate::semaphore::permit::Permit;
 use crate::semaphore::{AcquireRequest, Permits};
 
-/// Acquires permits of several semaphores, all or none. Use it for work that needs, for example, a
-/// database connection, a license and some memory.
+/// Acquires permits of several semaphores: either all permits or none. Use this function for work
+/// that needs, for example, a database connection, a license and some memory.
 ///
 /// The permits are acquired one after the other, in the byte order of the semaphores' keys. The
-/// order of `requests` does not matter. Therefore **callers that hold nothing else never deadlock
-/// with each other**, over all processes with the same prefix, even if their sets overlap. A caller
-/// that already holds a permit can still deadlock: request all permits in one call.
+/// order of `requests` does not matter. Therefore **callers that hold no other permits never
+/// deadlock with each other**, even if they request some of the same semaphores. This applies to
+/// all processes with the same prefix. A caller that already holds a permit can still deadlock, so
+/// request all permits in one call.
 ///
-/// Each semaphore grants in order of arrival. Permits that are already acquired are held and
-/// refreshed while the next permit is awaited.
+/// Each semaphore grants permits in order of arrival. Permits that are already acquired are held
+/// and refreshed while the next permit is awaited.
 ///
-/// The shortest [timeout](AcquireRequest::timeout) of the requests is the deadline for all of them,
-/// counted from the first poll. Without requests, the result contains no permits.
+/// The shortest [timeout](AcquireRequest::timeout) of the requests applies to the whole call, and
+/// counts from the first poll. If `requests` is empty, the result contains no permits.
 ///
 /// # Errors
 ///
-/// All permits are released in the background after any of these errors:
+/// After any of these errors, the permits that were already acquired are released in the
+/// background:
 ///
-/// - [`Error::Invalid`] if two requests have the same prefix and name. Request one heavier permit
-///   instead. Nothing was sent.
+/// - [`Error::Invalid`] if two requests have the same prefix and name. Nothing was sent. Request
+///   one permit with a higher weight instead.
 /// - [`Error::Invalid`] if a weight is 0 or a head start is out of range. Nothing was sent.
 /// - [`Error::Lost`] if a permit was lost while another permit was awaited.
-/// - The errors of [`Semaphore::acquire`](crate::Semaphore::acquire), with the name of the
-///   semaphore.
+/// - The errors of [`Semaphore::acquire`](crate::Semaphore::acquire). The error contains the name
+///   of the semaphore.
 ///
 /// # Cancel safety
 ///
@@ -69,7 +71,7 @@ pub fn acquire_all(
         let order = order(&requests)?;
         let timeout = requests.iter().filter_map(|request| request.timeout).min();
         let (started, mut permits) = (Instant::now(), Vec::<Permit>::new());
-        // The indexes of lost permits, as one stream: a scan of 1,000 permits at each step would be
+        // A stream of the indexes of lost permits. A scan of 1,000 permits at each step would be
         // slow.
         let mut losses = FuturesUnordered::new();
         for index in &order {
@@ -82,7 +84,7 @@ pub fn acquire_all(
                 permit = request.acquire() => permit,
             };
             let mut permit = permit.map_err(|error| since(started, error))?;
-            // A permit that is dropped now is released, because no work has started yet.
+            // A permit that is dropped now is always released, because no work has started yet.
             permit.on_drop = Some(OnDrop::RETURN);
             let (watch, number) = (permit.watch(), permits.len());
             losses.push(async move {
@@ -98,7 +100,7 @@ pub fn acquire_all(
     }
 }
 
-/// Returns the indexes of the requests, in the order in which all callers acquire.
+/// Returns the indexes of the requests, in the order in which their permits are acquired.
 fn order(requests: &[AcquireRequest]) -> Result<Vec<usize>, Error> {
     for request in requests {
         request.check()?;
@@ -120,7 +122,7 @@ fn loss(permits: &[Permit], lost: usize) -> Error {
     permits[lost].loss("acquire_all")
 }
 
-/// Makes a timeout report how long the whole call took.
+/// Replaces the waiting time in a timeout error with the duration of the whole call.
 fn since(started: Instant, error: Error) -> Error {
     match error {
         Error::Timeout { semaphore, position, .. } => {

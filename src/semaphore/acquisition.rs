@@ -1,11 +1,11 @@
 //! An acquisition: the life of one ID, from the first request to the end of its permit.
 //!
 //! The outcome of a wait can arrive in the reply to the request, in a message, or in the reply to a
-//! heartbeat. The first outcome counts, and later outcomes are equal. The caller may drop the wait
-//! at any moment. The request may then still be on its way to the server, or its reply on the way
-//! back. Therefore the ID is released, even if the server may have nothing for it. After an
-//! acquisition has ended, no acquire with its ID is sent. Once no such acquire is in flight, the ID
-//! is released, with retries until the server confirms.
+//! heartbeat. The first outcome counts. Later outcomes are equal to the first. The caller may drop
+//! the wait at any moment. At that moment, the request or its reply may be in flight. Therefore the
+//! ID is released, even if the server may have nothing for it. After an acquisition has ended, no
+//! acquire with its ID is sent. When no acquire with the ID is in flight any more, the ID is
+//! released. The release is retried until the server confirms it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -53,14 +53,14 @@ struct Wait {
 /// The last reply with the status "queued".
 #[derive(Debug, Clone, Copy)]
 struct Queued {
-    /// When the request for this reply was sent.
+    /// The time at which the request for this reply was sent.
     asked: Instant,
-    /// The server's clock in the reply, in ms.
+    /// The server's time in this reply, in ms.
     at: i64,
     place: Place,
 }
 
-/// Boxed, because errors are large and many requests may wait.
+/// The error is boxed, because errors are large and many requests may wait.
 type Answered = Result<Grant, Box<Error>>;
 
 #[derive(Default)]
@@ -95,13 +95,13 @@ impl Acquisition {
         self.lease.get()
     }
 
-    /// Ends the acquisition: from now on, no acquire with its ID is sent. The release is sent once
-    /// no acquire is in flight, so that the server keeps nothing.
+    /// Ends the acquisition: from now on, no acquire with its ID is sent. The release is sent after
+    /// the last acquire, so that the server keeps nothing.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::SeqCst);
     }
 
-    /// Ends a wait whose caller has dropped it.
+    /// Ends a wait that its caller has dropped.
     pub(crate) fn abandon(&self) {
         self.end();
         self.wait().outcome = Outcome::Resolved(None);
@@ -116,7 +116,7 @@ impl Acquisition {
         self.sent.store(true, Ordering::SeqCst);
     }
 
-    /// Returns whether the server may have something for the ID.
+    /// Returns whether the server may have a request or a permit for the ID.
     pub(crate) fn was_sent(&self) -> bool {
         self.sent.load(Ordering::SeqCst)
     }
@@ -129,7 +129,7 @@ impl Acquisition {
         self.in_doubt.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the ID was in doubt, and clears the doubt.
+    /// Returns the flag `in_doubt`, and clears it.
     pub(crate) fn take_doubt(&self) -> bool {
         self.is_in_doubt() && self.in_doubt.swap(false, Ordering::Relaxed)
     }
@@ -138,7 +138,7 @@ impl Acquisition {
         self.wait.lock().expect("nothing panics while it is locked")
     }
 
-    /// Makes the next outcome count, from a heartbeat or a message.
+    /// Accepts the next outcome that a heartbeat or a message delivers.
     pub(crate) fn open(&self) {
         self.wait().outcome = Outcome::Open;
     }
@@ -163,15 +163,16 @@ impl Acquisition {
         self.wait().queued.map(|queued| queued.place)
     }
 
-    /// Returns when the request for the last "queued" reply was sent. Before the first such reply,
-    /// returns when the acquisition was created.
+    /// Returns the time at which the request for the last "queued" reply was sent. Before the first
+    /// "queued" reply, returns the time at which the acquisition was created.
     pub(crate) fn asked(&self) -> Instant {
         self.wait().queued.map_or(self.created, |queued| queued.asked)
     }
 
-    /// Handles a grant message. `ends` is the expiry of the lease on the server's clock. If a
-    /// "queued" reply is newer than the grant, the granted permit has been lost since. If instead
-    /// the server's clock was set back, the reply to the next heartbeat contains the grant.
+    /// Handles a grant message. `ends` is the expiry of the lease on the server's clock. The
+    /// message is ignored if a "queued" reply is newer than the grant: the permit was lost in the
+    /// meantime. The reply may only seem newer, because the server's clock was set back. In this
+    /// case, the reply to the next heartbeat contains the grant.
     pub(crate) fn granted_by_message(&self, token: u64, ends: i64, lease: Duration) {
         let granted_at = ends.saturating_sub(lease.as_millis() as i64);
         let queued = self.wait().queued;

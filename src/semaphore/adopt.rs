@@ -16,7 +16,8 @@ use crate::semaphore::{DetachedPermit, Permit};
 
 impl Semaphore {
     /// Adopts a [detached](DetachedPermit) permit of another process, or of this process. The
-    /// permit counts without interruption, and the call does not wait in the queue.
+    /// permit counts against the limit without interruption, and the call does not wait in the
+    /// queue.
     ///
     /// From now on, this process refreshes and releases the permit, under a new [ID](Permit::id).
     /// The lease and [`max_hold`](crate::SemaphoreBuilder::max_hold) of this semaphore apply, and
@@ -26,13 +27,14 @@ impl Semaphore {
     /// # Errors
     ///
     /// - [`Error::Lost`] if the lease has expired, or the permit was lost or released before. If
-    ///   two processes adopt the same permit, the second gets this error.
-    /// - [`Error::Invalid`] if the permit is of a semaphore with another name. Nothing was sent.
+    ///   two processes adopt the same permit, the second process gets this error.
+    /// - [`Error::Invalid`] if the permit belongs to a semaphore with another name. Nothing was
+    ///   sent.
     /// - [`Error::Unavailable`] if Redis does not reply for longer than the outage tolerance.
     /// - [`Error::NotAcknowledged`] if too few replicas acknowledge the permit in time.
     /// - [`Error::Rejected`] if Redis returns an error.
     /// - [`Error::Closed`] if the semaphore is closed.
-    /// - [`Error::Shutdown`] as for [`acquire`](Self::acquire).
+    /// - [`Error::Shutdown`] in the same cases as for [`acquire`](Self::acquire).
     ///
     /// After any error except `Lost` and `Invalid`, the permit may have been adopted. An adopted
     /// permit is then released in the background.
@@ -40,7 +42,8 @@ impl Semaphore {
     /// # Cancel safety
     ///
     /// If the future is dropped, the permit may or may not have been adopted. An adopted permit is
-    /// released in the background. Any other permit can still be adopted until its lease expires.
+    /// released in the background. A permit that was not adopted can still be adopted until its
+    /// lease expires.
     pub async fn adopt(&self, detached: DetachedPermit) -> Result<Permit, Error> {
         let core = &self.core;
         let span = tracing::debug_span!("adopt", semaphore = core.name, id = detached.id());

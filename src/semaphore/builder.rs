@@ -1,4 +1,4 @@
-//! The settings of a semaphore, checked when it is built.
+//! Builds a semaphore, and checks its settings.
 
 use std::fmt;
 use std::sync::Arc;
@@ -80,10 +80,10 @@ impl SemaphoreBuilder {
         self
     }
 
-    /// Makes this a signaling semaphore with this many initial permits, which may be 0.
+    /// Makes this a signaling semaphore. `permits` is the number of initial permits, and may be 0.
     /// [`add_permits`](Semaphore::add_permits) adds permits, and
-    /// [`Permit::forget`](crate::Permit::forget) uses them up. The initial number becomes the limit
-    /// only if the semaphore is new. The server keeps this limit until
+    /// [`Permit::forget`](crate::Permit::forget) uses them up. The number of initial permits
+    /// becomes the limit only if the semaphore is new. The server keeps this limit until
     /// [`clear_limit`](Semaphore::clear_limit).
     pub fn initial_permits(mut self, permits: u32) -> Self {
         self.initial_permits = Some(permits);
@@ -143,8 +143,8 @@ impl SemaphoreBuilder {
     ///
     /// The bound applies to one process. If a permit is [detached](crate::Permit::detach) and
     /// another process adopts it, the setting of the adopting process applies from then on. If a
-    /// bound must hold across processes, send its end along with the permit, and
-    /// [release](crate::Permit::release) the permit at that moment.
+    /// bound must hold across processes, send the time at which it is reached along with the
+    /// permit. The adopting process must [release](crate::Permit::release) the permit at this time.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
@@ -154,9 +154,9 @@ impl SemaphoreBuilder {
     /// releasing it. This includes drops caused by a panic, a canceled task or a shutdown. Default:
     /// off.
     ///
-    /// The semaphore then counts starts: at most [`limit`](Self::limit) starts in any window that
-    /// is as long as the [`lease`](Self::lease). Permits that never reached the caller, such as the
-    /// permit of a dropped wait, are released.
+    /// The semaphore then limits starts: in any window that is as long as the
+    /// [`lease`](Self::lease), work starts at most [`limit`](Self::limit) times. Permits that never
+    /// reached the caller, such as the permit of a dropped wait, are released.
     ///
     /// # Examples
     ///
@@ -199,19 +199,20 @@ impl SemaphoreBuilder {
 
     /// Requires `replicas` replicas to acknowledge each permit within the time `within`. Otherwise
     /// the permit is released, and the acquire returns [`Error::NotAcknowledged`]. Default: off.
-    /// Ranges: at least 1 replica; 1 ms to half of the lease, or to half of
+    /// Ranges: `replicas` is at least 1; `within` is 1 ms to half of the lease, or to half of
     /// [`max_hold`](Self::max_hold) if `max_hold` is shorter.
     ///
     /// If one of these replicas is promoted, it knows the permit, and does not grant one permit too
     /// many. The setting is not a full guarantee: a replica that has not acknowledged the permit
     /// may still be promoted, and refreshes are not acknowledged. Each acquire takes two more round
-    /// trips. Each such semaphore uses one more connection.
+    /// trips. Each semaphore with this setting uses one more connection.
     ///
-    /// While too few replicas follow, every acquire of this semaphore takes `within` and fails.
-    /// Waiters fail one after the other, because the next waiter gets the permit only after its
-    /// release. With ten waiters, a limit of 1 and a `within` of 300 ms, the last waiter fails
-    /// after 3 s. A waiter behind these ten waits for 3 s, even if it requires no replicas. Choose
-    /// a short time, and set an [`acquire_timeout`](Self::acquire_timeout).
+    /// While too few replicas follow the primary, every acquire of this semaphore fails after
+    /// `within`. Waiters fail one after the other, because the next waiter gets the permit only
+    /// after the failed waiter's release. With ten waiters, a limit of 1 and a `within` of 300 ms,
+    /// the last waiter fails after 3 s. The next waiter also waits for these 3 s, even if its own
+    /// semaphore requires no replicas. Choose a short `within`, and set an
+    /// [`acquire_timeout`](Self::acquire_timeout).
     ///
     /// # Examples
     ///

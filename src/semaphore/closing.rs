@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-/// Requests are spread over several lists, because all cores would contend for one list.
+/// Acquires are spread over several lists, because all CPU cores would contend for a single list.
 const LISTS: usize = 16;
 
 pub(crate) struct Closing {
     is_closed: AtomicBool,
     is_shut_down: AtomicBool,
-    /// Created at first use, because a program may have many idle semaphores.
+    /// The lists are created at first use, because a program may have many idle semaphores.
     ends: LazyLock<Box<[Notify; LISTS]>>,
 }
 

@@ -1,4 +1,4 @@
-//! A permit on its way to another process.
+//! Detached permits, which can be sent to another process.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,8 +9,8 @@ use crate::protocol::{check_name, id};
 use crate::semaphore::Permit;
 
 /// A permit that no process holds: the data that another process needs to adopt it. Created by
-/// [`Permit::detach`], and used by [`Semaphore::adopt`](crate::Semaphore::adopt). Send it as text,
-/// or send its parts in your own format.
+/// [`Permit::detach`], and used by [`Semaphore::adopt`](crate::Semaphore::adopt). Send this value
+/// as text, or send its parts in your own format.
 ///
 /// Until a process adopts the permit, no process refreshes or releases it. If no process adopts the
 /// permit before its lease expires, the permit is lost. Keep this value secret: any process that
@@ -71,22 +71,23 @@ impl DetachedPermit {
         self.weight
     }
 
-    /// Returns the [fencing token](Permit::fencing_token). Adoption does not change it. A store
-    /// that checks fencing tokens therefore rejects holders of earlier permits, but cannot
-    /// distinguish the processes that held this permit in turn. Stop the work before you detach the
+    /// Returns the [fencing token](Permit::fencing_token). An adoption does not change the token. A
+    /// store that checks fencing tokens therefore rejects holders of earlier permits, but cannot
+    /// distinguish the successive holders of this permit. Stop the work before you detach the
     /// permit.
     pub fn fencing_token(&self) -> u64 {
         self.token
     }
 
     /// Returns how much of the lease was guaranteed to remain at [`Permit::detach`]. The permit can
-    /// be adopted for this long, including the time of the transfer. Returns zero if the permit was
-    /// already lost.
+    /// be adopted within this time, which includes the transfer to the other process. Returns zero
+    /// if the permit was already lost.
     pub fn expires_in(&self) -> Duration {
         self.expires_in
     }
 
-    /// Parses the text. An error does not contain the text, because the text is worth a permit.
+    /// Parses the text. An error does not contain the text, because any process that has the text
+    /// can adopt the permit.
     fn read(text: &str) -> Result<Self, &'static str> {
         let mut parts = text.splitn(4, ' ');
         let mut next = || parts.next().unwrap_or_default();
@@ -132,11 +133,12 @@ impl Permit {
     /// work moves to that process, and the permit is never free.
     ///
     /// Nothing is sent. The lease counts from the last refresh, so usually at least two thirds of
-    /// it are left. [`expires_in`](DetachedPermit::expires_in) returns the rest. If the rest is too
-    /// short, call [`refresh`](Self::refresh) first.
+    /// it are left. [`expires_in`](DetachedPermit::expires_in) returns the remaining time. If this
+    /// time is too short, call [`refresh`](Self::refresh) first.
     ///
     /// [Watches](Self::watch) report that this process no longer holds the permit. Stop the work
-    /// before you detach: the fencing token [stays the same](DetachedPermit::fencing_token).
+    /// before you detach the permit: the fencing token [stays the
+    /// same](DetachedPermit::fencing_token).
     pub fn detach(mut self) -> DetachedPermit {
         self.on_drop = None;
         let lease = self.lease();
@@ -148,7 +150,7 @@ impl Permit {
             id: self.acquisition.id.clone(),
             weight: self.acquisition.weight,
             token,
-            // Rounded to ms, as in the text.
+            // This time is rounded to ms, as in the text.
             expires_in: Duration::from_millis(expires_in.as_millis() as u64),
         }
     }

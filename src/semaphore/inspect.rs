@@ -1,4 +1,4 @@
-//! Holders and waiters, one page at a time.
+//! Inspects a semaphore: returns its holders and waiters, one page at a time.
 
 use std::ops::Range;
 
@@ -25,9 +25,9 @@ impl Semaphore {
         self.inspect_range(0..PAGE, 0..PAGE).await
     }
 
-    /// Returns the holders and waiters in these ranges, which count from 0. Returns at most 1,000
-    /// of each. Use this method for the next page, or for fewer entries. Holders and waiters change
-    /// between two calls, so pages may repeat or omit entries.
+    /// Returns the holders and the waiters whose indexes are in these ranges. Indexes count from 0.
+    /// Returns at most 1,000 of each. Use this method to read further pages, or to read fewer
+    /// entries. Holders and waiters change between two calls, so pages may repeat or omit entries.
     ///
     /// # Errors
     ///

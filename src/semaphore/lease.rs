@@ -1,8 +1,9 @@
-//! A lease: for how long a permit is held, and may be refreshed.
+//! A lease: how long a permit is held, and how long it may be refreshed.
 //!
-//! A lease counts from before the request was sent, so it expires in this process before it expires
-//! on the server. The server's clock is never compared with the clock of this process. The server
-//! counts in whole ms, starting with the ms in which the request arrived: see [`lasts`].
+//! In this process, a lease counts from a moment before the request was sent. The lease therefore
+//! expires in this process before it expires on the server. The server's clock is never compared
+//! with the clock of this process. The server counts in whole ms, starting with the ms in which the
+//! request arrived: see [`lasts`].
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::semaphore::term::Term;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Grant {
     pub(crate) token: u64,
-    /// A moment before the grant. The lease counts from here.
+    /// A moment before the grant. The lease counts from this moment.
     pub(crate) since: Instant,
 }
 
@@ -35,7 +36,8 @@ pub(crate) struct Lease {
     hold: Hold,
 }
 
-/// Most permits are never watched, and need no channel.
+/// A term, in a channel if the permit is watched. Most permits are never watched, and need no
+/// channel.
 enum Kept {
     Alone(Term),
     Watched(watch::Sender<Term>),
@@ -49,7 +51,7 @@ impl Lease {
         hold: Hold,
     ) -> Self {
         let term = Mutex::new(Kept::Alone(Term::until(grant.since + lasts(duration))));
-        // A bound that overflows the clock is no bound.
+        // A bound that exceeds the range of the clock is ignored.
         let latest_end = max_hold.and_then(|max_hold| grant.since.checked_add(max_hold));
         Self { token: grant.token, latest_end, term, hold }
     }
@@ -83,12 +85,12 @@ impl Lease {
             }
             Kept::Watched(term) => term.clone(),
         };
-        // Outside the lock, because the call wakes tasks.
+        // This call is outside of the lock, because it wakes tasks.
         watched.send_modify(change);
         *watched.borrow()
     }
 
-    /// Returns the term for watches, which see every change and may outlive the lease.
+    /// Returns the channel of the term. Watches see every change, and may outlive the lease.
     pub(crate) fn watch(&self) -> watch::Sender<Term> {
         let mut kept = self.kept();
         let watched = match &*kept {
@@ -112,7 +114,7 @@ impl Lease {
     /// Notes a refresh that was sent at `sent`. Returns whether the permit is still held.
     pub(crate) fn renewed(&self, sent: Instant, duration: Duration) -> bool {
         let ends = sent + lasts(duration);
-        // The refresh may have been sent later than its duration was computed.
+        // The refresh may have been sent some time after its duration was computed.
         let ends = self.latest_end.map_or(ends, |latest| latest.min(ends));
         !self.change(|term, now| term.renew(now, ends)).is_lost()
     }
@@ -132,7 +134,7 @@ impl Lease {
         self.term().is_lost_at(now)
     }
 
-    /// Returns whether the permit was lost before.
+    /// Notes that the holder has let the permit go. Returns whether the permit was already lost.
     pub(crate) fn let_go(&self) -> bool {
         self.change(Term::let_go).is_lost()
     }

@@ -1,4 +1,4 @@
-//! Letting a permit expire, so that it counts a start.
+//! Lets a permit expire, so that the semaphore limits how often work starts.
 
 use super::on_drop::OnDrop;
 use super::permit::Permit;
@@ -10,21 +10,22 @@ impl Permit {
     /// runs.
     ///
     /// With a limit of N and a lease of D, work starts **at most N times in any window of D**, in
-    /// order of arrival, over all processes. This bound requires that each start is between its
-    /// acquire and its `let_expire`. Call `let_expire` after the work has started, because the
-    /// window begins with that call. If the work did not start after all, [release](Self::release)
-    /// the permit.
+    /// order of arrival, over all processes. This bound requires that the work starts between
+    /// `acquire` and `let_expire`. Call `let_expire` after the work has started, because the window
+    /// begins with the call of `let_expire`. If the work did not start after all,
+    /// [release](Self::release) the permit.
     ///
     /// - Times are measured by the server's clock, in whole ms. D is the lease of the semaphore, or
-    ///   [`max_hold`](crate::SemaphoreBuilder::max_hold) if that is shorter.
+    ///   [`max_hold`](crate::SemaphoreBuilder::max_hold) if `max_hold` is shorter.
     /// - Work that panics after its start, or is dropped, counts if the semaphore was built with
     ///   [`let_expire_on_drop`](crate::SemaphoreBuilder::let_expire_on_drop).
     /// - If a process is killed between a start and its `let_expire`, the start counts from the
     ///   last refresh. This refresh was up to a third of the lease before the start. If the bound
     ///   must hold even then, make the lease one and a half times D: the remaining lease is then at
     ///   least D.
-    /// - With `max_hold`, a refresh that the network delays may arrive after `let_expire`, and end
-    ///   the lease at `max_hold`. Rate limits are more exact without `max_hold`.
+    /// - If `max_hold` is set, an earlier refresh that the network delayed may arrive after
+    ///   `let_expire`. The lease then ends at `max_hold`. Rate limits are more exact without
+    ///   `max_hold`.
     ///
     /// # Errors
     ///
@@ -32,7 +33,7 @@ impl Permit {
     /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout. The call
     ///   is retried in the background until Redis confirms it or the lease expires.
     /// - [`Error::Rejected`] if Redis returns an error.
-    /// - [`Error::Shutdown`] as for [`release`](Self::release).
+    /// - [`Error::Shutdown`] in the same case as for [`release`](Self::release).
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! The limit that all processes share.
+//! Reads and changes the limit that all processes share.
 
 use super::Semaphore;
 use crate::error::Error;
@@ -25,10 +25,10 @@ impl Semaphore {
     /// If the limit rises, waiters are granted permits immediately. If the limit falls, no permit
     /// is taken away: holders finish their work.
     ///
-    /// A call without a reply is retried. The change counts once, even if several copies arrive
-    /// within five response timeouts. If the first copy was executed and its reply was lost, the
-    /// call returns the new limit. After [`Error::Unavailable`], a copy may still arrive seconds
-    /// later. In this case, check [`limit`](Self::limit).
+    /// A call without a reply is retried. The change counts once, even if several attempts reach
+    /// the server within five response timeouts. If the first attempt changed the limit and its
+    /// reply was lost, the call returns the new limit. After [`Error::Unavailable`], an attempt may
+    /// still reach the server seconds later. After this error, check [`limit`](Self::limit).
     ///
     /// # Errors
     ///
@@ -59,7 +59,8 @@ impl Semaphore {
         Ok(u32::try_from(before).unwrap_or(self.core.settings.limit.number()))
     }
 
-    /// Adds `n` to the effective limit, like V on a textbook semaphore. Returns the new limit.
+    /// Adds `n` to the effective limit, like the operation V of a textbook semaphore. Returns the
+    /// new limit.
     ///
     /// # Errors
     ///
@@ -68,8 +69,8 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the permits may or may not have been added. The retries of one
-    /// call add the permits once.
+    /// If the future is dropped, the permits may or may not have been added. If a call is retried,
+    /// its permits are still added only once.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! A semaphore, from its permits down to the calls to the server.
+//! Semaphores: the public types, and the calls to the server that implement them.
 
 // Layers, lowest first. The files that are not listed are above these layers, in no order:
 // closing, settings, term, lease, acquisition, core, maintenance
@@ -44,10 +44,10 @@ pub use revoke::Revoked;
 
 /// A counting semaphore that many processes and machines share.
 ///
-/// Build a semaphore once per process, and clone it for each task. Clones are cheap and share their
-/// calls. Semaphores that are built separately do not share calls. `Semaphore`, its permits and the
-/// futures of [`request`](Self::request) are `Send`, `Sync` and `'static`: move them into tasks, or
-/// store them in structs.
+/// Build a semaphore once per process, and clone it for each task. Clones are cheap, and a single
+/// call to Redis can contain requests of several clones. Semaphores that are built separately do
+/// not share calls. `Semaphore`, its permits and the futures of [`request`](Self::request) are
+/// `Send`, `Sync` and `'static`: move them into tasks, or store them in structs.
 ///
 /// # Which method?
 ///
@@ -65,15 +65,16 @@ pub use revoke::Revoked;
 ///
 /// The semaphore is fair: permits are granted in order of arrival, over all processes. Neither a
 /// lighter request nor `try_acquire` overtakes a waiter. Only a request with a [head
-/// start](AcquireRequest::head_start) overtakes requests, and only requests that arrived less than
-/// the head start before it.
+/// start](AcquireRequest::head_start) overtakes other requests. With a head start of 5 s, a request
+/// overtakes only requests that arrived less than 5 s before it.
 ///
 /// A program's own calls take effect in the order in which the program makes them, as with Tokio's
-/// semaphore. The next call can already use a permit that was dropped before it, and does not queue
-/// behind a wait that was canceled before it. This order applies to semaphores of one name in one
-/// [`SemaphoreClient`](crate::SemaphoreClient). The program itself must order the calls: in one
-/// task, or in tasks and threads that synchronize. The order costs no round trip: pending releases
-/// are sent just before the next call, over the same connection.
+/// semaphore. For example, a call can use a permit that the program dropped before the call. A call
+/// does not queue behind a wait that the program canceled before the call. This order applies to
+/// all semaphores of one [`SemaphoreClient`](crate::SemaphoreClient) that have the same name. The
+/// program itself must order its calls: it makes the calls in one task, or it synchronizes its
+/// tasks and threads. The order costs no round trip: pending releases are sent just before the next
+/// call, over the same connection.
 ///
 /// # Examples
 ///
@@ -133,27 +134,28 @@ impl Semaphore {
 
     /// Waits in the queue for one permit.
     ///
-    /// Queueing takes one call. A waiting process sends little:
+    /// Queueing takes one call. While a request waits, its process sends only these calls:
     ///
-    /// - a heartbeat every third of the heartbeat timeout (default 15 s), which is one call for up
-    ///   to 1,000 waits at this semaphore
-    /// - if the request is near the head of the queue, one call when a lease expires
+    /// - a heartbeat every third of the heartbeat timeout (default 15 s): one call for up to 1,000
+    ///   waiting requests of this semaphore
+    /// - one call when a lease expires, for requests near the head of the queue
     ///
     /// # Errors
     ///
     /// - [`Error::Timeout`] if an acquire timeout is set and passes.
     /// - [`Error::Unavailable`] if Redis does not reply for longer than the outage tolerance
     ///   (default 30 s).
-    /// - [`Error::TooHeavy`] if the request can never fit.
+    /// - [`Error::TooHeavy`] if the weight exceeds the limit, and the limit is not a runtime limit.
     /// - [`Error::NoLimit`] if the semaphore uses the [existing
     ///   limit](SemaphoreBuilder::existing_limit) and no limit exists.
     /// - [`Error::NotAcknowledged`] if too few replicas
     ///   [acknowledge](SemaphoreBuilder::acknowledged_by) the permit in time.
-    /// - [`Error::LeaseTooShort`] if five permits in a row expired before they could be returned.
+    /// - [`Error::LeaseTooShort`] if five permits in a row expired before the call could return
+    ///   them.
     /// - [`Error::Rejected`] if Redis returns an error.
     /// - [`Error::Closed`] if the semaphore is [closed](Self::close).
-    /// - [`Error::Shutdown`] if the client was shut down, or the runtime in which it connected has
-    ///   ended.
+    /// - [`Error::Shutdown`] if the client was shut down, or if the runtime in which the client
+    ///   connected has ended.
     ///
     /// # Cancel safety
     ///
@@ -162,24 +164,24 @@ impl Semaphore {
     ///
     /// # Keep polling the future
     ///
-    /// The first poll usually sends the request. Otherwise, a second poll or another call of the
-    /// semaphore sends the request. If the future is then kept but not polled, its request still
-    /// gets a permit at its turn. Each such permit stays unused for a lease. Two kinds of futures
-    /// are affected:
+    /// The first poll usually sends the request. Otherwise, a second poll of the future sends the
+    /// request, or another call on the same semaphore sends it. If you then keep the future but do
+    /// not poll it, the server still grants permits to the request. Each of these permits stays
+    /// unused for a lease. Two kinds of futures are affected:
     ///
-    /// - a pinned future after the `select!` that polled it has ended.
-    /// - futures in a stream such as `buffer_unordered`, while the stream's consumer awaits a
-    ///   permit of the same semaphore. Then no work continues for a lease.
+    /// - a pinned future that is kept after the end of the `select!` that polled it
+    /// - a future in a stream such as `buffer_unordered`, while the stream's consumer awaits a
+    ///   permit of the same semaphore: no work continues for a lease
     ///
-    /// Drop such a future, or run it in a task. Tokio's semaphore has the same trap, without a time
-    /// limit.
+    /// To avoid this, drop the future, or run it in a task. Tokio's semaphore has the same problem,
+    /// but without a time limit.
     pub async fn acquire(&self) -> Result<Permit, Error> {
         pin!(self.core.acquire_within(1, 0, self.core.settings.acquire_timeout)).await
     }
 
     /// Waits in the queue for a permit of weight `n`. Range: 1 to the limit. If `n` exceeds a
-    /// runtime limit, the request waits until that limit is raised or cleared. For a timeout, use
-    /// [`request`](Self::request).
+    /// runtime limit, the request waits until that limit is raised or cleared. To set a timeout,
+    /// use [`request`](Self::request).
     ///
     /// # Errors
     ///
@@ -201,7 +203,8 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// - [`Error::Timeout`], with the time waited and the last position in the queue.
+    /// - [`Error::Timeout`] if `timeout` passes. The error contains the waiting time and the last
+    ///   position in the queue.
     /// - The other errors of [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
@@ -233,8 +236,8 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout (default
-    ///   4 s).
+    /// - [`Error::Unavailable`] if Redis does not reply within the call timeout: twice the response
+    ///   timeout (default 2 s).
     /// - The other errors of [`acquire`](Self::acquire), except [`Error::Timeout`].
     ///
     /// # Cancel safety
@@ -275,14 +278,14 @@ impl Semaphore {
         pin!(self.core.try_acquire(n)).await
     }
 
-    /// Closes this semaphore and its clones, like `close` of Tokio's semaphore. Acquires that wait,
-    /// are in flight or start later fail immediately with [`Error::Closed`]. In the background,
-    /// waiting requests leave the queue, and permits that may have been granted to them are
-    /// released.
+    /// Closes this semaphore and its clones, like `close` of Tokio's semaphore. Every acquire that
+    /// waits, is in flight or starts later immediately fails with [`Error::Closed`]. In the
+    /// background, waiting requests leave the queue, and permits that may have been granted to them
+    /// are released.
     ///
-    /// Permits that are held stay valid, are refreshed, and can be released. Other processes
-    /// continue, and so do semaphores of the same name that were built separately. To stop all
-    /// processes, use [`set_limit(0)`](Self::set_limit).
+    /// Held permits stay valid. They are still refreshed, and can be released. The close does not
+    /// affect other processes, or semaphores of the same name that were built separately. To stop
+    /// grants to all processes, use [`set_limit(0)`](Self::set_limit).
     ///
     /// # Examples
     ///
@@ -330,7 +333,8 @@ impl Semaphore {
     /// Makes the server remove expired leases and grant free permits to waiters. Returns the number
     /// of requests still queued.
     ///
-    /// Waiting processes call `wake` themselves. A call by an operator may be earlier.
+    /// Waiting processes call `wake` themselves. An operator's call can only make the grants
+    /// earlier.
     ///
     /// # Errors
     ///

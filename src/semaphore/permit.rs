@@ -21,9 +21,9 @@ use crate::semaphore::permit_watch::PermitWatch;
 /// A permit is a lease: if its holder crashes, the server frees the permit when the lease expires.
 /// While the permit is held, its lease is refreshed in the background, unless
 /// [`auto_refresh`](crate::SemaphoreBuilder::auto_refresh) is off. If refreshing fails until the
-/// lease expires, the permit is lost. Then [`lost`](Self::lost) completes, by the deadline on this
-/// machine's monotonic clock at the latest, even if Redis is unreachable. Code that must stop when
-/// the permit is lost should `select!` on `lost`:
+/// lease expires, the permit is lost. Then [`lost`](Self::lost) completes, even if Redis is
+/// unreachable. The future completes at the latest at the lease's deadline on this machine's
+/// monotonic clock. Code that must stop when the permit is lost should `select!` on `lost`:
 ///
 /// ```
 /// # use redis_semaphore::{Error, SemaphoreClient};
@@ -65,10 +65,10 @@ use crate::semaphore::permit_watch::PermitWatch;
 /// # }
 /// ```
 ///
-/// If a process is stopped, for example by a long pause of its virtual machine, it finds out only
-/// later that its lease has expired. Every system of leases has this gap. If the gap matters, send
-/// the [fencing token](Self::fencing_token) with each write. Let the store reject a write whose
-/// token is lower than a token that the store has already seen.
+/// If a process is paused, for example with its virtual machine, the process finds out only later
+/// that its lease has expired. Every system of leases has this gap. If the gap matters, send the
+/// [fencing token](Self::fencing_token) with each write. Let the store reject a write whose token
+/// is lower than a token that the store has already seen.
 ///
 /// # Dropping
 ///
@@ -76,16 +76,17 @@ use crate::semaphore::permit_watch::PermitWatch;
 /// [`let_expire_on_drop`](crate::SemaphoreBuilder::let_expire_on_drop) is on. Dropping never blocks
 /// and never panics, even outside of a runtime.
 ///
-/// The runtime in which the client connected is the I/O runtime. The end of the I/O runtime first
+/// The runtime in which the client connected is the I/O runtime. Before the I/O runtime ends, it
 /// delivers the releases of dropped permits, and of permits that the runtime's tasks still hold.
-/// The end waits for up to the response timeout (default 2 s), but at most 10 s. So the end of
-/// `#[tokio::main]` loses no release, not even after `?` or a panic. `std::process::exit`,
-/// `Runtime::shutdown_background` and a signal do not wait. If a program ends by one of these, call
-/// [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown) first. Otherwise a permit that
-/// was dropped a moment earlier stays taken until its lease expires (default 30 s).
+/// The delivery takes at most the response timeout (default 2 s), and never more than 10 s. So the
+/// end of `#[tokio::main]` loses no release, not even after `?` or a panic. `std::process::exit`,
+/// `Runtime::shutdown_background` and a signal do not wait for the delivery. If a program ends in
+/// one of these ways, call [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown) first.
+/// Otherwise a permit that was dropped a moment earlier stays taken until its lease expires
+/// (default 30 s).
 ///
-/// After the I/O runtime has ended, a permit is released on the runtime in which it is dropped.
-/// Without such a runtime, the permit is freed when its lease expires.
+/// After the I/O runtime has ended, a permit is released on the runtime in which it is dropped. If
+/// the permit is dropped outside of any runtime, the server frees it when the lease expires.
 ///
 /// In a process that was forked from the holder's process, dropping a permit does nothing.
 #[must_use = "an unused permit is released immediately"]
@@ -160,7 +161,7 @@ impl Permit {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`release`](Self::release). After [`Error::Lost`] the limit is
+    /// Returns the errors of [`release`](Self::release). After [`Error::Lost`], the limit is
     /// unchanged.
     ///
     /// # Cancel safety
@@ -187,8 +188,9 @@ impl Permit {
     }
 
     pub(super) fn end(mut self, how: OnDrop) -> impl Future<Output = Result<(), Error>> {
-        // If this future is dropped or never polled, or Redis does not reply, `drop` below does the
-        // rest. The permit is not refreshed any more, even if the future is never polled.
+        // If this future is dropped or never polled, or if Redis does not reply, `drop` below ends
+        // the permit in the background. The permit is not refreshed any more, even if the future is
+        // never polled.
         self.on_drop = Some(how);
         self.acquisition.end();
         async move {
@@ -227,7 +229,7 @@ impl Permit {
         }
     }
 
-    /// Returns whether the permit was lost before.
+    /// Ends the refreshes of the permit. Returns whether the permit was already lost.
     pub(super) fn let_go(&self) -> bool {
         self.acquisition.end();
         let was_lost = self.lease().let_go();
@@ -251,11 +253,11 @@ impl Permit {
     ///
     /// # Errors
     ///
-    /// - [`Error::Lost`] if the permit is lost, which is final.
+    /// - [`Error::Lost`] if the permit is lost. A loss is final.
     /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout. The
     ///   permit is still held until [`expires_in`](Self::expires_in) is zero.
     /// - [`Error::Rejected`] if Redis returns an error.
-    /// - [`Error::Shutdown`] as for [`release`](Self::release).
+    /// - [`Error::Shutdown`] in the same case as for [`release`](Self::release).
     ///
     /// # Cancel safety
     ///
@@ -298,8 +300,8 @@ impl Permit {
         self.lost_unless(answer.reply && lease.renewed(answer.sent, duration), "refresh")
     }
 
-    /// Waits until the permit is lost: at the latest, when its lease expires on this machine's
-    /// monotonic clock. If no runtime is left to measure time (see
+    /// Waits until the permit is lost. The wait ends at the latest when the lease expires on this
+    /// machine's monotonic clock. If no runtime is left to measure time (see
     /// [`SemaphoreClient`](crate::SemaphoreClient#runtimes)), the permit is lost immediately.
     ///
     /// # Cancel safety
@@ -310,8 +312,8 @@ impl Permit {
     }
 
     /// Returns a watch that reports when the permit is no longer held, because it was lost or
-    /// released. Pass the watch to subtasks: it can be cloned and sent, and does not keep the
-    /// permit.
+    /// released. Pass the watch to subtasks: it can be cloned, and can be sent to other threads.
+    /// The watch does not keep the permit held.
     pub fn watch(&self) -> PermitWatch {
         PermitWatch::new(self.lease(), self.core.context.runtime())
     }
@@ -322,8 +324,8 @@ impl Permit {
     }
 
     /// Returns for how long the permit is guaranteed without another refresh. Returns zero if the
-    /// permit is lost. The time counts from before the request was sent, so the server's lease is
-    /// never shorter.
+    /// permit is lost. The time counts from before the last request was sent, so the lease on the
+    /// server is never shorter.
     ///
     /// # Examples
     ///
@@ -347,7 +349,7 @@ impl Permit {
     }
 
     /// Returns the fencing token: a number larger than the token of every earlier permit of the
-    /// semaphore. The token is larger even if the semaphore's keys have expired since.
+    /// semaphore. This applies even if the semaphore's keys expired between the two grants.
     pub fn fencing_token(&self) -> u64 {
         self.lease().token
     }

@@ -16,11 +16,13 @@ use crate::semaphore::term::Term;
 /// Reports whether a permit is still held, for example to subtasks. Created by
 /// [`Permit::watch`](crate::Permit::watch). A watch is cheap to clone, and `'static`.
 ///
-/// A watch does not keep the permit: the permit is released when the [`Permit`](crate::Permit) is
-/// released or dropped. The watch reports every kind of end:
+/// A watch does not keep the permit held: the permit is released when the [`Permit`](crate::Permit)
+/// is released or dropped. The watch reports every way in which a permit ends:
 ///
-/// - a loss, by the deadline on this machine's monotonic clock at the latest
-/// - a release, forget or drop, immediately, because subtasks then have no permit either
+/// - The watch reports a loss at the latest at the lease's deadline on this machine's monotonic
+///   clock.
+/// - The watch reports a release, a forget or a drop immediately, because subtasks then have no
+///   permit either.
 ///
 /// No task needs to poll the permit.
 ///
@@ -53,7 +55,7 @@ use crate::semaphore::term::Term;
 #[derive(Clone)]
 pub struct PermitWatch {
     token: u64,
-    /// Not the lease itself, because the lease would keep the connections alive.
+    /// A watch does not store the lease itself, because the lease would keep the connections alive.
     term: watch::Sender<Term>,
     /// The I/O runtime.
     home: Handle,
@@ -64,8 +66,8 @@ impl PermitWatch {
         Self { token: lease.token, term: lease.watch(), home: home.clone() }
     }
 
-    /// Waits until the permit is no longer held: at the latest, when its lease expires on this
-    /// machine's monotonic clock. If no runtime is left to measure time (see
+    /// Waits until the permit is no longer held. The wait ends at the latest when the lease expires
+    /// on this machine's monotonic clock. If no runtime is left to measure time (see
     /// [`SemaphoreClient`](crate::SemaphoreClient#runtimes)), the permit is lost immediately.
     ///
     /// # Cancel safety

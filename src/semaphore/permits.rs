@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::semaphore::on_drop::OnDrop;
 use crate::semaphore::permit::Permit;
 
-/// Permits of several semaphores, which are released together. Created by
+/// Permits of several semaphores. The permits are released together. Created by
 /// [`acquire_all`](crate::acquire_all).
 ///
 /// The value is lost when one of the permits is lost. Dropping the value releases all permits in
@@ -75,7 +75,8 @@ impl Permits {
     /// # Errors
     ///
     /// - [`Error::Lost`] if one of the permits was lost.
-    /// - Otherwise the first error of [`Permit::release`]. The other permits are still released.
+    /// - The first error of [`Permit::release`] if no permit was lost. The other permits are still
+    ///   released.
     ///
     /// # Cancel safety
     ///
@@ -85,7 +86,8 @@ impl Permits {
         let releases: Vec<_> = self.permits.into_iter().map(Permit::release).collect();
         async move {
             let errors = join_all(releases).await.into_iter().filter_map(Result::err);
-            // Prefers a loss: `min_by_key` returns the first error with the smallest key.
+            // Prefers a loss to other errors: `min_by_key` returns the first error with the
+            // smallest key.
             let error = errors.min_by_key(|error| !matches!(error, Error::Lost { .. }));
             error.map_or(Ok(()), Err)
         }
@@ -98,7 +100,7 @@ impl fmt::Debug for Permits {
     }
 }
 
-/// Waits until a permit is lost, and returns it.
+/// Waits until one of the permits is lost, and returns this permit.
 pub(crate) async fn first_lost<'a>(permits: impl Iterator<Item = &'a Permit>) -> &'a Permit {
     let lost = permits.map(|permit| {
         Box::pin(async move {

@@ -1,4 +1,4 @@
-//! One acquire with its own settings.
+//! A request for a permit, with its own settings.
 
 use std::fmt;
 use std::pin::pin;
@@ -67,8 +67,9 @@ impl AcquireRequest {
     /// A head start is a bounded priority, so no request waits forever. A request with a head start
     /// of 5 s overtakes only requests that arrived less than 5 s before it. If the server's clock
     /// is set back, the bound is up to a second longer, and head starts count from the last ticket.
-    /// While the clock is more than a second behind the last ticket, head starts have no effect.
-    /// Requests that arrive while the clock is behind count as having arrived together.
+    /// While the clock is more than a second behind the time of the last ticket, head starts have
+    /// no effect. Requests that arrive while the clock is behind this time count as having arrived
+    /// together.
     ///
     /// # Examples
     ///
@@ -123,7 +124,7 @@ impl AcquireRequest {
         self
     }
 
-    /// Checks everything that needs no call.
+    /// Checks everything that can be checked without a call to Redis.
     pub(super) fn check(&self) -> Result<(), Error> {
         self.check_ahead()?;
         self.core.check(self.weight)

@@ -10,17 +10,20 @@ use crate::protocol::id;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Revoked {
-    /// A permit, whose holder does not know of the revocation yet.
+    /// A permit was revoked. Its holder does not know of the revocation yet.
     #[non_exhaustive]
     Permit {
-        /// The requested lease. The holder refreshes its permit at least every third of this time.
-        /// Without automatic refresh, the holder may continue for the whole lease.
+        /// The lease that the holder requested. The holder finds out at its next refresh, at most a
+        /// third of this time later. Without automatic refresh, the holder may continue for the
+        /// whole lease.
         lease: Duration,
     },
-    /// A waiting request. A live process sends its request again at the next heartbeat.
+    /// A waiting request was removed. If its process is alive, the process sends the request again
+    /// at the next heartbeat.
     Request,
-    /// Nothing: the permit was released before, or its lease expired. This variant is also returned
-    /// if the first call got no reply and a retry found nothing left.
+    /// Nothing was revoked, because the permit had been released, or its lease had expired. This
+    /// variant is also returned if the first attempt revoked the permit or request, but its reply
+    /// was lost.
     Nothing,
 }
 
@@ -33,14 +36,15 @@ impl Semaphore {
     /// third of its lease later. Until then, the old and the new holder work at the same time. A
     /// holder that cannot reach Redis, or does not refresh, continues until its own deadline: at
     /// most a whole lease. If two holders must never work at the same time, end the old holder's
-    /// process instead: its permit is freed when the lease expires.
+    /// process instead. The server then frees the permit when the lease expires.
     ///
-    /// Revoke a request only if its process is gone. A live process sends the request again with
-    /// its ticket, within a third of the heartbeat timeout, and the request gets its old position.
+    /// Revoke a request only if its process is gone. A live process sends the request again within
+    /// a third of the heartbeat timeout. The request gets its old position, because the process
+    /// sends its old ticket.
     ///
     /// # Errors
     ///
-    /// - [`Error::Invalid`] if `id` is not an ID. Nothing is sent then.
+    /// - [`Error::Invalid`] if `id` is not an ID. Nothing was sent.
     /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout.
     /// - [`Error::Rejected`] if Redis returns an error.
     ///

@@ -1,4 +1,4 @@
-//! The settings of a semaphore, as this process built it.
+//! The settings with which this process built a semaphore.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The lease that an acquire requests.
+    /// Returns the lease that an acquire requests.
     pub(crate) fn first_lease(&self) -> Duration {
         self.max_hold.map_or(self.lease, |max_hold| max_hold.min(self.lease))
     }
@@ -61,7 +61,7 @@ impl Limit {
     }
 }
 
-/// How many replicas must acknowledge a permit before it is returned, and within which time.
+/// The number of replicas that must acknowledge a permit before it is returned, and the time limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Acknowledgement {
     pub(crate) replicas: u32,

@@ -1,4 +1,4 @@
-//! How long a permit is held, on this machine's monotonic clock, and how it ended.
+//! The term of a permit: when it ends on this machine's monotonic clock, and how it ended.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Term {
     ends: Instant,
-    /// A loss is final, because the holder may know of it.
+    /// A loss is final, because the holder may already know of the loss.
     lost: bool,
     /// The holder has let the permit go. A later expiry is no loss.
     let_go: bool,
@@ -24,7 +24,8 @@ impl Term {
         self.ends
     }
 
-    /// Returns whether the loss is known. The lease may have expired unnoticed.
+    /// Returns whether the permit is known to be lost. The lease may have expired without being
+    /// noticed.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost
     }
@@ -68,7 +69,7 @@ impl Term {
     pub(crate) fn renew(&mut self, now: Instant, ends: Instant) {
         self.expire(now);
         if !self.is_over() {
-            // Replies may arrive in a different order than their requests.
+            // Replies may arrive in another order than the order in which the requests were sent.
             self.ends = self.ends.max(ends);
         }
     }

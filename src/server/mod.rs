@@ -184,8 +184,8 @@ impl Servers {
         }
     }
 
-    /// Records the redirect if the error contains one. The call that failed used another
-    /// connection.
+    /// Records the redirect if the error contains one. The call failed on the additional
+    /// connection of a semaphore that waits for replicas.
     pub(crate) fn note_redirect(&self, slot: u16, error: &RedisError) {
         if let Self::Cluster(cluster) = self {
             cluster.note_redirect_of_call(slot, error);

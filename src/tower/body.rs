@@ -13,7 +13,7 @@ use crate::semaphore::Permit;
 /// A body that releases its permit when it ends or is dropped. If the permit is lost, the body ends
 /// with [`Error::Lost`](crate::Error::Lost).
 pub struct LimitedBody<B> {
-    /// `None` after the end, and for a request that was shed.
+    /// `None` after the end of the body, and in the response to a request that was shed.
     held: Option<Held<B>>,
 }
 

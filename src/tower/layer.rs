@@ -1,4 +1,4 @@
-//! The layer and its settings.
+//! The tower layer, and its settings.
 
 use std::fmt;
 use std::sync::Arc;

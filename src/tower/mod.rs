@@ -1,5 +1,5 @@
-//! A layer for HTTP services of tower (axum, hyper, tonic) that limits concurrent requests over all
-//! processes. Requires the feature `tower`.
+//! A tower layer for HTTP services (axum, hyper, tonic). The layer limits the number of concurrent
+//! requests over all processes. Requires the feature `tower`.
 //!
 //! Each request acquires a permit when the service is called. The request holds the permit until
 //! the body of its response ends or is dropped. If a request gets no permit, it is shed: the
@@ -10,22 +10,22 @@
 //! - Redis is unavailable, because the number of running requests is then unknown
 //!
 //! If Redis is unavailable, the response is sent after the semaphore's acquire timeout. If a
-//! request may not wait, its response is sent after twice the response timeout, if this time is
-//! shorter.
+//! request may not wait, its response is sent after the shorter of two times: the acquire timeout,
+//! and twice the response timeout.
 //!
 //! # When a permit is lost
 //!
 //! If the permit is lost before the response, the client gets status 503, too, and the handler's
 //! future is dropped. If the permit is lost later, the body ends with
-//! [`Error::Lost`](crate::Error::Lost) when its next part is polled, and the server closes the
-//! connection. The server polls the body only after the client has read the previous parts. If a
-//! client does not read, the body keeps its resources, although another request may already have
-//! the permit. Tasks that the handler has spawned continue, unless they watch the
-//! [`PermitWatch`](crate::PermitWatch) in the request's extensions.
+//! [`Error::Lost`](crate::Error::Lost) when the server polls the next part of the body. The server
+//! then closes the connection. The server polls the body only after the client has read the
+//! previous parts. If a client does not read, the body keeps its resources, although another
+//! request may already have the permit. Tasks that the handler has spawned continue, unless they
+//! watch the [`PermitWatch`](crate::PermitWatch) in the request's extensions.
 //!
 //! # Slow clients
 //!
-//! A permit is held while its client reads the response. To bound this time, set
+//! A permit is held while the client reads the response. To bound this time, set
 //! [`max_hold`](crate::SemaphoreBuilder::max_hold), or a time limit in the proxy in front of the
 //! server.
 //!
@@ -38,8 +38,8 @@
 //!
 //! # Shutdown
 //!
-//! 1. Take the process out of the load balancer. Otherwise connections that the system has accepted
-//!    are cut without a response when the server stops.
+//! 1. Take the process out of the load balancer. Otherwise, connections that the operating system
+//!    has accepted are cut without a response when the server stops.
 //! 2. [Close](crate::Semaphore::close) the semaphore. Waiting and new requests are shed.
 //! 3. Let the server finish its requests. Their permits are still refreshed.
 //! 4. [Shut down](crate::SemaphoreClient::shutdown) the client. If you shut down earlier, responses

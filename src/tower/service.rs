@@ -13,7 +13,7 @@ use super::{LimitedBody, SemaphoreLayer};
 use crate::error::Error;
 use crate::semaphore::Permit;
 
-/// A service in a [`SemaphoreLayer`].
+/// A service that a [`SemaphoreLayer`] limits.
 ///
 /// The service is always ready, because each call acquires its own permit. If `poll_ready` acquired
 /// the permit, the service would hold permits for requests that never arrive.
@@ -92,7 +92,7 @@ impl SemaphoreLayer {
         }
     }
 
-    /// Does not queue. Waits for the reply no longer than the acquire timeout.
+    /// Acquires a permit without queueing. Waits for the reply no longer than the acquire timeout.
     async fn try_enter(&self) -> Result<Option<Permit>, Error> {
         let request = self.semaphore().request();
         match request.timeout {

@@ -9,8 +9,8 @@ pub fn most_at_once(intervals: impl Iterator<Item = (u64, u64)>) -> usize {
     let mut ended = 0;
     let after_each = begins.iter().enumerate().map(|(begun_before, begin)| {
         ended += ends[ended..].iter().take_while(|end| *end <= begin).count();
-        // An interval without length at this moment may be counted as ended before it is counted as
-        // begun.
+        // The result may be negative: all intervals of length 0 that begin at this moment are
+        // already counted as ended, but not all of them as begun.
         (begun_before + 1).saturating_sub(ended)
     });
     after_each.max().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! `demo` accepts or rejects the options of other commands.
+//! Tests which server options `demo` accepts or rejects.
 
 use crate::support::server::Server;
 use crate::support::tool::{Outcome, tool};

@@ -58,7 +58,7 @@ fn signal(process: u32, signal: Signal) {
     kill(Pid::from_raw(process as i32), signal).unwrap();
 }
 
-/// Returns the process ID of the first holder, which the client name contains.
+/// Returns the process ID of the first holder, from the holder's client name.
 fn a_holder(now: &Inspection) -> u32 {
     now.holders[0].client_name().rsplit_once('.').unwrap().1.parse().unwrap()
 }

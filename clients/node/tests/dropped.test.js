@@ -37,7 +37,7 @@ test("a dropped permit is released, with a warning", async (t) => {
   const ways = [
     () => semaphore.acquire(),
     () => semaphore.tryAcquire(),
-    async () => { // Granted by a message.
+    async () => { // A message grants the permit.
       const permit = await semaphore.acquire();
       const wait = semaphore.acquire();
       await queued(send, name, 1);

@@ -19,7 +19,7 @@ test("a failed subscription is repeated, and no grant is missed", async (t) => {
   await queued(send, name, 1);
   assert.equal(await send("CLIENT", "KILL", "TYPE", "pubsub"), 2);
   await permit.release(); // No client is subscribed now, or the message is lost.
-  await (await wait).release(); // Its heartbeat is due after minutes.
+  await (await wait).release(); // The heartbeat of the wait is due after minutes.
   await empty(send, name);
 });
 
@@ -27,7 +27,7 @@ test("a skipped request is sent again even if its reply arrives later", async (t
   const server = await startServer(t);
   const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
   const holder = await connect(t, server);
-  const patient = { heartbeatTimeout: 3_600_000, responseTimeout: 30_000 }; // Its heartbeat is due after 20 minutes.
+  const patient = { heartbeatTimeout: 3_600_000, responseTimeout: 30_000 }; // Heartbeats are due after 20 minutes.
   const waiter = await connect(t, { ...patient, url: proxy.url });
   const permit = await holder.semaphore(name, { limit: 1, lease: 600_000 }).acquire();
   proxy.onRequest = (text) => (text.includes("EVAL") ? "hold reply" : "pass");
@@ -201,7 +201,7 @@ test("a wait ends with an error if the server stays unavailable", async (t) => {
   await server.start();
   const released = () => permit.release().then((answer) => ({ answer }), () => undefined); // Its timeout is short.
   const { answer } = await until("the release gets a reply", released);
-  assert.equal(answer, false); // The server has lost it.
+  assert.equal(answer, false); // The server has lost the permit.
   await empty(await admin(t, server.url), name);
 });
 
@@ -243,7 +243,7 @@ test("waits and releases survive a server that accepts no more connections", asy
 test("a failed wake is retried", async (t) => {
   const server = await startServer(t);
   const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
-  const options = { url: proxy.url, heartbeatTimeout: 600_000 }; // Its heartbeat is due after minutes.
+  const options = { url: proxy.url, heartbeatTimeout: 600_000 }; // Heartbeats are due after minutes.
   const semaphore = (await connect(t, options)).semaphore(name, { limit: 1 });
   await callAcquire(send, name, `N:dead:1:300:${"n".repeat(16)}`);
   let cuts = 0;

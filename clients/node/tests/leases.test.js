@@ -44,7 +44,7 @@ test("one call refreshes all permits of a semaphore", async (t) => {
   const [, first] = await ends();
   await until("a lease more", async () => Number((await ends())[1]) > Number(first) + 9000);
   const calls = (await scriptCalls(send)) - before;
-  assert.ok(calls >= 3 && calls <= 5, `${calls} calls`); // One in 3 s.
+  assert.ok(calls >= 3 && calls <= 5, `${calls} calls`); // One call in 3 s.
   for (const permit of permits) assert.ok(!permit.isLost);
   await Promise.all(permits.map((permit) => permit.release()));
   await empty(send, name);

@@ -65,7 +65,7 @@ test("messages of other clients and stale messages are ignored", async (t) => {
     `${name}\nsomebody 5 ${now + 2 * lease}`,
     `${name}\n${id} 5 ${now + lease - 5000}`, // Granted before the reply "queued".
     `${name}\n${id} 0 0`, // Causes another acquire, which returns "queued".
-    name + `\n${id} 5 ${now + 2 * lease}`.repeat(20_000), // Too long.
+    name + `\n${id} 5 ${now + 2 * lease}`.repeat(20_000), // The message is too long.
   ];
   for (const message of messages) await send("PUBLISH", channel, message);
   const notUtf8 = "return redis.call('PUBLISH', KEYS[1], ARGV[1] .. '\\nx\\255 1 1')";

@@ -232,7 +232,7 @@ test("a lease that expires in months does not cause constant calls", async (t) =
   await queued(send, name, 1);
   const before = await scriptCalls(send);
   await wait;
-  assert.ok((await scriptCalls(send)) <= before + 1); // The release.
+  assert.ok((await scriptCalls(send)) <= before + 1); // Only the release is called.
 });
 
 test("waits may be canceled at any moment", async (t) => {

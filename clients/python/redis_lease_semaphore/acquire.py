@@ -10,7 +10,7 @@ from .permit import Permit
 
 
 class Acquire(collections.abc.Coroutine[Any, Any, Permit]):
-    """The return value of acquire(). Await it, or use it directly with `async with`."""
+    """The return value of acquire(). Await this value, or use it directly with `async with`."""
 
     def __init__(self, coroutine: collections.abc.Coroutine[Any, Any, Permit]) -> None:
         self._coroutine = coroutine

@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 class SemaphoreClient:
-    """Like redis_lease_semaphore.asyncio.SemaphoreClient. Threads may share it.
+    """A client like redis_lease_semaphore.asyncio.SemaphoreClient. Threads may share the client.
 
     A forked process may use a connected client. It connects separately, with its first acquire. When the
     program ends, permits that are still held are released, within two response timeouts. Permits of a
@@ -319,7 +319,7 @@ def _give_back(permit: Optional[core_permit.Permit]) -> None:
 
 
 class Permit:
-    """Like redis_lease_semaphore.asyncio.Permit. `lost` is a threading.Event."""
+    """A permit like redis_lease_semaphore.asyncio.Permit. `lost` is a threading.Event."""
 
     def __init__(self, client: SemaphoreClient, core: core_permit.Permit) -> None:
         self._client, self._core = client, core

@@ -18,8 +18,8 @@ class Claim:
         self.wait_mode: Union[str, int] = wait_mode  # "try", "wait" or the ticket
         self.outcome: asyncio.Future[Optional[Held]] = asyncio.get_running_loop().create_future()
         self.is_due = True  # to be sent in the next pass
-        # When the last call with the reply "queued" was sent. Before the first such reply: when the first call was
-        # sent.
+        # The time at which the last call with the reply "queued" was sent. Before the first reply "queued", this is
+        # the time of the first call.
         self.asked_at: Optional[float] = None
         self.queued_at = 0  # the server's time in that reply, ms
         self.answered_at = time.monotonic()

@@ -77,7 +77,10 @@ class Listener:
             self._on_subscribed()
 
     async def _subscribe_again(self) -> Any:
-        """Retries until it is subscribed. The first pause is very short, because it may miss a grant."""
+        """Retries until it is subscribed.
+
+        The first pause is very short, because a grant may be missed during the pause.
+        """
         while True:
             await asyncio.sleep(self._pauses.next())
             try:

@@ -14,7 +14,7 @@ use crate::semaphore::lease::Grant;
 use crate::semaphore::settings::Acknowledgement;
 use crate::server::CallError;
 
-/// Requests acknowledgements for a permit that was granted.
+/// A request for acknowledgements of a permit that was granted.
 pub(crate) struct Acknowledge {
     acquisition: Arc<Acquisition>,
     duration: Duration,
@@ -29,7 +29,8 @@ pub(crate) struct Acknowledged {
 }
 
 impl Core {
-    /// Returns the grant once enough replicas have it, or `None` if the permit was lost first.
+    /// Returns the grant when enough replicas have acknowledged it. Returns `None` if the permit
+    /// was lost.
     pub(crate) async fn acknowledge(
         self: &Arc<Self>,
         wanted: Acknowledgement,

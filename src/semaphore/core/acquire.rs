@@ -13,7 +13,7 @@ use crate::semaphore::acquisition::{self, Acquisition};
 use crate::semaphore::lease::Grant;
 use crate::server::Failure;
 
-/// The handling of a request if no permit is free.
+/// The effect of a request if no permit is free.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum IfFull {
     /// Ends the request without a permit. The value is the name of the method that the caller used.
@@ -139,15 +139,16 @@ impl Request for Acquire {
         answers.into_iter().map(reply).collect()
     }
 
-    /// A request that is too heavy may hold a permit, if a reply or a message was lost. It still
-    /// fails and is released, because sending each request separately would delay all others.
+    /// If an earlier reply or message was lost, a request that is too heavy may hold a permit. The
+    /// request still fails, and its permit is released. The alternative is to send each request
+    /// separately, which would delay all other requests.
     fn is_meant(&self, error: &RedisError) -> bool {
         too_heavy(error).is_none_or(|(_, limit)| self.acquisition.weight > limit)
     }
 
     fn error(&self, core: &Core, failure: Failure) -> Error {
         match core.error(self.operation(), failure) {
-            // The server's error names one request of the batch.
+            // The server's error names only one request of the batch.
             Error::TooHeavy { semaphore, limit, .. } => {
                 Error::TooHeavy { semaphore, weight: self.acquisition.weight, limit }
             }
@@ -165,9 +166,10 @@ fn apply(core: &Arc<Core>, acquisition: &Arc<Acquisition>, sent: Instant, reply:
     let is_lost = acquisition.lease().is_some_and(|lease| lease.is_lost());
     match reply.acquired {
         Acquired::NotGranted => {}
-        // The permit was lost during the call, and the server may have granted it again.
+        // The permit was lost during the call, and the server may have granted another permit to
+        // the same ID.
         _ if is_lost => core.give_back(acquisition, ReleaseMode::Return),
-        // A later grant message has overtaken this reply.
+        // A grant message that was sent after this reply has overtaken the reply.
         Acquired::Queued(_) if acquisition.is_resolved() => {}
         Acquired::Granted { token } => acquisition.resolve(Ok(Grant { token, since: sent })),
         Acquired::Queued(place) => acquisition.queued(sent, reply.server_time, place),

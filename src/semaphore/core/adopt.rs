@@ -1,4 +1,4 @@
-//! Adopting: a new ID replaces the ID of a permit.
+//! Adopting: the request that replaces the ID of a permit with a new ID.
 
 use std::sync::Arc;
 
@@ -33,8 +33,8 @@ impl Request for Adopt {
         &self.acquisition.in_flight
     }
 
-    /// Adoptions are never batched: several may name the same permit, and a call accepts an ID
-    /// once.
+    /// Adoptions are never batched: several adoptions may name the same permit, and one call
+    /// accepts each ID only once.
     fn joins(&self, _first: &Self, _core: &Core) -> bool {
         false
     }

@@ -1,4 +1,5 @@
-//! The entries that this process hands to its [`Releases`](crate::releases::Releases).
+//! Creates the entries in [`Releases`](crate::releases::Releases) for everything that callers give
+//! up.
 
 use redis::Cmd;
 use std::sync::Arc;
@@ -55,7 +56,7 @@ impl Core {
     }
 
     /// Returns the caller's guard and the task's guard for a call that a task makes. If the
-    /// caller's guard is dropped before the call is over, later calls wait for that call.
+    /// caller's guard is dropped before the call is over, later calls wait until that call is over.
     pub(super) fn abandonable_call(self: &Arc<Self>) -> (Caller, Over) {
         let is_over = Arc::new(AtomicBool::new(false));
         let caller = Caller { core: self.clone(), is_over: is_over.clone() };
@@ -80,7 +81,7 @@ impl Drop for Caller {
     }
 }
 
-/// A call is over when this guard is dropped.
+/// The task that makes a call holds this guard. The call is over when the guard is dropped.
 pub(super) struct Over {
     core: Arc<Core>,
     is_over: Arc<AtomicBool>,
@@ -100,8 +101,8 @@ struct GivenUpRequest {
 }
 
 impl GivenUpRequest {
-    /// A request that may be queued can be granted until the heartbeat timeout of this process has
-    /// passed.
+    /// Creates the entry. A request that may be queued can still be granted a permit until the
+    /// heartbeat timeout of this process has passed.
     fn into_entry(self, mode: ReleaseMode) -> Entry {
         let held_for = self.core.until_leases_end();
         let patience = match self.acquisition.lease() {
@@ -198,7 +199,7 @@ impl GivenUp for UnwantedPermit {
     fn left_to_lease(&self) {}
 }
 
-/// A call that continues in a task after its caller was dropped, and needs no release.
+/// A call that continues in a task after its caller was dropped. The call needs no release.
 struct AbandonedCall {
     is_over: Arc<AtomicBool>,
 }

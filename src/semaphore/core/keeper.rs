@@ -18,7 +18,7 @@ pub(super) struct Keeper {
     backoff: Backoff,
     /// After a failure, no call is sent before this time.
     paused_until: Option<Instant>,
-    /// Why the last call failed.
+    /// The error of the last call that failed.
     failure: Option<Error>,
     was_refused: bool,
 }
@@ -80,14 +80,16 @@ impl Keeper {
             false => Failure::no_answer(began.elapsed(), failure.error),
         };
         let error = self.core.error(ReleaseCall::SCRIPT, failure);
-        // Logged once, because the retries may continue for a lease of days.
+        // The rejection is logged once, because the retries may continue for days if the lease is
+        // long.
         if is_refused && !std::mem::replace(&mut self.was_refused, true) {
             tracing::warn!(%error, "a background call was rejected; it is retried");
         }
         self.failure = Some(error);
     }
 
-    /// Gives up releases that the server has not confirmed in time: their leases expire.
+    /// Gives up releases that the server has not confirmed in time: the leases of their permits
+    /// then expire.
     fn leave_expired(&self) {
         let expired = self.core.releases.expired();
         if expired.is_empty() {
@@ -127,9 +129,10 @@ async fn reached(moment: Option<Instant>) {
 }
 
 impl Drop for Keeper {
-    /// If the runtime ends before the work is done, delivers the rest, and releases all waiting
-    /// requests of this process. Requests are released first, so that no permit is granted to one
-    /// of them. A permit that is dropped later starts another keeper.
+    /// If the runtime ends before the work is done, delivers the remaining releases, and releases
+    /// all waiting requests of this process. Requests are released before permits, so that no
+    /// released permit is granted to one of these requests. A permit that is dropped later starts
+    /// another keeper.
     fn drop(&mut self) {
         if self.is_done {
             return;

@@ -11,12 +11,13 @@ use crate::semaphore::acquisition::{ACQUIRE, Acquisition};
 
 impl Core {
     /// From now on, this process neither refreshes nor releases the permit. The permit may be in
-    /// use elsewhere for up to a lease. During this time, a late message must not release it.
+    /// use elsewhere for up to a lease. During this time, a late message must not release the
+    /// permit.
     pub(crate) fn part_with(self: &Arc<Self>, acquisition: &Arc<Acquisition>) {
         let until = Instant::now() + self.settings.lease;
         self.context.router.part_with(acquisition.number, until);
         self.hold_no_more(std::iter::once(&**acquisition));
-        // An acquire of the ID may still reach the server, such as a heartbeat in flight.
+        // An acquire of the ID, such as a heartbeat in flight, may still reach the server.
         if acquisition.take_doubt() || acquisition.in_flight.has(ACQUIRE) {
             self.give_back_later(acquisition, until);
         }
@@ -34,7 +35,7 @@ impl Core {
         }
     }
 
-    /// Starts the last leases, and retries until Redis confirms.
+    /// Starts the last leases, and retries until Redis confirms them, or until the deadline.
     pub(crate) async fn let_expire_all(
         self: &Arc<Self>,
         mut undelivered: Undelivered,
@@ -67,7 +68,8 @@ impl Core {
         expiring.iter().for_each(|expiring| self.part_with(expiring));
     }
 
-    /// Requests a full lease, even beyond `max_hold`.
+    /// Creates the request for the last lease. The lease has its full duration, even beyond
+    /// `max_hold`.
     pub(crate) fn last_lease(&self, acquisition: &Arc<Acquisition>) -> Refresh {
         let (acquisition, duration) = (acquisition.clone(), self.settings.first_lease());
         Refresh { acquisition, duration, operation: "let_expire" }

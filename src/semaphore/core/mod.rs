@@ -1,12 +1,13 @@
-//! One semaphore as this process uses it: keys, settings, waits and held permits. The modules below
-//! make its calls to the server.
+//! One semaphore as this process uses it: keys, settings, waits and held permits. The modules in
+//! this directory make the semaphore's calls to the server.
 //!
 //! A request that may be queued enters the table of waits before it is sent, because the grant
 //! message may overtake the reply. After its grant, the request enters the table of held permits
-//! before it leaves the table of waits. The permit stays in that table until its release is
-//! confirmed, or the permit is lost. If this process lets the permit expire or detaches it, the
-//! router knows the ID for another lease. So a late or repeated message always finds a permit that
-//! is in use. If a message finds no request or permit, the permit that it grants is released.
+//! before it leaves the table of waits. The permit stays in the table of held permits until its
+//! release is confirmed, or until the permit is lost. If this process lets the permit expire or
+//! detaches it, the router remembers the ID for another lease. So a late or repeated grant message
+//! never ends a permit that is in use. If a grant message names neither a known request nor a known
+//! permit, the granted permit is released.
 
 mod acknowledge;
 mod acquire;
@@ -65,7 +66,7 @@ pub(crate) struct Core {
     pub(crate) closing: Closing,
     pub(crate) meter: Meter,
     upkeep: Upkeep,
-    /// Everything that the semaphores of this name have given up.
+    /// The requests and permits that the semaphores of this name must still release.
     pub(crate) releases: Arc<Releases>,
     /// The server knows the configured limit.
     declared: AtomicBool,
@@ -75,12 +76,13 @@ pub(crate) struct Core {
     acknowledges: Lazy<Batcher<Acknowledge>>,
     adopts: Lazy<Batcher<Adopt>>,
     replication: Replication,
-    /// Requests that wait in the queue, by number.
+    /// Requests that wait in the queue, by the number of the acquisition.
     waits: Mutex<HashMap<u128, Arc<Acquisition>>>,
-    /// Acquisitions with a permit, by number.
+    /// Acquisitions with a permit, by the number of the acquisition.
     held: Mutex<HashMap<u128, Weak<Acquisition>>>,
     renewing: AtomicBool,
-    /// The last call had many replies, and their callers may all send another request.
+    /// The last call returned many replies. Each caller that got a reply may now send another
+    /// request.
     rush: AtomicBool,
     wake_plan: Mutex<WakePlan>,
 }
@@ -88,11 +90,11 @@ pub(crate) struct Core {
 #[derive(Default)]
 struct WakePlan {
     planned: Option<Instant>,
-    /// When the maintenance checks the plan: at `planned` or earlier.
+    /// The time at which the maintenance checks the plan. This time is `planned` or earlier.
     alarm: Option<Instant>,
 }
 
-/// Created at first use, because a program may have many idle semaphores.
+/// A value that is created at first use, because a program may have many idle semaphores.
 type Lazy<T> = LazyLock<Box<T>>;
 
 fn lazy<T: Default>() -> Lazy<T> {
@@ -104,7 +106,7 @@ pub(crate) enum Task {
     /// Refresh all permits at this time, or at an earlier planned time.
     Renew(Instant),
     LetExpire(Arc<Acquisition>),
-    /// A request waits: send heartbeats within the heartbeat timeout.
+    /// Send heartbeats within the heartbeat timeout, because a request waits.
     Heartbeat,
     /// Send a heartbeat now, because a message may have been missed.
     HeartbeatNow,
@@ -158,7 +160,8 @@ impl Core {
         core
     }
 
-    /// Returns the first key. `acquire_all` acquires in the order of these keys.
+    /// Returns the semaphore's first key. `acquire_all` acquires permits in the order of these
+    /// keys.
     pub(crate) fn key(&self) -> &str {
         self.keys.all()[0]
     }
@@ -227,8 +230,8 @@ impl Core {
     }
 
     /// Enters acquisitions into the table of held permits, with leases that began at `since`. The
-    /// maintenance then refreshes them, unless automatic refresh is off. Ended acquisitions are
-    /// skipped: the reply to a heartbeat may arrive after the permit was detached.
+    /// maintenance then refreshes these permits, unless automatic refresh is off. Ended
+    /// acquisitions are skipped: the reply to a heartbeat may arrive after the permit was detached.
     pub(crate) fn hold<'a>(
         self: &Arc<Self>,
         acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>,
@@ -284,7 +287,7 @@ impl Core {
 
     /// Replaces the plan for the next `wake`: the server names the process that is to call `wake`.
     /// `None` means that this process is not named. A call that is already due stays planned,
-    /// because a script that stopped at its bound needs it.
+    /// because a script that stopped at its bound needs this call.
     pub(crate) fn plan_wake(self: &Arc<Self>, wake_in: Option<Duration>) {
         let now = Instant::now();
         let mut wake = self.wake_plan();
@@ -298,7 +301,7 @@ impl Core {
         }
     }
 
-    /// Handles the alarm. Returns whether `wake` is due, and when the next alarm is.
+    /// Handles the alarm. Returns whether `wake` is due, and the time of the next alarm.
     pub(crate) fn take_wake(&self, now: Instant) -> (bool, Option<Instant>) {
         let mut wake = self.wake_plan();
         let is_due = wake.planned.take_if(|at| *at <= now).is_some();

@@ -1,4 +1,4 @@
-//! The semaphore as its batchers see it.
+//! The functions of a semaphore that its batchers use.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,8 +37,8 @@ impl Core {
         Batcher::ask(self, request, deadline, false)
     }
 
-    /// Moves calls under way to tasks, because releases wait for these calls and their callers may
-    /// no longer be polled.
+    /// Moves calls in flight to tasks. Releases wait for these calls, and the callers that made the
+    /// calls may no longer be polled.
     pub(crate) fn take_over_calls(self: &Arc<Self>) {
         Batcher::<Acquire>::take_over(self);
         Batcher::<Adopt>::take_over(self);
@@ -61,7 +61,8 @@ impl Core {
             if deadline.left_at(Instant::now()) <= pause {
                 return answer;
             }
-            // Logged once, because the retries may continue for a lease of days.
+            // The rejection is logged once, because the retries may continue for days if the lease
+            // is long.
             if !std::mem::replace(&mut was_told, true) {
                 tracing::warn!(%error, "a background call was rejected; it is retried");
             }

@@ -13,7 +13,7 @@ use crate::semaphore::acquisition::{self, Acquisition};
 pub(crate) struct Refresh {
     pub(crate) acquisition: Arc<Acquisition>,
     pub(crate) duration: Duration,
-    /// The method that the caller used, which may be an acquire.
+    /// The name of the method that the caller used. This method may be an acquire.
     pub(crate) operation: &'static str,
 }
 

@@ -25,7 +25,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// Returns the method that the caller used, for errors.
+    /// Returns the name of the method that the caller used. Errors contain this name.
     fn operation(self) -> &'static str {
         match self {
             Self::Set(_) => "set_limit",
@@ -35,7 +35,7 @@ impl Change {
     }
 }
 
-/// Effective limits, or -1 if none is known.
+/// Effective limits. A value of -1 means that no limit is known.
 pub(crate) struct Limits {
     pub(crate) now: i64,
     pub(crate) before: i64,
@@ -62,7 +62,7 @@ impl Core {
             let write = |cmd: &mut Cmd| copy_arguments(&arguments, cmd);
             core.context.servers.run(core.slot, &earlier, script, write, deadline).await
         });
-        // A task makes the call. A caller that is no longer polled would occupy one of the
+        // A task makes the call, because a caller that is no longer polled would occupy one of the
         // connection's slots for outgoing commands.
         let answer =
             self.context.in_a_task(deadline, run).await.map_err(|undone| match undone {
@@ -73,7 +73,7 @@ impl Core {
         answer.map_err(|failure| self.error(operation, failure))
     }
 
-    /// Notes `wake_in`, and returns the part of the reply after it.
+    /// Notes the field `wake_in` of a reply, and returns the fields after it.
     pub(super) fn statuses<'a>(self: &Arc<Self>, reply: &'a [i64]) -> &'a [i64] {
         let [_, wake_in, statuses @ ..] = reply else {
             return &[];
@@ -82,7 +82,7 @@ impl Core {
         statuses
     }
 
-    /// A script that stopped at its bound needs `wake` immediately.
+    /// Plans an immediate `wake` if the script has stopped at its bound.
     fn note_bound(self: &Arc<Self>, wake_in: i64) {
         if wake_in == 0 {
             self.plan_wake(Some(Duration::ZERO));
@@ -106,7 +106,7 @@ impl Core {
         Ok(Answer { sent, reply: Refresh::read(self, &reply, requests.len()), is_repeated })
     }
 
-    /// Returns when to call `wake` again, and the length of the queue.
+    /// Calls `wake`. Returns the time until the next call of `wake`, and the length of the queue.
     pub(crate) async fn wake(self: &Arc<Self>) -> Result<(Option<Duration>, u64), Error> {
         let patience = self.context.settings.call_timeout();
         let answer: Answer<(i64, i64, u64)> = self.call("wake", "wake", patience, |_| {}).await?;
@@ -114,7 +114,8 @@ impl Core {
         Ok((wake_in_of(next), queued))
     }
 
-    /// Does not use the batcher, because the batcher's calls may no longer be driven.
+    /// Releases these IDs. Does not use the batcher, because the batcher's calls may no longer be
+    /// polled.
     pub(super) async fn release_ids(
         self: &Arc<Self>,
         mode: ReleaseMode,
@@ -130,7 +131,7 @@ impl Core {
         Ok(())
     }
 
-    /// Releases any client's permit or request. Returns the status from `lua/release.lua`.
+    /// Releases any client's permit or request. Returns a status that `lua/release.lua` defines.
     pub(crate) async fn revoke(self: &Arc<Self>, id: &str) -> Result<i64, Error> {
         let patience = self.context.settings.call_timeout();
         let write = |cmd: &mut Cmd| {
@@ -145,7 +146,7 @@ impl Core {
 
     pub(crate) async fn change_limit(self: &Arc<Self>, change: Change) -> Result<Limits, Error> {
         let patience = self.context.settings.call_timeout();
-        // One idempotency key for all attempts, so that the change counts once.
+        // All attempts have the same idempotency key, so that the change counts once.
         let mark = self.mark(patience);
         let answer: Answer<(i64, i64, i64, i64, i64, i64)> = self
             .call("limit", change.operation(), patience, |cmd| {

@@ -1,10 +1,11 @@
 //! The connection on which a semaphore waits for replicas.
 //!
-//! WAIT blocks its connection, and counts only writes that were sent over it. Therefore each
-//! semaphore that uses WAIT has an additional connection, and refreshes a new permit over it first.
-//! A replica that has the refresh also has the grant, because replicas apply all writes in order. A
-//! refresh always writes, because it takes a number. If a refresh wrote nothing, Valkey would count
-//! every replica that has the earlier writes of the connection.
+//! WAIT blocks its connection, and counts only writes that were sent over this connection.
+//! Therefore each semaphore that uses WAIT has an additional connection. Before WAIT, the semaphore
+//! refreshes the new permit over this connection. A replica that has the refresh also has the
+//! grant, because replicas apply all writes in order. A refresh always writes, because it takes a
+//! number. If a refresh wrote nothing, Valkey would count every replica that has the earlier writes
+//! of the connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +29,7 @@ struct Connection {
 }
 
 impl Replication {
-    /// Calls `refresh` and WAIT.
+    /// Calls the script `refresh`, and then the command WAIT.
     pub(super) async fn call(
         &self,
         link: &Arc<Link>,
@@ -60,7 +61,8 @@ impl Replication {
     }
 }
 
-/// Returns the kept connection, or a new connection if the link has reconnected.
+/// Returns the kept connection. Creates a new connection if none is kept, or if the link has
+/// reconnected.
 async fn connection(
     kept: &mut Option<Box<Connection>>,
     link: &Arc<Link>,

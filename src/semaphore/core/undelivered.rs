@@ -17,8 +17,8 @@ use crate::semaphore::acquisition::Acquisition;
 
 /// A task that releases IDs or lets permits expire holds this guard. A runtime that ends drops its
 /// tasks at any point. If the guard is dropped before it is [settled](Self::settle), it delivers
-/// its calls over a separate connection, and the end of the runtime waits. So no call is lost at
-/// the end of `main`, which drops permits and then the runtime.
+/// its calls over a separate connection. The end of the runtime waits for this delivery. So no call
+/// is lost at the end of `main`, which drops permits and then the runtime.
 pub(crate) struct Undelivered {
     core: Arc<Core>,
     /// IDs, in the order of their release.
@@ -47,9 +47,9 @@ impl Undelivered {
         of
     }
 
-    /// Handles the failures of the attempt. Redis has confirmed all other calls. Returns false if
-    /// the runtime has dropped the tasks that made the calls. Returns true if nothing more can be
-    /// done.
+    /// Handles the failures of the last attempt. Redis has confirmed all calls that did not fail.
+    /// Returns false if the runtime has dropped the tasks that made the calls. Returns true if
+    /// nothing more can be done.
     pub(crate) fn settle(&mut self, failures: &[Error]) -> bool {
         let was_stopped = failures.iter().any(|error| matches!(error, Error::Shutdown));
         if was_stopped && !self.core.context.runs() {

@@ -7,14 +7,14 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::{Core, Task};
 
-/// The tasks from [`Core::enqueue`].
+/// The receiver of the tasks that [`Core::enqueue`] sends.
 pub(crate) type Tasks = UnboundedReceiver<(Arc<Core>, Task)>;
 
 type Way = UnboundedSender<(Arc<Core>, Task)>;
 
 pub(super) struct Upkeep {
     start: fn(&Arc<Core>, Tasks),
-    /// The channel to the task, if the task runs.
+    /// The channel to the maintenance, if the maintenance runs.
     tasks: Mutex<Option<Way>>,
 }
 
@@ -30,8 +30,8 @@ impl Upkeep {
 
 impl Core {
     /// Sends a task to the maintenance. The task keeps the semaphore alive until the task is done.
-    /// Never blocks. Returns false if the maintenance has ended, with a shutdown or with its
-    /// runtime.
+    /// Never blocks. Returns false if a shutdown or the end of the runtime has ended the
+    /// maintenance.
     pub(crate) fn enqueue(self: &Arc<Self>, task: Task) -> bool {
         let mut tasks = self.upkeep.tasks();
         if let Some(tasks) = &*tasks {
@@ -43,13 +43,14 @@ impl Core {
         let (sender, receiver) = unbounded_channel();
         let is_sent = sender.send((self.clone(), task)).is_ok();
         *tasks = Some(sender);
-        // A runtime that has ended may drop the maintenance immediately.
+        // The lock is released first: a runtime that has ended may drop the maintenance
+        // immediately.
         drop(tasks);
         (self.upkeep.start)(self, receiver);
         is_sent
     }
 
-    /// Ends the maintenance, unless it has tasks. Returns whether the maintenance ends.
+    /// Ends the maintenance, unless `tasks` contains a task. Returns whether the maintenance ends.
     pub(crate) fn rest(&self, tasks: &Tasks) -> bool {
         let mut sender = self.upkeep.tasks();
         tasks.is_empty() && mem::take(&mut *sender).is_some()

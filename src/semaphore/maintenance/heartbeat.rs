@@ -1,5 +1,5 @@
-//! Heartbeats: sends the acquire of each waiting request again. The server then knows that this
-//! process is alive, and the replies make up for lost messages.
+//! Heartbeats: the acquire of each waiting request is sent again. The server then knows that this
+//! process is alive. The replies also contain grants whose messages were lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,12 @@ use crate::semaphore::core::{Acquire, Core, IfFull};
 const OUTAGE_PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) async fn beat(core: Arc<Core>) -> Done {
-    // Only requests that the server has queued: the first acquires of all others are still in
-    // flight.
+    // A heartbeat contains only requests that the server has queued. The first acquires of all
+    // other requests are still in flight.
     let is_queued = |waiting: &&Arc<Acquisition>| waiting.place().is_some() && !waiting.is_over();
     let mut waits: Vec<_> = core.waits().values().filter(is_queued).cloned().collect();
-    // Sorted by ticket, so that a server that was restarted without data gets the same order.
+    // The requests are sorted by ticket. A server that was restarted without data then queues them
+    // in the same order as before.
     waits.sort_by_key(|waiting| waiting.place().map(|place| place.ticket));
     let deadline = Deadline::after(core.context.settings.response_timeout);
     let answered = join_all(waits.iter().map(|waiting| ask(&core, waiting, deadline))).await;
@@ -57,7 +58,7 @@ fn is_outage(error: &Error) -> bool {
     }
 }
 
-/// Ends the wait if the outage is longer than the tolerance, counted from the last reply.
+/// Ends the wait if the last reply is older than the outage tolerance plus the heartbeat interval.
 fn give_up_after_outage(core: &Core, waiting: &Acquisition, error: Error) {
     let settings = &core.context.settings;
     let elapsed = waiting.asked().elapsed();

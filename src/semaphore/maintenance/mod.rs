@@ -4,12 +4,13 @@
 //! - `renewal` refreshes permits every third of the lease, with its own calls.
 //! - `heartbeat` sends waiting requests again: every third of the heartbeat timeout, after each new
 //!   subscription, and after a message that a request left the queue without a permit.
-//! - `wake` calls the script `wake` when the next lease expires, if the server has named this
-//!   process.
+//! - `wake` calls the script `wake` when the next lease expires. The server names the process that
+//!   makes this call.
 //! - `expiring` starts the last lease of permits that are to expire.
 //!
-//! Calls run as jobs beside the task, so a slow call does not delay the others. Permits that are to
-//! expire and running jobs keep the semaphore alive. Planned work does not.
+//! Each call runs as a separate job, so a slow call does not delay other calls. Running jobs, and
+//! permits that are to expire, keep the semaphore alive. Planned work does not keep the semaphore
+//! alive.
 
 mod expiring;
 mod heartbeat;
@@ -36,7 +37,8 @@ struct Maintenance {
     core: Weak<Core>,
     tasks: Tasks,
     jobs: JoinSet<Done>,
-    /// The number of jobs that let permits expire. The maintenance does not end before these jobs.
+    /// The number of jobs that let permits expire. The maintenance does not end before these jobs
+    /// have ended.
     expiring: usize,
     renewal: Option<Instant>,
     /// Only one refresh runs at a time.
@@ -44,16 +46,16 @@ struct Maintenance {
     wake: Option<Instant>,
     heartbeat: Heartbeat,
     /// The work is done, or the maintenance was shut down. If `is_done` is false in `drop`, the
-    /// runtime ends.
+    /// runtime is ending, or the maintenance has panicked.
     is_done: bool,
 }
 
-/// Only one heartbeat runs at a time.
+/// The plan for heartbeats. Only one heartbeat runs at a time.
 #[derive(Default)]
 struct Heartbeat {
     next: Option<Instant>,
     is_running: bool,
-    /// Another heartbeat must follow immediately.
+    /// A second heartbeat must follow the running heartbeat immediately.
     is_wanted: bool,
 }
 
@@ -116,13 +118,14 @@ impl Maintenance {
         }
     }
 
-    /// Returns whether nothing is left to do. If so, the next task starts another maintenance.
+    /// Returns whether no work is left. The maintenance then ends, and the next task starts it
+    /// again.
     fn may_rest(&self) -> bool {
         let is_idle = self.jobs.is_empty() && self.next().is_none();
         is_idle && self.core.upgrade().is_none_or(|core| core.rest(&self.tasks))
     }
 
-    /// Returns when the next work is due.
+    /// Returns the time at which the next work is due.
     fn next(&self) -> Option<Instant> {
         let renewal = self.renewal.filter(|_| !self.is_renewing);
         [renewal, self.wake, self.heartbeat.next].into_iter().flatten().min()
@@ -189,7 +192,7 @@ impl Maintenance {
             Ok(Done::Woke) => {}
             Ok(Done::LetExpire) => self.expiring -= 1,
             Err(error) => {
-                // A job is canceled only when the runtime ends, and this task ends with it.
+                // A job is canceled only when the runtime ends. In this case, this task ends, too.
                 if let Ok(panic) = error.try_into_panic() {
                     std::panic::resume_unwind(panic);
                 }
@@ -230,8 +233,8 @@ impl Maintenance {
 }
 
 impl Drop for Maintenance {
-    /// Ends all semaphores if the runtime ends without a shutdown. If this maintenance panics, the
-    /// other semaphores continue.
+    /// Ends all semaphores if the runtime ends without a shutdown. If this maintenance panics, ends
+    /// only its own semaphore.
     fn drop(&mut self) {
         self.tasks.close();
         // Dropping this value delivers the last leases.

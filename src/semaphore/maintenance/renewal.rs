@@ -13,7 +13,7 @@ use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::Core;
 use crate::semaphore::lease::Lease;
 
-/// An attempt times out after half of the interval, so that several attempts fit before the
+/// An attempt times out after half of the refresh interval, so that several attempts fit before the
 /// deadline, even with a new connection. After a failure, the pause is a tenth of the interval.
 const ATTEMPT_SHARE: u32 = 2;
 const PAUSE_SHARE: u32 = 10;
@@ -24,7 +24,8 @@ pub(super) async fn renew(core: Arc<Core>) -> Done {
         return Done::Renewed { next: None };
     };
     let mut next = started + core.settings.renewal_interval();
-    // The calls are sent together: one after the other, each call would take a round trip.
+    // The calls are sent together. If they were sent one after the other, each call would add a
+    // round trip.
     let renewed = permits.chunks(MAX_BATCH).map(|some| renew_batch(&core, renewable(&core, some)));
     for error in join_all(renewed).await.into_iter().filter_map(Result::err) {
         core.meter.renewal_failed();
@@ -53,8 +54,8 @@ fn renewable<'a>(core: &Core, permits: &'a [Arc<Acquisition>]) -> Vec<Renewable<
     renewable
 }
 
-/// Does not use the batcher of `refresh`, because an attempt that has timed out would delay the
-/// next attempt in that batcher.
+/// Refreshes a batch of permits. The call does not use the batcher of `refresh`, because an attempt
+/// that has timed out would delay the next attempt in that batcher.
 async fn renew_batch(core: &Arc<Core>, batch: Vec<Renewable<'_>>) -> Result<(), Error> {
     if batch.is_empty() {
         return Ok(());

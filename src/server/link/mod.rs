@@ -69,7 +69,7 @@ enum State {
 }
 
 impl State {
-    /// The error of the last attempt to connect that has ended.
+    /// The error of the last completed attempt to connect, if it failed.
     fn refusal(&self) -> Option<&RedisError> {
         match self {
             Self::Refused { error, .. } => Some(error),

@@ -135,7 +135,7 @@ fn is_name(word: &str) -> bool {
     word.starts_with(|c: char| c.is_alphabetic() || c == '_')
 }
 
-/// Reads the joined names at the beginning. Returns them and the tokens after them.
+/// Reads a path, such as `a::b`, at the beginning. Returns its names, and the tokens after them.
 fn path(mut words: Words) -> (Names, Words) {
     let mut names = Names::new();
     while let [name, after @ ..] = words

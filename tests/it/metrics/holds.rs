@@ -131,7 +131,7 @@ async fn what_is_given_back_while_it_is_renewed_is_not_lost() {
     proxy.commands(Flow::Pass);
     let renewal = [("script", "refresh"), ("outcome", "succeeded")];
     let answered = async || counted.get("call_seconds_count", &renewal);
-    // The adoption is a refresh, too.
+    // The adoption also calls `refresh`.
     eventually("the renewal's answer", answered, |calls| *calls >= 2.0).await;
     assert!(!watch.is_held() && !watch.is_lost());
     adopted.release().await.unwrap();

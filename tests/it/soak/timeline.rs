@@ -174,7 +174,7 @@ fn most(axis: Axis, spans: impl Iterator<Item = (Moment, Moment, u64)>) -> Vec<u
     let (mut columns, mut now, mut last) = (vec![0; COLUMNS], 0, 0);
     for (at, change) in changes {
         let column = axis.column(at);
-        // The sum stays the same until this column.
+        // The sum does not change before this column.
         columns[last..=column].iter_mut().for_each(|most: &mut i64| *most = now.max(*most));
         now += change;
         columns[column] = columns[column].max(now);

@@ -34,8 +34,7 @@ struct Watcher {
     found: bool,
 }
 
-/// Reports when the server replies slowly or not at all. This check does not use the crate under
-/// test.
+/// Reports when the server replies slowly or not at all. The function does not use this crate.
 pub fn ping(url: &str, log: &Log) -> JoinHandle<()> {
     async fn answer(connection: &mut Option<MultiplexedConnection>, url: &str) -> RedisResult<()> {
         if connection.is_none() {

@@ -58,7 +58,7 @@ async fn an_old_message_is_not_a_new_grant() {
     in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// A pong came too late, and no new connection can be made.
+/// A pong is too late, and the client cannot open a new connection.
 #[tokio::test]
 async fn a_connection_that_was_given_up_is_alive_until_there_is_another() {
     let server = Server::start();

@@ -49,7 +49,8 @@ pub enum Burst {
     /// The server removes permits, as if their leases had expired.
     Lose(Vec<usize>),
     Limit(Vec<Change>),
-    /// Acquires of both clients and ends of permits at the same time, in an unknown order.
+    /// Acquires of both clients and ends of permits start at the same time. The order of their
+    /// effects is unknown.
     Mixed(Vec<(usize, Ask)>, Vec<(usize, End)>),
 }
 

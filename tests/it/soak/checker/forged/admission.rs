@@ -120,7 +120,7 @@ fn an_owner_whose_permit_was_adopted_and_is_not_told_is_seen() {
     let told = |at| broken(&[&owner[..], &adopter, &[lost(at)]].concat());
     assert_eq!(told(30), NONE);
     assert_eq!(told(31), ["over-admission", "one holder", "taken away"]);
-    // The duration of a delay of the refresh is added.
+    // If a fault delays the refresh, the duration of the fault is added.
     let fault = [
         event(20, ALL, What::Fault { kind: "hold".to_owned(), spoils_order: true }),
         event(33, ALL, What::Healed { kind: "hold".to_owned() }),
@@ -152,7 +152,8 @@ fn what_is_left_counts_until_its_lease_ends() {
     assert_eq!(with(How::DroppedLeave, &[], 29), ["over-admission"]);
     assert_eq!(with(How::LeavingDrop, &[], 30), NONE);
     assert_eq!(with(How::Drop, &[], 29), NONE);
-    // The permit may have been lost since then, unless it was seen later.
+    // The permit may have been lost after `let_expire`. A loss before `let_expire` is ruled out,
+    // because the call found the permit held.
     let lost = |since, at| [answered, &[unsettled(since, at, 10)]].concat();
     assert_eq!(with(How::Leave, &lost(19, 20), 19), NONE);
     assert_eq!(with(How::Leave, &lost(19, 20), 18), ["over-admission"]);
