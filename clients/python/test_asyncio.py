@@ -120,6 +120,20 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(ValueError):
             self.client.semaphore(self.name, limit=2)
 
+    async def test_no_error_contains_a_url_that_is_passed_as_another_argument(self):
+        url = "redis://:s3cret@127.0.0.1 "
+        calls = [
+            *(lambda setting=setting: SemaphoreClient(URL, **{setting: url})
+              for setting in ("prefix", "response_timeout", "heartbeat_timeout", "outage_tolerance")),
+            *(lambda setting=setting: self.client.semaphore(new_name(), **{"limit": 1, setting: url})
+              for setting in ("limit", "lease", "max_hold")),
+            lambda: self.client.semaphore(url + "{", limit=1),
+        ]
+        for call in calls:
+            with self.assertRaises(ValueError) as caught:
+                call()
+            self.assertNotIn("s3cret", str(caught.exception))
+
     async def test_wrong_arguments(self):
         for limit, lease in ((-1, 1), (2**32, 1), (1, 0), (1, 604801)):
             with self.assertRaises(ValueError):

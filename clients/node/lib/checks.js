@@ -26,8 +26,11 @@ function timeout(value) {
   throw new RangeError(`timeout (ms) must be a number up to ${LONGEST}, got ${shown(value)}`);
 }
 
-/** Formats any value, including a symbol and an object without a prototype. */
-const shown = (value) => inspect(value, { depth: 0, maxStringLength: 600 });
+/** Formats any value, including a symbol and an object without a prototype. A URL may contain a password. */
+function shown(value) {
+  const text = inspect(value, { depth: 0, maxStringLength: 600 });
+  return text.includes("://") ? "a text with a URL" : text;
+}
 
 /** Returns whether the string has at most this many bytes. A lone surrogate has no bytes. */
 function hasBytes(value, most) {
@@ -54,6 +57,11 @@ function prefix(value) {
     throw new RangeError(`prefix must be 1 to 200 bytes without braces and white space, got ${shown(value)}`);
   }
   return value;
+}
+
+/** Checks a function that receives a permit. */
+function callback(value) {
+  if (typeof value !== "function") throw new TypeError(`callback must be a function, got ${shown(value)}`);
 }
 
 const describe = (value) => value?.constructor?.name ?? typeof value;
@@ -101,4 +109,4 @@ function redis(value) {
   return resolve(given);
 }
 
-module.exports = { limit, weight, milliseconds, timeout, isName, name, prefix, options, redis };
+module.exports = { limit, weight, milliseconds, timeout, isName, name, prefix, callback, options, redis };

@@ -83,6 +83,7 @@ class Semaphore {
    * the meantime, because the end of the work was not protected.
    */
   async use(callback, options) {
+    checks.callback(callback);
     const permit = await this.acquire(options);
     let result;
     try {

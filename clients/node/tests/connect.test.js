@@ -4,6 +4,7 @@ const assert = require("node:assert/strict");
 const fs = require("node:fs");
 const os = require("node:os");
 const path = require("node:path");
+const { inspect } = require("node:util");
 const { createClient } = require("redis");
 
 const { SemaphoreClient, Unsupported } = require("../index.js");
@@ -60,6 +61,22 @@ test("wrong arguments are rejected before the first call", async (t) => {
   await assert.rejects(semaphore.acquire(5), TypeError);
   await assert.rejects(semaphore.tryAcquire({ timeout: 5 }), TypeError);
   await assert.rejects(semaphore.use(() => {}, { wait: 5 }), TypeError);
+  for (const callback of [undefined, 5, {}]) await assert.rejects(semaphore.use(callback), /callback must be/);
+});
+
+test("no error contains a URL that is passed as another argument", async (t) => {
+  const semaphores = await connect(t);
+  const url = "redis://:s3cret@127.0.0.1";
+  const semaphore = semaphores.semaphore(newName(), { limit: 1 });
+  const calls = [
+    ...["prefix", "heartbeatTimeout", "responseTimeout"].map((option) => () => SemaphoreClient.connect(url, { [option]: url + " " })),
+    ...["limit", "lease", "maxHold"].map((option) => async () => semaphores.semaphore(newName(), { limit: 1, [option]: url })),
+    ...["weight", "timeout"].map((option) => () => semaphore.acquire({ [option]: url })),
+    async () => semaphores.semaphore(`${url}{`, { limit: 1 }),
+  ];
+  for (const call of calls) {
+    await assert.rejects(call, (error) => error instanceof RangeError && !/s3cret/.test(inspect(error)));
+  }
 });
 
 test("pings of node-redis do not end the subscription", async (t) => {

@@ -54,4 +54,6 @@ def _shown(value: object) -> str:
         text = repr(value)
     except ValueError:  # Python does not write a whole number of thousands of digits
         return "a number with thousands of digits"
+    if "://" in text:  # may contain a password
+        return "a text with a URL"
     return text if len(text) <= 100 else f"{text[:100]}..."
