@@ -13,7 +13,8 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     if text.split(|c: char| !c.is_alphabetic()).any(|unit| TOO_LONG.contains(&unit)) {
         return Err("months and years are no units here: minutes are m, as in 5m".to_owned());
     }
-    humantime::parse_duration(text).map_err(|error| error.to_string())
+    let parsed = humantime::parse_duration(text);
+    parsed.map_err(|error| error.to_string().replace(", months, years", ""))
 }
 
 /// Returns a parser for durations in this range.
@@ -56,6 +57,8 @@ mod tests {
         {
             assert!(duration(wrong).unwrap_err().contains("minutes are m, as in 5m"), "{wrong}");
         }
+        let unknown = duration("5S").unwrap_err();
+        assert!(unknown.contains("weeks") && !unknown.contains("months"), "{unknown}");
         assert_eq!(duration("1h 5m"), Ok(Duration::from_secs(3900)));
         assert_eq!(duration("1ms 2min 3minutes"), Ok(Duration::from_millis(300_001)));
     }
