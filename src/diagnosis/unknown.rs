@@ -38,7 +38,7 @@ pub(super) fn explain(
         }
         Some(_) => (
             Kind::TooOld,
-            format!("its version {version} does not support {command} as required: {newer}"),
+            format!("its version {version} does not support {command} as needed: {newer}"),
         ),
         None => (
             Kind::Unusable,

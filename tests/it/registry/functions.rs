@@ -51,7 +51,7 @@ async fn a_server_without_functions_is_named() {
     let refused = connected.unwrap_err();
     assert_eq!(kind_of(&refused), Some(ConnectErrorKind::TooOld), "{refused}");
     let reason = refused.to_string();
-    assert!(reason.contains("6.2") && reason.contains("does not know FCALL"), "{reason}");
+    assert!(reason.contains("6.2") && reason.contains("does not support FCALL"), "{reason}");
 }
 
 /// Clients that call functions and clients that call scripts take turns, so each kind also grants
