@@ -159,8 +159,11 @@ impl Core {
         acquire: Pin<&mut impl Future<Output = Result<T, Error>>>,
     ) -> Result<T, Error> {
         let asking = self.meter.asks();
-        let answer = self.closing.unless_ended(acquire).await;
-        let answer = answer.unwrap_or_else(|| Err(self.ended()));
+        let answer = match self.closing.unless_ended(acquire).await {
+            // On another thread, `close` may end the request before this task notices the close.
+            None | Some(Err(Error::Shutdown)) => Err(self.ended()),
+            Some(answer) => answer,
+        };
         asking.ended(&answer);
         answer.inspect_err(|error| tracing::debug!(%error))
     }
