@@ -279,7 +279,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
             held = await (await self.semaphore()).acquire()
             wait = await self.queue(semaphore)
             await until_async(lambda: semaphore._is_declared)
-            time.sleep(1)  # this process is blocked, and then a call fails
+            time.sleep(1)  # the fault: the process is blocked for longer than its heartbeat timeout
             proxy.lose = b"declare_if_unset"
             await until_async(lambda: proxy.lost == 1)
             await held.release()
@@ -425,7 +425,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         while not all(task.done() for task in tasks):
             for kind in ("normal", "pubsub"):
                 self.server.connection.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
-            await asyncio.sleep(0.5)  # otherwise the client would hardly connect
+            await asyncio.sleep(0.5)  # the interval between two cuts, in which the client reconnects
         await asyncio.gather(*tasks)
         await until_async(self.keys.are_empty)
 

@@ -196,7 +196,7 @@ class RedisSemaphore
   # Usually a permit is free. Then no subscription is needed.
   def acquire_as(id, wait_until) = ask(id, "try", wait_until) || wait(id, wait_until)
 
-  # Returns the permit, nil if none was granted, or the Answer "queued".
+  # Returns the permit, nil if none was granted, or the reply "queued".
   def ask(id, place, wait_until)
     again(PATIENCE, wait_until) do
       answer = call("acquire", @declared ? "declare_if_unset" : "declare", @limit, HEARTBEAT_TIMEOUT, id, place, wait_until: wait_until)

@@ -22,12 +22,10 @@ pub(super) fn explain(
     let command = command.to_uppercase();
     let by_function = matches!(call_by, CallBy::Function(_));
     let needed = if is_cluster || by_function { (7, 0) } else { (6, 2) };
-    let purpose = if is_cluster { "for a cluster " } else { "" };
-    let otherwise = if by_function { ", or no functions" } else { "" };
-    let newer = format!(
-        "{purpose}Redis {}.{} or newer, or Valkey, is required{otherwise}",
-        needed.0, needed.1
-    );
+    let purpose = if is_cluster { "for a cluster, " } else { "" };
+    let otherwise = if by_function { ", or connect without use_functions()" } else { "" };
+    let newer =
+        format!("{purpose}use Redis {}.{} or newer, or Valkey{otherwise}", needed.0, needed.1);
     let renamed = format!(
         "the server has renamed or disabled {command}: check its configuration for \
          rename-command, or ask its operator to allow {command}"
@@ -66,7 +64,7 @@ mod tests {
             ("7.0.15", false, Kind::Unusable, "has renamed or disabled PUBLISH"),
             ("6.2.0", false, Kind::Unusable, "renamed"),
             ("6.0.16", false, Kind::TooOld, "version 6.0.16 does not support PUBLISH"),
-            ("6.2.14", true, Kind::TooOld, "for a cluster Redis 7.0 or newer"),
+            ("6.2.14", true, Kind::TooOld, "for a cluster, use Redis 7.0 or newer"),
             ("unknown", false, Kind::Unusable, "does not report its version"),
         ] {
             let (its, text) = explain("publish", version, is_cluster, CallBy::Sha1);

@@ -4,6 +4,7 @@
 
 mod answer;
 mod cause;
+mod display;
 mod kind;
 mod outlook;
 mod rounded;
@@ -11,7 +12,6 @@ mod rounded;
 mod tls;
 
 use std::error::Error as StdError;
-use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use redis::RedisError;
@@ -24,10 +24,6 @@ pub(crate) use cause::{
 pub use kind::ConnectErrorKind;
 pub(crate) use outlook::{is_full, is_refusal, is_transient};
 pub(crate) use rounded::Rounded;
-
-/// The maximum number of characters of each text in `Debug` output, because a server may echo a
-/// megabyte.
-const MAX_PRINTED: usize = 400;
 
 /// An error of this crate. A `try_acquire` that finds no free permit is not an error: it returns
 /// `None`.
@@ -354,99 +350,6 @@ impl Error {
             }
             _ => false,
         }
-    }
-}
-
-impl Display for Error {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Invalid { what, reason } => write!(f, "{what}: {reason}"),
-            Self::Connect { address, reason, .. } => {
-                write!(f, "cannot connect to Redis at {address}: {reason}")
-            }
-            Self::TooHeavy { semaphore, weight, limit } => write!(
-                f,
-                "semaphore {semaphore}: a weight of {weight} exceeds the limit of {limit}: \
-                 request less, or raise the limit"
-            ),
-            Self::NoLimit { semaphore } => write!(
-                f,
-                "semaphore {semaphore}: no limit exists: declare one, or set a runtime limit"
-            ),
-            Self::LeaseTooShort { semaphore, lease } => write!(
-                f,
-                "semaphore {semaphore}: each granted lease ({}) expired before the reply arrived: \
-                 use a longer lease",
-                Rounded(*lease)
-            ),
-            Self::Timeout { semaphore, waited, position } => {
-                write!(f, "semaphore {semaphore}: no permit within {}, ", Rounded(*waited))?;
-                match position {
-                    Some(position) => write!(f, "last queue position {position}")?,
-                    None => f.write_str("and the request was not queued")?,
-                }
-                f.write_str(": retry, or use a longer timeout")
-            }
-            Self::Unavailable { semaphore, operation, server, elapsed, source } => {
-                let (elapsed, cause) = (Rounded(*elapsed), cause_of(source));
-                let what = match is_refusal(source) {
-                    true => "was not executed by Redis",
-                    false => "got no reply from Redis",
-                };
-                write!(
-                    f,
-                    "semaphore {semaphore}: {operation} {what} for {elapsed} ({server}: {}): {}",
-                    cause.found, cause.advice
-                )
-            }
-            Self::Rejected { semaphore, operation, server, source } => {
-                let cause = cause_of(source);
-                write!(
-                    f,
-                    "semaphore {semaphore}: {operation} was rejected ({server}: {}): {}",
-                    cause.found, cause.advice
-                )
-            }
-            Self::NotAcknowledged { semaphore, replicas, wanted, within } => write!(
-                f,
-                "semaphore {semaphore}: only {replicas} of {wanted} replicas acknowledged the \
-                 permit within {}, so it was released: check INFO replication on the server, or \
-                 allow the replicas more time",
-                Rounded(*within)
-            ),
-            Self::Lost { semaphore, operation, id } => write!(
-                f,
-                "semaphore {semaphore}: {operation} failed, because the permit {id} was already \
-                 lost, so others may have been admitted: check the work done since then, or use a \
-                 longer lease"
-            ),
-            Self::Closed { semaphore } => {
-                write!(
-                    f,
-                    "semaphore {semaphore} was closed in this process: build a new one to acquire \
-                     again"
-                )
-            }
-            Self::Shutdown => f.write_str(
-                "the client was shut down, or the runtime in which it connected has ended: \
-                 connect again, in a runtime that keeps running",
-            ),
-            Self::Script(what) => write!(f, "script: {what}"),
-            Self::Redis(error) => f.write_str(&cause_of(error).reason()),
-        }
-    }
-}
-
-/// Prints the variant, the displayed text, and the error of Redis or the network.
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let mut printed = f.debug_tuple(self.variant());
-        printed.field(&format_args!("{:.MAX_PRINTED$}", self.to_string()));
-        // An error without a source of its own is already part of the displayed text.
-        if let Some(source) = self.source().and_then(StdError::source) {
-            printed.field(&format_args!("{:.MAX_PRINTED$}", source.to_string()));
-        }
-        printed.finish()
     }
 }
 

@@ -1,5 +1,5 @@
-//! Waits until a moment, with a precision of a few microseconds. Timers of Tokio have a precision
-//! of a millisecond.
+//! Waits until a moment, with a precision of a few microseconds. Tokio's timers are only
+//! precise to a millisecond.
 
 use std::hint::spin_loop;
 use std::thread;

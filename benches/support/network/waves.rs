@@ -2,8 +2,8 @@
 //!
 //! Data sent by a client belong to the wave after the last wave that has returned to any client.
 //! Data sent by the server belong to the last wave that has reached it. The number of the last
-//! returned wave is therefore the number of sequential round trips, over all connections. The delay
-//! of the network must be longer than the work of clients and server between two waves.
+//! returned wave is therefore the number of sequential round trips, over all connections. Between
+//! two waves, clients and server must work for less time than the network delays a wave.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

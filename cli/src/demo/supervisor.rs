@@ -136,7 +136,7 @@ impl Run {
     }
 
     /// Returns a holder that is half-way through one of the long pages, but not in the first third
-    /// of the job. Such a holder still holds its permit a moment later, when it is killed.
+    /// of the job. The demo then kills this holder, which must still hold its permit.
     fn find_victim<'a>(&self, semaphore: &'a Inspection) -> Option<(&'a Holder, usize, u32)> {
         let now = Moment::now();
         let is_half_way = |page: u32, begun| now - begun >= plan::time_for(page) / 2;

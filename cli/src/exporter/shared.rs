@@ -49,8 +49,8 @@ impl Looks {
         }
     }
 
-    /// Returns the current metrics. The scrape's timeout, `patience`, may be shorter than the time
-    /// of a look.
+    /// Returns the current metrics. A scrape may time out, after `patience`, before a new look at the
+    /// server is complete.
     pub async fn text(self: &Arc<Self>, patience: Duration) -> Arc<str> {
         let started = Instant::now();
         match timeout(patience, self.current()).await {

@@ -27,8 +27,8 @@ async fn metrics(State(looks): State<Arc<Looks>>, headers: HeaderMap) -> impl In
     ([(header::CONTENT_TYPE, content_type(&headers))], text.to_string())
 }
 
-/// Returns the longest time for a reply. Prometheus sends its timeout, and the network needs a part
-/// of that time.
+/// Returns the longest time for a reply. Prometheus sends its timeout in a header. A part of the
+/// timeout is left for the network.
 fn patience(headers: &HeaderMap) -> Duration {
     let told = headers.get("x-prometheus-scrape-timeout-seconds");
     let seconds = told.and_then(|told| told.to_str().ok()?.parse::<f64>().ok());

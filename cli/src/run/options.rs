@@ -108,8 +108,8 @@ pub struct Run {
     /// Exit status instead of 2, 69, 71 and 74, for other failures
     #[arg(long, value_name = "STATUS")]
     pub error_status: Option<u8>,
-    /// Limit the start rate instead: at most --limit starts in any period of this length. The loss
-    /// of a permit then ends no command
+    /// Limit the start rate instead: at most --limit starts in any period of this length. A lost
+    /// permit then does not end the command
     #[arg(
         long,
         value_name = "DURATION",

@@ -19,8 +19,8 @@ class TooHeavy extends SemaphoreError {
 /** The wait took longer than the timeout of the acquire. The request leaves the queue. */
 class AcquireTimeout extends SemaphoreError {
   constructor(semaphore, timeout, position) {
-    const reached = position ? `last at position ${position}` : "the request was not queued";
-    super(`semaphore ${semaphore}: no permit within ${timeout} ms, ${reached}`);
+    const reached = position ? `last queue position: ${position}` : "no queue position is known";
+    super(`semaphore ${semaphore}: no permit within ${timeout} ms (${reached})`);
     Object.assign(this, { semaphore, timeout, position });
   }
 }

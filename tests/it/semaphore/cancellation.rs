@@ -178,7 +178,7 @@ async fn a_timeout_leaves_the_queue_and_tells_the_position() {
     let timeout = Duration::from_secs(1);
     let refused = scene.semaphore.acquire_timeout(timeout).await.unwrap_err();
     let text = refused.to_string();
-    assert!(text.contains("last queue position 2"), "{text}");
+    assert!(text.contains("last queue position: 2"), "{text}");
     match refused {
         redis_semaphore::Error::Timeout { semaphore, waited, position, .. } => {
             assert_eq!((semaphore.as_str(), position), (scene.semaphore.name(), Some(2)));

@@ -151,7 +151,7 @@ async fn a_timeout_before_the_first_answer_is_one_of_redis() {
         proxy.answers(answers);
         let (status, told) = outcome(&mut run(&url, &[&[&*name], &patience[..]].concat()));
         if status == 75 {
-            assert!(told_before.contains("the request was not queued"), "{told_before}");
+            assert!(told_before.contains("no queue position is known"), "{told_before}");
             return;
         }
         assert_eq!(status, 69, "{told}");
