@@ -31,7 +31,10 @@ impl Cluster {
             let refused =
                 SemaphoreClient::builder().connect_cluster(cluster.admin_urls()).await.unwrap_err();
             assert_eq!(kind_of(&refused), Some(ConnectErrorKind::TooOld), "{refused}");
-            assert!(refused.to_string().contains("for a cluster, use Redis 7.0 or newer"), "{refused}");
+            assert!(
+                refused.to_string().contains("for a cluster, use Redis 7.0 or newer"),
+                "{refused}"
+            );
             return None;
         }
         Some(cluster)
