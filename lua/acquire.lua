@@ -2,8 +2,8 @@
 --
 -- A call may be repeated. If an ID already holds a permit, its lease restarts, and the reply has a
 -- newer token. An ID in the queue keeps its ticket. While the queue is not empty, a `try` is not
--- granted. Any other new request then joins the end of the queue, unless the request has a ticket
--- or a head start. A call whose requests may be queued is also a heartbeat of the client.
+-- granted, and a new `wait` joins the end of the queue. A new request with a ticket or a head start
+-- may overtake others. If a request may be queued, the call is also a heartbeat of the client.
 --
 -- KEYS[1] permits   sorted set: ID -> expiry of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: ID -> ticket
@@ -89,8 +89,8 @@ end
 
 local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(ids)) or {}
 local may_queue = wants_to_wait and (queued > 0 or held + wanted > limit)
--- Requests that may overtake others are queued first. A ticket that cannot have been issued is
--- replaced. A head start counts back from a new number, and is ignored if the clock was set back.
+-- Requests that may overtake others are queued first. A new number replaces a ticket that cannot
+-- have been issued. A head start lowers a new number, and is ignored if the clock was set back.
 for i = 1, may_queue and count or 0 do
   local wait_mode, head_start = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
   local ticket = not head_start and tonumber(wait_mode)
@@ -131,10 +131,10 @@ for i = 1, count do
   alike = alike and part[4] == same
 end
 if refused == count then
-  -- Removes nothing, but a read-only server rejects this write, and so never returns "not granted".
+  -- Removes nothing. A read-only server rejects this write, so it never returns "not granted".
   redis.call('ZREM', QUEUE, unpack(ids))
 end
-if waits and crowd > CALLERS then -- chooses the head of the queue, and others at random
+if waits and crowd > CALLERS then -- chooses the client at the head, and others at random
   local n, seed = #(leaving or {}), parts[1][2] .. math.floor(now / heartbeat_timeout)
   waits = tonumber(sub(redis.sha1hex(seed), 1, 8), 16) % crowd < CALLERS
     or find(redis.call('ZRANGE', QUEUE, n, n)[1], ':' .. parts[1][2] .. ':', 1, true) == 2

@@ -36,7 +36,7 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- Returns the number, if `text` is a decimal integer from `min` to `max` without leading zeros.
+-- Returns `text` as a number if it is a decimal integer from `min` to `max` without leading zeros.
 local function integer(text, min, max)
   local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
   return number and number >= min and number <= max and number
@@ -49,11 +49,11 @@ local function check_count(fixed, each)
   end
 end
 
-local asked = {} -- the IDs of this call, and their indexes in `granted` (0: not granted)
-local start, size, said -- the last ID's text before the nonce, its length, its parts
+local asked = {} -- ID of this call -> index in `granted` (0: not granted)
+local start, size, said -- last ID: text before the nonce, length of this text, parts
 
--- Returns the parts of the ID ARGV[index], {notify, client, weight, lease}, or an error. If
--- `weight` is nil, any weight of 1 or more is valid.
+-- Returns {notify, client, weight, lease} for the ID in ARGV[index], or an error. If `weight` is
+-- nil, any weight of 1 or more is valid. Otherwise the ID must have the given weight.
 local function read_id(index, name, weight)
   local id = ARGV[index]
   if not start or find(id, start, 1, true) ~= 1 then
@@ -98,7 +98,7 @@ for i = 1, count do
   end
 end
 local lookup = ids
-local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
+local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 waiters
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -111,7 +111,7 @@ local clients = redis.pcall('ZCARD', CLIENTS)
 local failed = state.err and state or type(permits) == 'table' and permits
   or type(queued) == 'table' and queued or type(clients) == 'table' and clients
 if failed and not string.find(failed.err, 'WRONGTYPE ') then
-  return failed -- for example, the user may not run the command
+  return failed -- for example, the user lacks the right to a command
 elseif failed then
   local key = failed == state and STATE or failed == permits and PERMITS
     or failed == queued and QUEUE or CLIENTS
@@ -139,7 +139,7 @@ local expire_at = (state[7] or 0) + 0 -- ms; when the keys expire
 -- Decisions for lib/write.lua:
 local live_until = 0 -- ms; the keys must not expire earlier; 0 if this call changes nothing
 local changed = {} -- fields of `state`, except `last_number`
-local granted, leases = {}, {} -- IDs whose leases begin now, and these leases
+local granted, leases = {}, {} -- IDs whose leases begin now; their leases in ms
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: a client must call `wake`
 local sweeps = false -- whether dead requests leave the queue although no permit is free
@@ -189,7 +189,7 @@ if expired[1] then
   redis.call('ZREM', PERMITS, unpack(expired))
 end
 if is_set_back then
-  redis.call('ZREM', PERMITS, '') -- removes nothing, so that a full server accepts the ZADD below
+  redis.call('ZREM', PERMITS, '') -- removes nothing; lets a full server accept the ZADD below
   local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -215,8 +215,8 @@ end
 
 local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(ids)) or {}
 local may_queue = wants_to_wait and (queued > 0 or held + wanted > limit)
--- Requests that may overtake others are queued first. A ticket that cannot have been issued is
--- replaced. A head start counts back from a new number, and is ignored if the clock was set back.
+-- Requests that may overtake others are queued first. A new number replaces a ticket that cannot
+-- have been issued. A head start lowers a new number, and is ignored if the clock was set back.
 for i = 1, may_queue and count or 0 do
   local wait_mode, head_start = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
   local ticket = not head_start and tonumber(wait_mode)
@@ -240,7 +240,7 @@ if may_queue then
     redis.call('ZREM', CLIENTS, '', unpack(dead)) -- '' is no member; `dead` may be empty
   end
   live_until = math.max(live_until, alive_until)
-  last_number = math.max(last_number, now_us - 1) -- to notice if the clock is set back
+  last_number = math.max(last_number, now_us - 1) -- so scripts notice if the clock is set back
   crowd = clients > CALLERS
     and redis.call('ZCOUNT', CLIENTS, now + math.floor(heartbeat_timeout * 3 / 5), '+inf') or 0
   sweeps = crowd > CALLERS and tickets[1]
@@ -248,7 +248,7 @@ end
 local leaving, told -- IDs that leave the queue; IDs whose clients are notified
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
-  local listening, is_blocked = {}, false -- whether a client is subscribed, by channel
+  local listening, is_blocked = {}, false -- `listening`: channel -> whether it has subscribers
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
     for _, id in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
@@ -278,7 +278,7 @@ if queued > 0 and (held < limit or sweeps) then
           granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[id] then -- never too heavy, because `acquire` rejects such a request
+        if asked[id] then -- `acquire` has rejected requests that are too heavy
           asked[id] = index
         elseif channel then
           told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
@@ -314,10 +314,10 @@ for i = 1, count do
   alike = alike and part[4] == same
 end
 if refused == count then
-  -- Removes nothing, but a read-only server rejects this write, and so never returns "not granted".
+  -- Removes nothing. A read-only server rejects this write, so it never returns "not granted".
   redis.call('ZREM', QUEUE, unpack(ids))
 end
-if waits and crowd > CALLERS then -- chooses the head of the queue, and others at random
+if waits and crowd > CALLERS then -- chooses the client at the head, and others at random
   local n, seed = #(leaving or {}), parts[1][2] .. math.floor(now / heartbeat_timeout)
   waits = tonumber(sub(redis.sha1hex(seed), 1, 8), 16) % crowd < CALLERS
     or find(redis.call('ZRANGE', QUEUE, n, n)[1], ':' .. parts[1][2] .. ':', 1, true) == 2
@@ -364,7 +364,7 @@ if live_until > 0 then
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- an empty key may be on another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- fails if a migrating slot lacks the key
     end
   end
   if runtime and has_new_runtime then
@@ -373,7 +373,8 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last: this may empty it, and no script accesses an emptied key again.
+-- The queue is written last, because this write may empty the queue, and a script must not access
+-- an emptied key again.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
@@ -443,7 +444,7 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- Returns the number, if `text` is a decimal integer from `min` to `max` without leading zeros.
+-- Returns `text` as a number if it is a decimal integer from `min` to `max` without leading zeros.
 local function integer(text, min, max)
   local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
   return number and number >= min and number <= max and number
@@ -460,7 +461,7 @@ for index, argument in ipairs(arguments) do
   end
 end
 local lookup = {}
-local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
+local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 waiters
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -473,7 +474,7 @@ local clients = redis.pcall('ZCARD', CLIENTS)
 local failed = state.err and state or type(permits) == 'table' and permits
   or type(queued) == 'table' and queued or type(clients) == 'table' and clients
 if failed and not string.find(failed.err, 'WRONGTYPE ') then
-  return failed -- for example, the user may not run the command
+  return failed -- for example, the user lacks the right to a command
 elseif failed then
   local key = failed == state and STATE or failed == permits and PERMITS
     or failed == queued and QUEUE or CLIENTS
@@ -501,7 +502,7 @@ local expire_at = (state[7] or 0) + 0 -- ms; when the keys expire
 -- Decisions for lib/write.lua:
 local live_until = 0 -- ms; the keys must not expire earlier; 0 if this call changes nothing
 local changed = {} -- fields of `state`, except `last_number`
-local granted, leases = {}, {} -- IDs whose leases begin now, and these leases
+local granted, leases = {}, {} -- IDs whose leases begin now; their leases in ms
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: a client must call `wake`
 local sweeps = false -- whether dead requests leave the queue although no permit is free
@@ -517,7 +518,7 @@ if not state[1] then
 end
 local is_set_back = last_number > now_us + 1000000 -- the clock was set back by over a second
 
--- Calls `tell` with each member of a page and its score.
+-- For each member of a page, calls `tell` with the member and the member's score.
 local function each(key, from, count, tell)
   local flat = count > 0 and redis.call('ZRANGE', key, from, from + count - 1, 'WITHSCORES') or {}
   for i = 1, #flat, 2 do
@@ -537,7 +538,7 @@ end)
 each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(id, ticket)
   waiters[#waiters + 1] = string.match(id, '^%a:([^:]*)') or ''
   waiting[#waiting + 1] = id
-  local head_start = string.match(id, ':headstart(%d+)%-[^:]*$') or 0 -- ms; lowered the ticket
+  local head_start = string.match(id, ':headstart(%d+)%-[^:]*$') or 0 -- ms
   waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000) - head_start)
   waiting[#waiting + 1] = -1
 end)
@@ -587,7 +588,7 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- Returns the number, if `text` is a decimal integer from `min` to `max` without leading zeros.
+-- Returns `text` as a number if it is a decimal integer from `min` to `max` without leading zeros.
 local function integer(text, min, max)
   local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
   return number and number >= min and number <= max and number
@@ -600,11 +601,11 @@ local function check_count(fixed, each)
   end
 end
 
-local asked = {} -- the IDs of this call, and their indexes in `granted` (0: not granted)
-local start, size, said -- the last ID's text before the nonce, its length, its parts
+local asked = {} -- ID of this call -> index in `granted` (0: not granted)
+local start, size, said -- last ID: text before the nonce, length of this text, parts
 
--- Returns the parts of the ID ARGV[index], {notify, client, weight, lease}, or an error. If
--- `weight` is nil, any weight of 1 or more is valid.
+-- Returns {notify, client, weight, lease} for the ID in ARGV[index], or an error. If `weight` is
+-- nil, any weight of 1 or more is valid. Otherwise the ID must have the given weight.
 local function read_id(index, name, weight)
   local id = ARGV[index]
   if not start or find(id, start, 1, true) ~= 1 then
@@ -641,7 +642,7 @@ if change and idempotency_key.err then
   return idempotency_key
 end
 local lookup = {}
-local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
+local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 waiters
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -654,7 +655,7 @@ local clients = redis.pcall('ZCARD', CLIENTS)
 local failed = state.err and state or type(permits) == 'table' and permits
   or type(queued) == 'table' and queued or type(clients) == 'table' and clients
 if failed and not string.find(failed.err, 'WRONGTYPE ') then
-  return failed -- for example, the user may not run the command
+  return failed -- for example, the user lacks the right to a command
 elseif failed then
   local key = failed == state and STATE or failed == permits and PERMITS
     or failed == queued and QUEUE or CLIENTS
@@ -682,7 +683,7 @@ local expire_at = (state[7] or 0) + 0 -- ms; when the keys expire
 -- Decisions for lib/write.lua:
 local live_until = 0 -- ms; the keys must not expire earlier; 0 if this call changes nothing
 local changed = {} -- fields of `state`, except `last_number`
-local granted, leases = {}, {} -- IDs whose leases begin now, and these leases
+local granted, leases = {}, {} -- IDs whose leases begin now; their leases in ms
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: a client must call `wake`
 local sweeps = false -- whether dead requests leave the queue although no permit is free
@@ -721,14 +722,14 @@ if is_new and change == 'add' and limit + n > MAX_COUNT then
     MAX_COUNT - limit, MAX_COUNT))
 end
 if is_new then
-  -- The negative score keeps a key from being taken for a client, and from being reduced if the
-  -- clock was set back. Up to two expired keys are removed.
+  -- The score of an idempotency key is negative. So no script takes the key for a client, or lowers
+  -- the score after the clock was set back. Up to two expired idempotency keys are removed.
   local known_until = now + idempotency_key[4]
   local added = redis.call('ZADD', CLIENTS, scores[1] or 0, '*', -known_until, ARGV[length])
   local over = redis.call('ZRANGEBYSCORE', CLIENTS, -now, '(0', 'LIMIT', 0, 2)
   redis.call('ZREM', CLIENTS, '', unpack(over))
   has_new_key, live_until = has_new_key or added == 2, math.max(live_until, known_until)
-  last_number = math.max(last_number, now_us - 1) -- to notice if the clock is set back
+  last_number = math.max(last_number, now_us - 1) -- so scripts notice if the clock is set back
 end
 if is_new and change == 'clear' then
   redis.call('HDEL', STATE, 'runtime')
@@ -738,7 +739,7 @@ elseif is_new then
 end
 changed.runtime, limit = has_new_runtime and runtime or nil, runtime or declared or 0
 if is_set_back then
-  redis.call('ZREM', PERMITS, '') -- removes nothing, so that a full server accepts the ZADD below
+  redis.call('ZREM', PERMITS, '') -- removes nothing; lets a full server accept the ZADD below
   local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -764,7 +765,7 @@ end
 local leaving, told -- IDs that leave the queue; IDs whose clients are notified
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
-  local listening, is_blocked = {}, false -- whether a client is subscribed, by channel
+  local listening, is_blocked = {}, false -- `listening`: channel -> whether it has subscribers
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
     for _, id in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
@@ -794,7 +795,7 @@ if queued > 0 and (held < limit or sweeps) then
           granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[id] then -- never too heavy, because `acquire` rejects such a request
+        if asked[id] then -- `acquire` has rejected requests that are too heavy
           asked[id] = index
         elseif channel then
           told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
@@ -848,7 +849,7 @@ if live_until > 0 then
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- an empty key may be on another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- fails if a migrating slot lacks the key
     end
   end
   if runtime and has_new_runtime then
@@ -857,7 +858,8 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last: this may empty it, and no script accesses an emptied key again.
+-- The queue is written last, because this write may empty the queue, and a script must not access
+-- an emptied key again.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
@@ -917,7 +919,7 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- Returns the number, if `text` is a decimal integer from `min` to `max` without leading zeros.
+-- Returns `text` as a number if it is a decimal integer from `min` to `max` without leading zeros.
 local function integer(text, min, max)
   local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
   return number and number >= min and number <= max and number
@@ -938,8 +940,8 @@ local function is_allowed(...)
   return not is_known or answer
 end
 
--- Returns the server's error for a call that the user may not make. The keys need no check, because
--- the user could call the script with them.
+-- Returns the server's error if the user may not make the call, otherwise nil. The keys need no
+-- check: without the right to them, the user could not call this script.
 local function denial(call)
   if is_allowed(unpack(call)) then
     return nil
@@ -969,7 +971,8 @@ local function try(calls)
   return failed
 end
 
--- The commands that clean up are tried first: if one of them fails, nothing may be written.
+-- The calls that create no key are tried first. If one of them fails, the script creates no keys,
+-- because it might be unable to remove them.
 local failed = try({
   {'PEXPIREAT', STATE, 1},
   {'TIME'},
@@ -997,7 +1000,7 @@ local calls = {
 if notify_mode ~= 'N' then
   local channel = string.match(stem, notify_mode == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
   calls[5] = {'PUBSUB', notify_mode == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel}
-  calls[6] = {notify_mode == 'S' and 'SPUBLISH' or 'PUBLISH', channel, ''} -- empty: ignored
+  calls[6] = {notify_mode == 'S' and 'SPUBLISH' or 'PUBLISH', channel, ''} -- clients ignore ''
 end
 return try(calls)
 end,
@@ -1038,7 +1041,7 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- Returns the number, if `text` is a decimal integer from `min` to `max` without leading zeros.
+-- Returns `text` as a number if it is a decimal integer from `min` to `max` without leading zeros.
 local function integer(text, min, max)
   local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
   return number and number >= min and number <= max and number
@@ -1051,11 +1054,11 @@ local function check_count(fixed, each)
   end
 end
 
-local asked = {} -- the IDs of this call, and their indexes in `granted` (0: not granted)
-local start, size, said -- the last ID's text before the nonce, its length, its parts
+local asked = {} -- ID of this call -> index in `granted` (0: not granted)
+local start, size, said -- last ID: text before the nonce, length of this text, parts
 
--- Returns the parts of the ID ARGV[index], {notify, client, weight, lease}, or an error. If
--- `weight` is nil, any weight of 1 or more is valid.
+-- Returns {notify, client, weight, lease} for the ID in ARGV[index], or an error. If `weight` is
+-- nil, any weight of 1 or more is valid. Otherwise the ID must have the given weight.
 local function read_id(index, name, weight)
   local id = ARGV[index]
   if not start or find(id, start, 1, true) ~= 1 then
@@ -1105,7 +1108,7 @@ for _, next in pairs(nexts) do
   ids[#ids + 1] = next
 end
 local lookup = ids
-local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
+local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 waiters
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -1118,7 +1121,7 @@ local clients = redis.pcall('ZCARD', CLIENTS)
 local failed = state.err and state or type(permits) == 'table' and permits
   or type(queued) == 'table' and queued or type(clients) == 'table' and clients
 if failed and not string.find(failed.err, 'WRONGTYPE ') then
-  return failed -- for example, the user may not run the command
+  return failed -- for example, the user lacks the right to a command
 elseif failed then
   local key = failed == state and STATE or failed == permits and PERMITS
     or failed == queued and QUEUE or CLIENTS
@@ -1146,7 +1149,7 @@ local expire_at = (state[7] or 0) + 0 -- ms; when the keys expire
 -- Decisions for lib/write.lua:
 local live_until = 0 -- ms; the keys must not expire earlier; 0 if this call changes nothing
 local changed = {} -- fields of `state`, except `last_number`
-local granted, leases = {}, {} -- IDs whose leases begin now, and these leases
+local granted, leases = {}, {} -- IDs whose leases begin now; their leases in ms
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: a client must call `wake`
 local sweeps = false -- whether dead requests leave the queue although no permit is free
@@ -1166,7 +1169,7 @@ local end_of = {}
 for i, id in ipairs(ids) do
   end_of[id] = (ends[i] or 0) + 0
 end
-local reply, gone = {now, 0}, {''} -- '' is never a member
+local reply, gone = {now, 0}, {''} -- ZREM needs a member; '' is not in any key
 for i = 1, count do
   local id, kept, weight = ids[i], nexts[i] or ids[i], weights[i]
   local is_held = end_of[kept] > now -- if false, the permit is lost, or moves to `kept`
@@ -1187,15 +1190,15 @@ for i = 1, count do
     reply[i + 2] = now + durations[i]
   end
 end
--- The first write is always a removal, even of unknown IDs. A replica rejects it. A server that is
--- out of memory accepts it, and then lets the script continue.
+-- The first write is always a ZREM, even if no ID is known. A replica rejects the ZREM. A server
+-- that is out of memory accepts the ZREM, and then lets the script continue.
 redis.call('ZREM', PERMITS, unpack(gone))
 if queued > 0 then
   -- All IDs leave the queue, whether their permits are held or lost.
   queued = queued - redis.call('ZREM', QUEUE, unpack(ids))
 end
 if is_set_back then
-  redis.call('ZREM', PERMITS, '') -- removes nothing, so that a full server accepts the ZADD below
+  redis.call('ZREM', PERMITS, '') -- removes nothing; lets a full server accept the ZADD below
   local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -1221,7 +1224,7 @@ end
 local leaving, told -- IDs that leave the queue; IDs whose clients are notified
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
-  local listening, is_blocked = {}, false -- whether a client is subscribed, by channel
+  local listening, is_blocked = {}, false -- `listening`: channel -> whether it has subscribers
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
     for _, id in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
@@ -1251,7 +1254,7 @@ if queued > 0 and (held < limit or sweeps) then
           granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[id] then -- never too heavy, because `acquire` rejects such a request
+        if asked[id] then -- `acquire` has rejected requests that are too heavy
           asked[id] = index
         elseif channel then
           told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
@@ -1305,7 +1308,7 @@ if live_until > 0 then
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- an empty key may be on another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- fails if a migrating slot lacks the key
     end
   end
   if runtime and has_new_runtime then
@@ -1314,7 +1317,8 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last: this may empty it, and no script accesses an emptied key again.
+-- The queue is written last, because this write may empty the queue, and a script must not access
+-- an emptied key again.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
@@ -1375,7 +1379,7 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- Returns the number, if `text` is a decimal integer from `min` to `max` without leading zeros.
+-- Returns `text` as a number if it is a decimal integer from `min` to `max` without leading zeros.
 local function integer(text, min, max)
   local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
   return number and number >= min and number <= max and number
@@ -1388,11 +1392,11 @@ local function check_count(fixed, each)
   end
 end
 
-local asked = {} -- the IDs of this call, and their indexes in `granted` (0: not granted)
-local start, size, said -- the last ID's text before the nonce, its length, its parts
+local asked = {} -- ID of this call -> index in `granted` (0: not granted)
+local start, size, said -- last ID: text before the nonce, length of this text, parts
 
--- Returns the parts of the ID ARGV[index], {notify, client, weight, lease}, or an error. If
--- `weight` is nil, any weight of 1 or more is valid.
+-- Returns {notify, client, weight, lease} for the ID in ARGV[index], or an error. If `weight` is
+-- nil, any weight of 1 or more is valid. Otherwise the ID must have the given weight.
 local function read_id(index, name, weight)
   local id = ARGV[index]
   if not start or find(id, start, 1, true) ~= 1 then
@@ -1431,7 +1435,7 @@ for i = 1, count do
   end
 end
 local lookup = {}
-local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
+local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 waiters
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -1444,7 +1448,7 @@ local clients = redis.pcall('ZCARD', CLIENTS)
 local failed = state.err and state or type(permits) == 'table' and permits
   or type(queued) == 'table' and queued or type(clients) == 'table' and clients
 if failed and not string.find(failed.err, 'WRONGTYPE ') then
-  return failed -- for example, the user may not run the command
+  return failed -- for example, the user lacks the right to a command
 elseif failed then
   local key = failed == state and STATE or failed == permits and PERMITS
     or failed == queued and QUEUE or CLIENTS
@@ -1472,7 +1476,7 @@ local expire_at = (state[7] or 0) + 0 -- ms; when the keys expire
 -- Decisions for lib/write.lua:
 local live_until = 0 -- ms; the keys must not expire earlier; 0 if this call changes nothing
 local changed = {} -- fields of `state`, except `last_number`
-local granted, leases = {}, {} -- IDs whose leases begin now, and these leases
+local granted, leases = {}, {} -- IDs whose leases begin now; their leases in ms
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: a client must call `wake`
 local sweeps = false -- whether dead requests leave the queue although no permit is free
@@ -1488,7 +1492,7 @@ if not state[1] then
 end
 local is_set_back = last_number > now_us + 1000000 -- the clock was set back by over a second
 if is_set_back then
-  redis.call('ZREM', PERMITS, '') -- removes nothing, so that a full server accepts the ZADD below
+  redis.call('ZREM', PERMITS, '') -- removes nothing; lets a full server accept the ZADD below
   local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -1512,8 +1516,8 @@ if first_expiry <= now then
   live_until = math.max(live_until, now)
 end
 
--- The first write is always a removal, even of an unknown ID. A replica rejects it. A server that
--- is out of memory accepts it, and then lets the script continue.
+-- The first write is always a ZREM, even if the ID is unknown. A replica rejects the ZREM. A server
+-- that is out of memory accepts the ZREM, and then lets the script continue.
 local reply, freed, all_held = {now, 0}, 0, count > 1
 for i = 1, count do
   local id = ARGV[i + 1]
@@ -1536,7 +1540,7 @@ end
 local leaving, told -- IDs that leave the queue; IDs whose clients are notified
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
-  local listening, is_blocked = {}, false -- whether a client is subscribed, by channel
+  local listening, is_blocked = {}, false -- `listening`: channel -> whether it has subscribers
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
     for _, id in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
@@ -1566,7 +1570,7 @@ if queued > 0 and (held < limit or sweeps) then
           granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[id] then -- never too heavy, because `acquire` rejects such a request
+        if asked[id] then -- `acquire` has rejected requests that are too heavy
           asked[id] = index
         elseif channel then
           told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
@@ -1620,7 +1624,7 @@ if live_until > 0 then
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- an empty key may be on another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- fails if a migrating slot lacks the key
     end
   end
   if runtime and has_new_runtime then
@@ -1629,7 +1633,8 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last: this may empty it, and no script accesses an emptied key again.
+-- The queue is written last, because this write may empty the queue, and a script must not access
+-- an emptied key again.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
@@ -1690,7 +1695,7 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- Returns the number, if `text` is a decimal integer from `min` to `max` without leading zeros.
+-- Returns `text` as a number if it is a decimal integer from `min` to `max` without leading zeros.
 local function integer(text, min, max)
   local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
   return number and number >= min and number <= max and number
@@ -1700,7 +1705,7 @@ if #ARGV > 0 then
   return wrong_number(0)
 end
 local asked, lookup = {}, {}
-local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
+local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 waiters
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -1713,7 +1718,7 @@ local clients = redis.pcall('ZCARD', CLIENTS)
 local failed = state.err and state or type(permits) == 'table' and permits
   or type(queued) == 'table' and queued or type(clients) == 'table' and clients
 if failed and not string.find(failed.err, 'WRONGTYPE ') then
-  return failed -- for example, the user may not run the command
+  return failed -- for example, the user lacks the right to a command
 elseif failed then
   local key = failed == state and STATE or failed == permits and PERMITS
     or failed == queued and QUEUE or CLIENTS
@@ -1741,7 +1746,7 @@ local expire_at = (state[7] or 0) + 0 -- ms; when the keys expire
 -- Decisions for lib/write.lua:
 local live_until = 0 -- ms; the keys must not expire earlier; 0 if this call changes nothing
 local changed = {} -- fields of `state`, except `last_number`
-local granted, leases = {}, {} -- IDs whose leases begin now, and these leases
+local granted, leases = {}, {} -- IDs whose leases begin now; their leases in ms
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: a client must call `wake`
 local sweeps = false -- whether dead requests leave the queue although no permit is free
@@ -1757,11 +1762,11 @@ if not state[1] then
 end
 local is_set_back = last_number > now_us + 1000000 -- the clock was set back by over a second
 
--- Removes nothing. A replica rejects this write. A full server accepts it, and lets the script
--- continue.
+-- This ZREM removes nothing. A replica rejects the ZREM. A server that is out of memory accepts the
+-- ZREM, and then lets the script continue.
 redis.call('ZREM', PERMITS, '')
 if is_set_back then
-  redis.call('ZREM', PERMITS, '') -- removes nothing, so that a full server accepts the ZADD below
+  redis.call('ZREM', PERMITS, '') -- removes nothing; lets a full server accept the ZADD below
   local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -1787,7 +1792,7 @@ end
 local leaving, told -- IDs that leave the queue; IDs whose clients are notified
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
-  local listening, is_blocked = {}, false -- whether a client is subscribed, by channel
+  local listening, is_blocked = {}, false -- `listening`: channel -> whether it has subscribers
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
     for _, id in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
@@ -1817,7 +1822,7 @@ if queued > 0 and (held < limit or sweeps) then
           granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[id] then -- never too heavy, because `acquire` rejects such a request
+        if asked[id] then -- `acquire` has rejected requests that are too heavy
           asked[id] = index
         elseif channel then
           told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
@@ -1871,7 +1876,7 @@ if live_until > 0 then
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- an empty key may be on another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- fails if a migrating slot lacks the key
     end
   end
   if runtime and has_new_runtime then
@@ -1880,7 +1885,8 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last: this may empty it, and no script accesses an emptied key again.
+-- The queue is written last, because this write may empty the queue, and a script must not access
+-- an emptied key again.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))

@@ -1,4 +1,4 @@
--- inspect: returns the limits, and a page of holders and of waiters. Changes nothing.
+-- inspect: returns the limits, a page of holders, and a page of waiters. Changes nothing.
 --
 -- Tokens are not stored, so only the holder of a permit knows its token.
 --
@@ -20,7 +20,7 @@
 --   last_number     lower bound of the next token or ticket; 0 if none was issued
 --   holders         for each holder, in order of expiry: ID, ms until its lease expires
 --   waiters         for each waiter, in queue order: ID, ms waited (without the head start in a
---                   nonce that begins with "headstartMS-"), ms until its client is dead (-1: it is)
+--                   nonce that begins with "headstartMS-"), ms until its client is dead (-1: dead)
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N), and O(1) for each entry returned. Commands:
 --   9               no holders, no waiters
@@ -41,7 +41,7 @@ end
 local lookup = {}
 -- include: lib/read.lua
 
--- Calls `tell` with each member of a page and its score.
+-- For each member of a page, calls `tell` with the member and the member's score.
 local function each(key, from, count, tell)
   local flat = count > 0 and redis.call('ZRANGE', key, from, from + count - 1, 'WITHSCORES') or {}
   for i = 1, #flat, 2 do
@@ -61,7 +61,7 @@ end)
 each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(id, ticket)
   waiters[#waiters + 1] = string.match(id, '^%a:([^:]*)') or ''
   waiting[#waiting + 1] = id
-  local head_start = string.match(id, ':headstart(%d+)%-[^:]*$') or 0 -- ms; lowered the ticket
+  local head_start = string.match(id, ':headstart(%d+)%-[^:]*$') or 0 -- ms
   waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000) - head_start)
   waiting[#waiting + 1] = -1
 end)

@@ -1,8 +1,9 @@
 -- probe: tries every command that the scripts use, on the keys of an unused semaphore.
 --
--- A client calls this script once when it connects, with a random name. The errors show a missing
--- right (for a command, a key or a channel), a replica, or a server that is too old. From Redis 7.0
--- on, the script checks the right to each command before the call, so the server denies no command.
+-- A client calls this script once when it connects, with a random semaphore name. The errors show
+-- that a right is missing (for a command, a key or a channel), or that the server is a replica or
+-- too old. From Redis 7.0 on, the script checks the right to each command before it uses the
+-- command, so the server denies no command.
 --
 -- KEYS[1] permits   as for every script, but with a name that nothing else uses
 -- KEYS[2] queue
@@ -31,8 +32,8 @@ local function is_allowed(...)
   return not is_known or answer
 end
 
--- Returns the server's error for a call that the user may not make. The keys need no check, because
--- the user could call the script with them.
+-- Returns the server's error if the user may not make the call, otherwise nil. The keys need no
+-- check: without the right to them, the user could not call this script.
 local function denial(call)
   if is_allowed(unpack(call)) then
     return nil
@@ -62,7 +63,8 @@ local function try(calls)
   return failed
 end
 
--- The commands that clean up are tried first: if one of them fails, nothing may be written.
+-- The calls that create no key are tried first. If one of them fails, the script creates no keys,
+-- because it might be unable to remove them.
 local failed = try({
   {'PEXPIREAT', STATE, 1},
   {'TIME'},
@@ -90,6 +92,6 @@ local calls = {
 if notify_mode ~= 'N' then
   local channel = string.match(stem, notify_mode == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
   calls[5] = {'PUBSUB', notify_mode == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel}
-  calls[6] = {notify_mode == 'S' and 'SPUBLISH' or 'PUBLISH', channel, ''} -- empty: ignored
+  calls[6] = {notify_mode == 'S' and 'SPUBLISH' or 'PUBLISH', channel, ''} -- clients ignore ''
 end
 return try(calls)

@@ -1,7 +1,8 @@
 -- refresh: restarts the leases of permits that are still held, then grants permits to waiters.
 --
 -- A permit with an expired lease is lost, even if no script has removed it yet. A permit can be
--- moved to a new ID. The old ID is then unknown. A repeated move only restarts the lease.
+-- moved to a new ID. After this move, the old ID is unknown. If a move is repeated, only the lease
+-- restarts.
 --
 -- KEYS[1] permits   sorted set: ID -> expiry of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: ID -> ticket
@@ -55,7 +56,7 @@ local end_of = {}
 for i, id in ipairs(ids) do
   end_of[id] = (ends[i] or 0) + 0
 end
-local reply, gone = {now, 0}, {''} -- '' is never a member
+local reply, gone = {now, 0}, {''} -- ZREM needs a member; '' is not in any key
 for i = 1, count do
   local id, kept, weight = ids[i], nexts[i] or ids[i], weights[i]
   local is_held = end_of[kept] > now -- if false, the permit is lost, or moves to `kept`
@@ -76,8 +77,8 @@ for i = 1, count do
     reply[i + 2] = now + durations[i]
   end
 end
--- The first write is always a removal, even of unknown IDs. A replica rejects it. A server that is
--- out of memory accepts it, and then lets the script continue.
+-- The first write is always a ZREM, even if no ID is known. A replica rejects the ZREM. A server
+-- that is out of memory accepts the ZREM, and then lets the script continue.
 redis.call('ZREM', PERMITS, unpack(gone))
 if queued > 0 then
   -- All IDs leave the queue, whether their permits are held or lost.

@@ -1,4 +1,4 @@
--- release: releases permits, or removes requests from the queue, then grants permits to waiters.
+-- release: releases permits and removes queued requests, then grants permits to waiters.
 --
 -- A call may be repeated: the second time, the IDs are unknown, and no other permit is affected.
 --
@@ -45,8 +45,8 @@ local lookup = {}
 -- include: lib/read.lua
 -- include: lib/expire.lua
 
--- The first write is always a removal, even of an unknown ID. A replica rejects it. A server that
--- is out of memory accepts it, and then lets the script continue.
+-- The first write is always a ZREM, even if the ID is unknown. A replica rejects the ZREM. A server
+-- that is out of memory accepts the ZREM, and then lets the script continue.
 local reply, freed, all_held = {now, 0}, 0, count > 1
 for i = 1, count do
   local id = ARGV[i + 1]

@@ -20,8 +20,8 @@ end
 local asked, lookup = {}, {}
 -- include: lib/read.lua
 
--- Removes nothing. A replica rejects this write. A full server accepts it, and lets the script
--- continue.
+-- This ZREM removes nothing. A replica rejects the ZREM. A server that is out of memory accepts the
+-- ZREM, and then lets the script continue.
 redis.call('ZREM', PERMITS, '')
 -- include: lib/expire.lua
 -- include: lib/serve.lua

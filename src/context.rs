@@ -24,8 +24,8 @@ use crate::server::{Servers, user_timeout};
 use crate::wakeup::{self, Listener, Router};
 
 const MAX_DRIVERS: usize = 16;
-/// The maximum time for which the end of a program waits for remaining calls, even if the response
-/// timeout is longer.
+/// The maximum time by which remaining calls, such as releases, delay the end of the I/O runtime.
+/// This bound applies even if the response timeout is longer.
 const LONGEST_END: Duration = Duration::from_secs(10);
 
 pub(crate) struct Context {
@@ -34,14 +34,14 @@ pub(crate) struct Context {
     /// The client ID of this process.
     pub(crate) client: String,
     pub(crate) router: Arc<Router>,
-    /// The items that the semaphores of this process have given up.
+    /// The dropped permits and canceled waits of this process that the server must still release.
     pub(crate) releases: ReleasesByName,
     pub(crate) settings: ClientSettings,
     pub(crate) meters: Meters,
     /// Counts acquisitions, starting at a random number.
     acquisitions: AtomicU64,
     hasher: RandomState,
-    /// Limits the callers that drive their own calls.
+    /// Limits the number of callers that drive (poll) their own calls.
     drivers: Semaphore,
     /// The I/O runtime. A caller's runtime may end while its calls are in flight.
     runtime: Handle,
@@ -51,8 +51,8 @@ pub(crate) struct Context {
     /// dropped.
     end: CancellationToken,
     _ends: DropGuard,
-    /// The time until which remaining calls may delay the end of the runtime. Locked while such a
-    /// call is made.
+    /// The time until which remaining calls may delay the end of the runtime. The mutex is locked
+    /// while a remaining call is made.
     last_moment: Mutex<Option<std::time::Instant>>,
     process: u32,
 }
@@ -89,7 +89,7 @@ impl ClientSettings {
     }
 }
 
-/// Why a task has not done its work.
+/// The reason why a task has not done its work.
 pub(crate) enum Undone {
     /// The task's runtime does not run.
     Stalled,
@@ -154,8 +154,8 @@ impl Context {
         &self.runtime
     }
 
-    /// Returns a slot for a caller that drives its own calls, if a slot is free. A driver that is
-    /// not polled may occupy one of the connection's 50 slots for outgoing commands.
+    /// If a slot is free, returns it for a caller that drives its own calls. A driver that is not
+    /// polled may occupy one of the connection's 50 slots for outgoing commands.
     pub(crate) fn try_drive(&self) -> Option<SemaphorePermit<'_>> {
         self.drivers.try_acquire().ok()
     }
@@ -170,7 +170,7 @@ impl Context {
     }
 
     /// Spawns the future on the I/O runtime. After a shutdown or the end of the I/O runtime, spawns
-    /// it on the caller's runtime. If no runtime is left, the future is dropped.
+    /// the future on the caller's runtime. If no runtime is left, the future is dropped.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         match Handle::try_current() {
             Ok(current) if self.is_shut_down() => current.spawn(future),
@@ -178,13 +178,14 @@ impl Context {
         };
     }
 
-    /// Spawns like [`spawn`](Self::spawn). A shutdown waits for the future.
+    /// Spawns the future as [`spawn`](Self::spawn) does. A shutdown waits for the future.
     pub(crate) fn spawn_tracked(&self, future: impl Future<Output = ()> + Send + 'static) {
         self.spawn(self.tasks.track_future(future));
     }
 
     /// Waits for `work` until the deadline, in any runtime. If the caller has no runtime to measure
-    /// the time, the end of the I/O runtime also ends the wait. `None` means no deadline.
+    /// the time, the end of the I/O runtime also ends the wait. If `deadline` is `None`, the wait
+    /// has no deadline.
     pub(crate) async fn until<T>(
         &self,
         deadline: Option<Instant>,
@@ -204,8 +205,8 @@ impl Context {
         .await
     }
 
-    /// Runs work in a task until the deadline, because other requests depend on the work, or
-    /// because the caller has no suitable runtime.
+    /// Runs `work` in a task until the deadline. A task is needed if other requests depend on the
+    /// work, or if the caller has no suitable runtime.
     pub(crate) async fn in_a_task<T: Send + 'static>(
         &self,
         deadline: Deadline,
@@ -213,7 +214,7 @@ impl Context {
     ) -> Result<T, Undone> {
         let (answer, done) = oneshot::channel();
         self.spawn(async move {
-            // The caller may be gone.
+            // This fails if the caller has dropped its future.
             let _ = answer.send(work.await);
         });
         match within(&self.runtime, deadline, done).await {
@@ -222,7 +223,7 @@ impl Context {
         }
     }
 
-    /// Returns whether the client was shut down, or its runtime has ended.
+    /// Returns whether the client was shut down or its runtime has ended.
     pub(crate) fn is_shut_down(&self) -> bool {
         self.end.is_cancelled()
     }
@@ -244,9 +245,9 @@ impl Context {
         self.end.clone()
     }
 
-    /// Makes a remaining call while the I/O runtime ends. The runtime waits for these calls, one
-    /// after the other, up to a time limit. Returns `None` while the runtime runs, and after the
-    /// time limit.
+    /// Makes a remaining call while the I/O runtime ends. The runtime waits for all remaining
+    /// calls, one after the other, up to a time limit. Returns `None` while the runtime runs, and
+    /// after the time limit.
     pub(crate) fn at_the_end<T>(&self, deliver: impl FnOnce(Duration) -> T) -> Option<T> {
         if self.is_forked() || !self.servers.are_away() || self.runs() {
             return None;
@@ -268,8 +269,8 @@ impl Context {
         runs
     }
 
-    /// Ends all background work, and waits for it up to the call timeout. Work that takes longer
-    /// continues.
+    /// Ends all background work. Waits until the work has ended, but no longer than the call
+    /// timeout. Work that takes longer continues.
     pub(crate) async fn shut_down(&self) {
         if self.is_forked() {
             return;
@@ -283,14 +284,15 @@ impl Context {
                 "shutdown ended before Redis confirmed all releases; the remaining permits are \
                  freed when their leases expire"
             );
-            // The end of the runtime must not wait again.
+            // Remaining calls must not delay the end of the runtime again.
             let mut last = self.last_moment.lock().expect("nothing panics while it is locked");
             last.get_or_insert_with(std::time::Instant::now);
         }
     }
 }
 
-/// Ends all semaphores when it is dropped, by a shutdown or by a runtime that ends.
+/// Ends all semaphores when this value is dropped. A shutdown drops the value, and a runtime that
+/// ends drops it, too.
 struct AtTheEnd {
     router: Arc<Router>,
     end: CancellationToken,

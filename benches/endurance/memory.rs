@@ -17,7 +17,7 @@ const CLIENT_TARGET: f64 = 1.0;
 /// The allowed growth of the server, in KB.
 const SERVER_TARGET: f64 = 10.0;
 
-/// The readings: of this process in MB, and of the server in KB.
+/// The readings. Each pair is the memory of this process in MB, and of the server in KB.
 pub struct Memory(Vec<(f64, f64)>);
 
 impl Memory {

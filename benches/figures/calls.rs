@@ -87,8 +87,8 @@ impl Calls {
         Ok(Self { server, connection, acquire, release, nothing, next: 0, _listener: listener })
     }
 
-    /// Returns the server's time for a call, in µs, on a semaphore with this weight held and no
-    /// waiters. Leaves the semaphore unchanged.
+    /// Returns the server's time for a call, in µs, on a semaphore without waiters, of which this
+    /// weight is held. Leaves the semaphore unchanged.
     pub async fn time(&mut self, name: &str, held: u64, case: Case) -> Result<f64> {
         let one_more = held as u32 + 1;
         let others = self.ids(10, 1, LEASE);

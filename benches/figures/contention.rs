@@ -16,7 +16,7 @@ const LIMIT: u32 = 10;
 const TASKS: u32 = 1000;
 const WORK: Duration = Duration::from_millis(5);
 const ROUNDS: usize = 5;
-/// Long enough for about six turns of each task.
+/// The length of a round, in which each task has about six turns.
 const ROUND: Duration = Duration::from_secs(4);
 
 /// The turns of a task in a round.

@@ -1,6 +1,6 @@
 //! P11: the cost of a grant and of a handoff after an hour of mixed leases and weights, compared
-//! with a new semaphore whose leases were all equally long. The server is private, and the
-//! bench advances its clock by the hour.
+//! with a new semaphore whose leases were all equally long. The server is private, and the bench
+//! advances the server's clock instead of waiting for an hour.
 
 use redis::Client;
 use test_support::server::Server;

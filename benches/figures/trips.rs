@@ -12,14 +12,15 @@ use crate::support::rounds::{median, rounds_of};
 use crate::support::server::{unique_name, url};
 
 const ROUNDS: usize = 5;
-/// Longer than any work of clients and server between two round trips.
+/// The delay in one direction. It is longer than any work of clients and server between two round
+/// trips.
 const ONE_WAY: Duration = Duration::from_millis(20);
 /// One round trip for the first commands of redis-rs, and one for the acquire.
 const LEAST_WITH_CONNECT: f64 = 2.0;
-/// One more round trip, in which the client subscribes to messages and checks whether the server
-/// can be used.
+/// One round trip more than the least, in which the client subscribes to messages and checks
+/// whether the server can be used.
 const ACHIEVABLE_WITH_CONNECT: f64 = 3.0;
-/// The first request contains the semaphore and its limit.
+/// One round trip is enough, because the first request contains the semaphore and its limit.
 const LEAST: f64 = 1.0;
 
 pub async fn n8() -> Result<Vec<Figure>> {

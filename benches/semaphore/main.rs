@@ -59,7 +59,8 @@ fn main() -> Result<()> {
         throughput::bench::<Ours>(&mut group, &runner, tasks);
         throughput::bench::<Fair>(&mut group, &runner, tasks);
         throughput::bench::<BlockingList>(&mut group, &runner, tasks);
-        // With more tasks, a round takes seconds, because the tasks compete for the lock.
+        // With more tasks, a round takes seconds, because the tasks compete for the lock of this
+        // design.
         if tasks <= 256 {
             throughput::bench::<Locked>(&mut group, &runner, tasks);
         }

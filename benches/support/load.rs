@@ -9,7 +9,7 @@ use super::crew::Crew;
 use super::design::Design;
 use super::rounds::median;
 
-/// The rounds of all tasks before counting begins.
+/// The number of turns per task before the count begins.
 const WARM_UP: u64 = 3;
 /// The number of measurements of the round trip to the server.
 const ROUND_TRIPS: usize = 50;

@@ -19,7 +19,8 @@ pub struct Work {
     pub usec: u64,
 }
 
-/// A connection that is not measured.
+/// A connection for the statistics of the measured server. The benches do not measure this
+/// connection.
 pub struct Server {
     pub connection: Connection,
 }

@@ -8,6 +8,12 @@ pub const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Parses a duration. Every option for a duration uses this function.
 pub fn duration(text: &str) -> Result<Duration, String> {
+    if text.starts_with("--") {
+        return Err("must be a duration such as 30s".to_owned());
+    }
+    if text.starts_with('-') {
+        return Err("must not be negative".to_owned());
+    }
     // humantime reads 5M as five months.
     const TOO_LONG: [&str; 8] = ["M", "month", "months", "y", "yr", "yrs", "year", "years"];
     if text.split(|c: char| !c.is_alphabetic()).any(|unit| TOO_LONG.contains(&unit)) {

@@ -43,7 +43,8 @@ impl Failure {
         Self::new(USAGE, reason)
     }
 
-    /// Returns a function for `map_err`. `step` is the step that failed.
+    /// Returns a function for `map_err`. The failure's text begins with `step`, which names what
+    /// failed.
     pub fn system(step: &str) -> impl Fn(io::Error) -> Self {
         move |error| {
             let remedy = remedy(&error).map(|remedy| format!(": {remedy}")).unwrap_or_default();
@@ -51,7 +52,8 @@ impl Failure {
         }
     }
 
-    /// Reports a failed change. If there was no reply, the server may have made the change.
+    /// Returns the failure for a change. If there was no reply, the server may have made the
+    /// change.
     pub fn of_change(error: Error) -> Self {
         let may_be_done = matches!(error, Error::Unavailable { .. });
         let Self { status, reason } = Self::from(error);
@@ -63,7 +65,8 @@ impl Failure {
         Self { status, reason: format!("{reason}{advice}") }
     }
 
-    /// Reports an error of one of several semaphores. The error names the semaphore.
+    /// Returns the failure for one of several semaphores. The text of the error names the
+    /// semaphore.
     pub fn of_one(error: &Error) -> Self {
         Self::new(NO, with_cause(error))
     }
@@ -152,7 +155,7 @@ fn option_of(what: &str) -> Option<&'static str> {
     })
 }
 
-/// Any error: a text for a person, or one of the types above.
+/// Any error: a text for a person, a `Failure`, or an error of the library.
 pub type AnyError = Box<dyn StdError + Send + Sync>;
 
 impl From<AnyError> for Failure {

@@ -14,7 +14,8 @@ pub fn interruptions() -> Result<mpsc::UnboundedReceiver<Signal>, Failure> {
     listen(asks).map_err(Failure::system("cannot install signal handlers"))
 }
 
-/// Returns a future that completes with the number of the first such signal.
+/// Returns a future that completes with the number of the first signal that asks this process to
+/// end.
 pub fn interruption() -> Result<impl Future<Output = u8>, Failure> {
     let mut asked = interruptions()?;
     Ok(async move {
@@ -41,7 +42,7 @@ pub fn listen(
 }
 
 /// Returns the signals without those that this process was started to ignore, for example by nohup.
-/// A handler would receive such signals.
+/// A handler would receive the ignored signals, too.
 pub fn not_ignored<const N: usize>(signals: [Signal; N]) -> impl Iterator<Item = Signal> {
     let ignored = ignored();
     signals.into_iter().filter(move |signal| ignored & (1 << (*signal as u32 - 1)) == 0)

@@ -86,7 +86,7 @@ fn run_command(options: Options, role: Option<String>) -> Result<ExitCode, Failu
     }
 }
 
-/// Logs on standard error, as RUST_LOG selects. Standard output is for results.
+/// Starts the log on standard error. RUST_LOG selects the messages. Standard output is for results.
 fn start_log(is_first: bool) {
     let log = std::env::var("RUST_LOG").unwrap_or_default();
     let log = log.parse().unwrap_or_else(|error| {

@@ -1,5 +1,9 @@
 //! Options on the command line and in the environment.
 
+use std::any::TypeId;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
 use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -44,8 +48,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads the options of this process. If clap rejects them, or if they ask for help, this ends
-    /// the process.
+    /// Reads the options of this process. Ends the process if clap rejects the options, or if they
+    /// ask for help.
     pub fn read() -> Result<Self, Failure> {
         // clap prints an unknown argument, which may contain a password.
         passwords::refuse(std::env::args_os().skip(1))?;
@@ -54,7 +58,10 @@ impl Options {
         passwords::refuse_in_variables(variables.filter(|name| *name != "REDIS_URL"))?;
         let found = command.try_get_matches_from_mut(std::env::args_os());
         let options = found.and_then(|found| Self::from_arg_matches(&found));
-        let options = options.map_err(|error| end_with(&without_login(with_tip(error))))?;
+        let options = options.map_err(|error| match not_utf8(&command, &error) {
+            Some(failure) => failure,
+            None => end_with(&without_secrets(with_tip(error))),
+        })?;
         // clap would report a conflict for REDIS_CLUSTER=no, too.
         if options.server.cluster && options.server.sentinel.is_some() {
             let reason = "--cluster and --sentinel exclude each other: the URLs name either \
@@ -72,6 +79,7 @@ impl Options {
     /// Changes each command that has the server options.
     fn accepted(change: impl Fn(clap::Command, &[Arg]) -> clap::Command) -> clap::Command {
         let plain = Self::command().mut_args(without_empty_variable);
+        let plain = plain.mut_args(with_dash).mut_subcommands(|its| its.mut_args(with_dash));
         let server: Vec<_> = plain.get_arguments().cloned().collect();
         let mut accepted = plain.clone().mut_subcommands(|command| match has_server(&command) {
             true => change(command, &server),
@@ -115,6 +123,13 @@ fn without_empty_variable(option: Arg) -> Arg {
     }
 }
 
+/// Lets an option accept the value -1s. The error about a duration is clearer than an error about
+/// an unknown option.
+fn with_dash(option: Arg) -> Arg {
+    let is_duration = option.get_value_names() == Some(&["DURATION".into()]);
+    if is_duration { option.allow_hyphen_values(true) } else { option }
+}
+
 /// Adds a tip if the `--` before a command is missing, because clap shows the `--` only in the
 /// usage.
 fn with_tip(mut error: clap::Error) -> clap::Error {
@@ -129,13 +144,27 @@ fn with_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Hides values that contain a user or a password.
-fn without_login(mut error: clap::Error) -> clap::Error {
+/// Returns an error that names the environment variable whose value is not UTF-8. The error of clap
+/// would blame the arguments.
+fn not_utf8(command: &clap::Command, error: &clap::Error) -> Option<Failure> {
+    if error.kind() != ErrorKind::InvalidUtf8 {
+        return None;
+    }
+    let is_text = |option: &&Arg| option.get_value_parser().type_id() != TypeId::of::<PathBuf>();
+    let mut variables = command.get_arguments().filter(is_text).filter_map(Arg::get_env);
+    let is_wrong = |name: &&OsStr| std::env::var_os(name).is_some_and(|its| its.to_str().is_none());
+    let name = variables.find(is_wrong)?;
+    Some(Failure::usage(format!("{}: its value is not UTF-8", name.display())))
+}
+
+/// Hides values that are or may be secrets.
+fn without_secrets(mut error: clap::Error) -> clap::Error {
     let hidden: Vec<_> = error
         .context()
         .map(|(kind, value)| (kind, value.to_string()))
-        .filter(|(_, value)| passwords::has_login(value))
-        .map(|(kind, value)| (kind, ContextValue::String(passwords::shown(&value).to_owned())))
+        .map(|(kind, value)| (kind, passwords::shown(&value).into_owned(), value))
+        .filter(|(_, shown, value)| shown != value)
+        .map(|(kind, shown, _)| (kind, ContextValue::String(shown)))
         .collect();
     for (kind, value) in hidden {
         error.insert(kind, value);

@@ -33,14 +33,15 @@ pub fn say_json(answer: &impl Serialize) -> Result<(), Failure> {
     write(format!("{}\n", escape::json(answer)).as_bytes())
 }
 
-/// Prints text as it is, without a line break after it. The text has colors or drawings, and its
-/// foreign parts are already escaped.
+/// Prints text as it is, without a line break after it. The text has colors or drawings, and the
+/// parts that others wrote are already escaped.
 pub fn write(text: &[u8]) -> Result<(), Failure> {
     let mut output = io::stdout().lock();
     output.write_all(text).and_then(|()| output.flush()).map_err(unwritable)
 }
 
-/// Prints no message if the output is a closed pipe: `head` closes it when it has read enough.
+/// Returns the failure for a failed write. The failure has no message if the output is a closed
+/// pipe. For example, `head` closes its input when it has read enough.
 pub fn unwritable(error: io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return Failure::new(UNWRITABLE, "");

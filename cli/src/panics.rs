@@ -11,7 +11,7 @@ use crate::output::note;
 
 static LACKS: AtomicBool = AtomicBool::new(false);
 
-/// Prints one line instead of a backtrace, and only once.
+/// Sets a panic hook, which prints one line instead of a backtrace, and only once.
 pub fn tell_lacks() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| match lack(info) {
@@ -24,7 +24,8 @@ pub fn tell_lacks() {
     }));
 }
 
-/// Runs the work. If it panics because a resource is missing, the hook has printed the reason.
+/// Runs the work. If it panics because a resource is missing, the hook of `tell_lacks` has printed
+/// the reason.
 pub fn caught(
     run: impl FnOnce() -> Result<ExitCode, Failure> + UnwindSafe,
 ) -> Result<ExitCode, Failure> {

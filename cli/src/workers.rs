@@ -16,8 +16,8 @@ use crate::server::kept_files;
 pub type Reports<R> = mpsc::Receiver<Result<(usize, R), AnyError>>;
 pub type Reporter<R> = mpsc::Sender<Result<(usize, R), AnyError>>;
 
-/// Starts this program again, with the same options. The process must end when its input ends, so
-/// that it never outlives this process.
+/// Starts this program again, with the same options. The new process must end when its input ends,
+/// so that it never outlives this process.
 pub fn start(role: impl AsRef<OsStr>) -> Result<Child, Failure> {
     let failed = Failure::system("cannot start a worker process");
     Command::from(role::this_program().map_err(&failed)?)

@@ -82,9 +82,13 @@ class Connections(unittest.IsolatedAsyncioTestCase):
 
     async def test_connections_for_options_of_a_pool(self):
         server = self.server()
-        for settings in ({"max_connections": 1}, {"url": server.url + "?max_connections=1"}):
+        in_url = {"url": server.url + "?max_connections=1"}
+        for settings in ({"max_connections": 1}, {"max_connections": -1}, {"max_connections": "x"}, in_url):
             with self.assertRaisesRegex(ValueError, "max_connections is at least 2"):
                 SemaphoreClient(**{"url": server.url, **settings})
+        for name, value in {"protocol": 3, "health_check_interval": 5, "max_connections": 9}.items():
+            with self.assertRaisesRegex(ValueError, f"the URL and the option {name} differ"):
+                SemaphoreClient(f"{server.url}?{name}=2", **{name: value})
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             for options in (

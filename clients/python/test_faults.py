@@ -69,7 +69,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
             await asyncio.wait_for(permit.lost.wait(), DEADLINE)
             self.assertGreater(time.monotonic() - start, 0.7)  # not before the lease expired
             self.assertIs(await permit.release(), False)
-            with self.assertRaises(AcquireTimeout):
+            with self.assertRaisesRegex(AcquireTimeout, "no permit within 0.1 s, and the last call failed: .*127"):
                 await semaphore.acquire(timeout=0.1)
         finally:
             self.server.go_on()

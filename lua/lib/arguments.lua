@@ -32,7 +32,7 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- Returns the number, if `text` is a decimal integer from `min` to `max` without leading zeros.
+-- Returns `text` as a number if it is a decimal integer from `min` to `max` without leading zeros.
 local function integer(text, min, max)
   local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
   return number and number >= min and number <= max and number

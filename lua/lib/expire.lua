@@ -1,9 +1,9 @@
 -- Removes expired leases, so that `permits` and `held` are correct. If the clock was set back, dead
--- holders and clients would count for too long. So the script limits their scores to the time now
--- plus the longest lease or heartbeat timeout. Sets `more` if the script stopped at BOUND.
+-- holders and clients would count for too long. So the script limits expiries to now plus the
+-- longest lease, and clients to now plus the longest timeout. Sets `more` if it stopped at BOUND.
 
 if is_set_back then
-  redis.call('ZREM', PERMITS, '') -- removes nothing, so that a full server accepts the ZADD below
+  redis.call('ZREM', PERMITS, '') -- removes nothing; lets a full server accept the ZADD below
   local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)

@@ -1,6 +1,6 @@
--- Checks the IDs in ARGV, and adds them to `asked`.
+-- Defines functions that check the requests in ARGV, and add their IDs to `asked`.
 
--- Returns an error unless 1 to 1,000 requests of `each` arguments follow `fixed` arguments.
+-- Returns an error unless ARGV has `fixed` arguments, then 1 to 1,000 requests of `each` arguments.
 local function check_count(fixed, each)
   local count = (#ARGV - fixed) / each
   if count < 1 or count > 1000 or count % 1 ~= 0 then
@@ -9,11 +9,11 @@ local function check_count(fixed, each)
   end
 end
 
-local asked = {} -- the IDs of this call, and their indexes in `granted` (0: not granted)
-local start, size, said -- the last ID's text before the nonce, its length, its parts
+local asked = {} -- ID of this call -> index in `granted` (0: not granted)
+local start, size, said -- last ID: text before the nonce, length of this text, parts
 
--- Returns the parts of the ID ARGV[index], {notify, client, weight, lease}, or an error. If
--- `weight` is nil, any weight of 1 or more is valid.
+-- Returns {notify, client, weight, lease} for the ID in ARGV[index], or an error. If `weight` is
+-- nil, any weight of 1 or more is valid. Otherwise the ID must have the given weight.
 local function read_id(index, name, weight)
   local id = ARGV[index]
   if not start or find(id, start, 1, true) ~= 1 then

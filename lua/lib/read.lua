@@ -1,12 +1,12 @@
--- Reads the keys before the first write. Sets `ends` to the expiries of the IDs in `lookup` (false:
--- no permit), and all other variables that are local here.
+-- Reads the keys before the first write, and sets the local variables below. `ends` contains the
+-- expiries of the IDs in `lookup` (false: no permit).
 --
--- `permits` and `clients` also have a member '*', so that neither key is ever emptied. While a
--- cluster slot is migrating, a server aborts a script that accesses a key again after emptying it.
--- In `permits`, the score of '*' is minus the sum of (weight - 1) over all permits, so the held
+-- The keys `permits` and `clients` also have a member '*', so that no script empties these keys.
+-- While a cluster slot is migrating, a server aborts a script that accesses a key after emptying
+-- it. In `permits`, the score of '*' is minus the sum of (weight - 1) over all permits, so the held
 -- weight is known even if other keys are lost. In `clients`, it is the longest heartbeat timeout.
 
-local BOUND = 1000 -- the most expired leases, and the most waiters, that a script examines
+local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 waiters
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -19,7 +19,7 @@ local clients = redis.pcall('ZCARD', CLIENTS)
 local failed = state.err and state or type(permits) == 'table' and permits
   or type(queued) == 'table' and queued or type(clients) == 'table' and clients
 if failed and not string.find(failed.err, 'WRONGTYPE ') then
-  return failed -- for example, the user may not run the command
+  return failed -- for example, the user lacks the right to a command
 elseif failed then
   local key = failed == state and STATE or failed == permits and PERMITS
     or failed == queued and QUEUE or CLIENTS
@@ -47,7 +47,7 @@ local expire_at = (state[7] or 0) + 0 -- ms; when the keys expire
 -- Decisions for lib/write.lua:
 local live_until = 0 -- ms; the keys must not expire earlier; 0 if this call changes nothing
 local changed = {} -- fields of `state`, except `last_number`
-local granted, leases = {}, {} -- IDs whose leases begin now, and these leases
+local granted, leases = {}, {} -- IDs whose leases begin now; their leases in ms
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: a client must call `wake`
 local sweeps = false -- whether dead requests leave the queue although no permit is free

@@ -1,17 +1,17 @@
 -- Grants free permits to the waiters, in the order of their tickets, until a request does not fit.
 -- Dead requests leave the queue without a permit. If `sweeps` is set, the dead requests before the
--- first live request leave even if no permit is free. Sets `granted`, `leases`, `leaving` and
--- `told` for lib/write.lua.
+-- first live request leave the queue even if no permit is free. Sets `granted`, `leases`, `leaving`
+-- and `told` for lib/write.lua.
 --
 -- A request is alive if it is part of this call, or if its client has sent a heartbeat in time and
 -- is subscribed. If the server cannot count subscribers, a client counts as subscribed. A member
--- that is not an ID leaves the queue. A batch has as many requests as may fit, or more after other
--- requests have left.
+-- that is not an ID leaves the queue. The script reads the queue in batches of up to 100 requests:
+-- as many as the free weight, or as the requests that have already left, if these are more.
 
 local leaving, told -- IDs that leave the queue; IDs whose clients are notified
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
-  local listening, is_blocked = {}, false -- whether a client is subscribed, by channel
+  local listening, is_blocked = {}, false -- `listening`: channel -> whether it has subscribers
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
     for _, id in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
@@ -41,7 +41,7 @@ if queued > 0 and (held < limit or sweeps) then
           granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[id] then -- never too heavy, because `acquire` rejects such a request
+        if asked[id] then -- `acquire` has rejected requests that are too heavy
           asked[id] = index
         elseif channel then
           told[#told + 1] = {id, channel, notify, not is_too_heavy and index}

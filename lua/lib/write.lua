@@ -1,8 +1,8 @@
--- Makes the other writes, and publishes last: if the server rejects a write (too few replicas, disk
--- full), the script ends before it notifies a client. The first ID in `granted` gets `token`, and
--- the next IDs get the next numbers. `wake_in` is 0 if a bound was reached. Otherwise, if `waits`
--- is true and a lease exists, `wake_in` is the number of ms until the next lease may expire. In all
--- other cases, `wake_in` is -1.
+-- Makes the remaining writes, then publishes the grant messages. If the server rejects a write (too
+-- few replicas, a full disk), the script ends before it notifies a client. The first ID in
+-- `granted` gets the token `token`, and each further ID gets the next number. `wake_in` is 0 if a
+-- bound was reached. Otherwise, if `waits` is true and a lease exists, `wake_in` is the time in ms
+-- until the next lease may expire. In all other cases, `wake_in` is -1.
 
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
@@ -46,7 +46,7 @@ if live_until > 0 then
   redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- an empty key may be on another node
+      redis.pcall('PEXPIREAT', key, expire_at) -- fails if a migrating slot lacks the key
     end
   end
   if runtime and has_new_runtime then
@@ -55,7 +55,8 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last: this may empty it, and no script accesses an emptied key again.
+-- The queue is written last, because this write may empty the queue, and a script must not access
+-- an emptied key again.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))

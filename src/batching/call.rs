@@ -1,4 +1,4 @@
-//! One call, until it gets a reply or is given up.
+//! Makes one call, and waits until the call gets a reply or is given up.
 
 use std::mem;
 use std::pin::pin;
@@ -61,7 +61,7 @@ pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) 
     Ended { batch, sent, answer }
 }
 
-/// A request whose deadline is before the end of its call. The call continues for the other
+/// A request whose deadline passes before its call times out. The call continues for the other
 /// requests.
 struct Impatient<R: Request> {
     index: usize,

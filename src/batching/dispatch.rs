@@ -70,7 +70,7 @@ impl<R: Request> Dispatch<R> {
     fn handle(&mut self, ended: Ended<R>) {
         let Ended { batch, sent, answer } = ended;
         let answer = answer.and_then(|reply| self.read(&reply, batch.requests.len()));
-        // This must happen before a release checks whether a request is in doubt.
+        // The requests must be marked before a release checks whether a request is in doubt.
         if answer.as_ref().is_err_and(|failure| failure.may_have_run) {
             batch.set_in_doubt();
         }
@@ -134,7 +134,7 @@ impl<R: Request> Dispatch<R> {
         }
     }
 
-    /// A bad request does not make the other requests fail: they are sent again without it.
+    /// Fails the bad request, and sends the other requests again without the bad request.
     fn refuse(&self, requests: Vec<Waiting<R>>, error: &RedisError) {
         let (refused, others): (Vec<_>, Vec<_>) =
             requests.into_iter().partition(|waiting| waiting.request.is_meant(error));

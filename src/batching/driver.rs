@@ -20,7 +20,7 @@ const MAX_RUNTIMES: u32 = 3;
 
 impl<R: Request> Batcher<R> {
     /// Sends a request, alone or with others, and retries it after transient failures until the
-    /// deadline. If the caller may not drive the calls, a task makes them.
+    /// deadline. If `may_drive` is false, a task makes the calls.
     pub(crate) async fn ask(
         owner: &Arc<R::Owner>,
         request: R,
@@ -61,9 +61,9 @@ impl<R: Request> Batcher<R> {
         }
     }
 
-    /// Adds a request. The first caller drives the calls, and the second caller moves them to a
-    /// task. The first caller also uses a task if many requests will follow immediately, or if too
-    /// many callers drive calls.
+    /// Adds a request. The first caller drives (polls) the calls, and the second caller moves the
+    /// calls to a task. The first caller also uses a task if many requests will follow immediately,
+    /// or if too many callers drive calls.
     fn enter(
         owner: &Arc<R::Owner>,
         mut waiting: Waiting<R>,
@@ -148,8 +148,8 @@ impl<R: Request> Driver<'_, R> {
         let Some(mut calls) = self.take_calls() else {
             return;
         };
-        // A runtime other than the I/O runtime may end before the calls, and its timers end with
-        // it.
+        // A runtime other than the I/O runtime may end before the calls do. The timers of that
+        // runtime then end, too.
         if !is_current(self.owner.home()) {
             self.owner.spawn(calls);
             return;
@@ -172,7 +172,7 @@ impl<R: Request> Driver<'_, R> {
 }
 
 impl<R: Request> Drop for Driver<'_, R> {
-    /// A task makes the remaining calls.
+    /// Lets a task make the remaining calls.
     fn drop(&mut self) {
         if let Some(calls) = self.take_calls() {
             self.owner.spawn(calls);

@@ -1,14 +1,16 @@
 //! Batching: sends the requests of this process to one script of one semaphore.
 //!
 //! Requests that arrive at the same moment are sent in one call, in order of arrival, while other
-//! calls are under way: see [`dispatch`]. The caller of a single request drives its call, to save
-//! spawning a task and waking a thread. When another request depends on the call, a task takes
-//! over. So a caller that is dropped, or not polled for a while, delays no other caller.
+//! calls are under way: see [`dispatch`]. The caller of a single request drives (polls) the call,
+//! because spawning a task and waking a thread would take longer. When another request depends on
+//! the call, a task takes over. So a caller that is dropped, or not polled for a while, delays no
+//! other caller.
 //!
 //! With several calls under way, three rules keep the order:
 //!
 //! - Two requests of one kind for the same acquisition are never under way at the same time. The
-//!   release of an acquisition is sent after its acquire has ended, and so never overtakes it.
+//!   release of an acquisition is sent after its acquire has ended, and so never overtakes the
+//!   acquire.
 //! - Requests are numbered as they arrive. Failed requests are put back in that order, and no new
 //!   request is sent before them.
 //! - Each request keeps its own deadline. At that deadline the request fails, even if its call
@@ -44,7 +46,7 @@ pub(crate) const MAX_BATCH: usize = 1000;
 /// One request to a script that takes many requests.
 pub(crate) trait Request: Send + Sync + Sized + 'static {
     const SCRIPT: &'static str;
-    /// The bit of this kind of request.
+    /// The bit that stands for this kind of request.
     const KIND: Kinds;
     /// A request is not sent while its acquisition has a request of these kinds under way.
     const AFTER: Kinds = Self::KIND;
@@ -65,12 +67,13 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     /// The requests of the same acquisition that are under way. No request overtakes another.
     fn in_flight(&self) -> &InFlight;
 
-    /// Whether both requests may be in one call.
+    /// Whether this request may be in the same call as `first`.
     fn joins(&self, _first: &Self, _owner: &Self::Owner) -> bool {
         true
     }
 
-    /// Whether no caller waits for the reply, and omitting the request does no harm.
+    /// Whether the request can be omitted: no caller waits for the reply, and the omission does no
+    /// harm.
     fn is_unneeded(&self, _owner: &Self::Owner) -> bool {
         false
     }
@@ -88,7 +91,8 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
         owner.response_timeout()
     }
 
-    /// Makes a call, after the releases of the items that were given up before the mark.
+    /// Makes a call. The releases of the permits and requests that were given up before `mark` are
+    /// sent first.
     fn attempt(
         owner: &Self::Owner,
         mark: u64,
@@ -183,7 +187,8 @@ enum Next<R: Request> {
 /// Requests that are under way until the batch is dropped.
 struct Batch<R: Request> {
     owner: Arc<R::Owner>,
-    /// The mark is taken before the requests are under way. So batches with given-up requests never
+    /// The releases of everything that was given up before this mark precede the batch. The mark is
+    /// taken before the requests are under way. So batches that contain given-up requests never
     /// wait for each other or for themselves.
     mark: u64,
     requests: Vec<Waiting<R>>,
@@ -209,7 +214,8 @@ impl<R: Request> Batcher<R> {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// `may_send`: a call may be sent now. `is_idle`: no call is under way.
+    /// Returns the next step. `may_send` is true if a call may be sent now. `is_idle` is true if no
+    /// call is under way.
     fn next(&self, owner: &Arc<R::Owner>, may_send: bool, is_idle: bool) -> Next<R> {
         let mark = owner.mark();
         let mut state = self.state();
@@ -227,12 +233,12 @@ impl<R: Request> Batcher<R> {
         Next::Rest
     }
 
-    /// Notifies the dispatcher that kept requests may be sent now.
+    /// Notifies the dispatcher that requests may be sent now if they were kept back.
     pub(crate) fn kept_may_go(&self) {
         self.changed.notify_one();
     }
 
-    /// Puts requests back in their order.
+    /// Puts requests back in the order of arrival.
     fn put_back(&self, requests: Vec<Waiting<R>>) {
         let mut state = self.state();
         state.waiting.extend(requests);
@@ -276,8 +282,8 @@ impl<R: Request> State<R> {
             if !in_flight.begin(R::KIND, R::AFTER) {
                 kept.push(next);
             } else if next.request.is_unneeded(owner) {
-                // Checked after `begin`: a caller first gives up its request, and then checks
-                // whether the request is under way.
+                // This check is made after `begin`, because a caller first gives up its request,
+                // and then checks whether the request is under way.
                 if in_flight.end(R::KIND) {
                     owner.kept_may_go();
                 }
@@ -323,7 +329,8 @@ impl<R: Request> Drop for Batch<R> {
 }
 
 impl<R: Request> Waiting<R> {
-    /// Uses `error` if no attempt of this request has recorded an error.
+    /// Returns the outcome for a request whose deadline has passed. The outcome contains the last
+    /// recorded error of this request, or `error` if no error was recorded.
     fn out_of_patience(&self, owner: &R::Owner, error: &RedisError) -> Outcome<R> {
         let last = self.last.as_deref().unwrap_or(error).clone();
         self.failed(owner, Failure::no_answer(self.deadline.elapsed(), last))

@@ -24,7 +24,7 @@ pub(crate) trait Owner: Send + Sync + 'static {
 
     fn response_timeout(&self) -> Duration;
 
-    /// Returns a slot for one more caller that drives its calls, if one is free.
+    /// If a slot is free, returns it for a caller that drives (polls) its own calls.
     fn try_drive(&self) -> Option<SemaphorePermit<'_>>;
 
     /// Whether the last call had many requests, whose callers may all send another request soon.
@@ -34,10 +34,12 @@ pub(crate) trait Owner: Send + Sync + 'static {
 
     fn write_keys(&self, cmd: &mut Cmd);
 
-    /// Returns a mark after the items that have been given up so far.
+    /// Returns a mark in the sequence of given-up permits and requests: everything that was given
+    /// up so far is before the mark.
     fn mark(&self) -> u64;
 
-    /// Makes a call, after the releases of the items that were given up before the mark.
+    /// Makes a call. The releases of the permits and requests that were given up before `mark` are
+    /// sent first.
     fn attempt(
         &self,
         mark: u64,
@@ -46,16 +48,16 @@ pub(crate) trait Owner: Send + Sync + 'static {
         limit: Duration,
     ) -> impl Future<Output = Result<Vec<i64>, CallError>> + Send;
 
-    /// Notifies the batchers that kept requests may be sent now.
+    /// Notifies the batchers that requests may be sent now if they were kept back.
     fn kept_may_go(&self);
 
     fn error(&self, operation: &'static str, failure: Failure) -> Error;
 
-    /// The error for a caller in another runtime if the I/O runtime does not run.
+    /// Returns the error for a caller in another runtime if the I/O runtime does not run.
     fn home_stalled(&self, operation: &'static str, elapsed: Duration) -> Error;
 }
 
-/// Bits, one for each kind of request.
+/// A set of kinds of requests, with one bit for each kind.
 pub(crate) type Kinds = u8;
 
 /// A bit that is not a kind: a request is kept until another request has ended.
@@ -74,8 +76,8 @@ impl InFlight {
         before.is_ok_and(|out| out & after == 0)
     }
 
-    /// Whether a request of these kinds is under way. If so, the caller's request may follow when
-    /// [`Owner::kept_may_go`] is called.
+    /// Whether a request of these kinds is under way. If such a request is under way, the caller's
+    /// request may follow when [`Owner::kept_may_go`] is called.
     pub(crate) fn is_behind(&self, kinds: Kinds) -> bool {
         let keep = |out: Kinds| (out & kinds != 0).then_some(out | KEPT);
         self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, keep).is_ok()

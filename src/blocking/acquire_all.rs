@@ -67,8 +67,8 @@ impl Permits {
         Ok(())
     }
 
-    /// Waits until one of the permits is lost, for up to `timeout`. Returns whether a permit is
-    /// lost.
+    /// Waits until one of the permits is lost, or until `timeout` has passed. Returns whether a
+    /// permit is lost.
     ///
     /// # Errors
     ///

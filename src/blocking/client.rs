@@ -27,7 +27,8 @@ impl SemaphoreClient {
         Self::connect_with(crate::SemaphoreClient::connect(url))
     }
 
-    /// Connects with custom settings, to a cluster, or to the primary that Sentinel names.
+    /// Connects with a future of the async API. Use this method for custom settings, for a cluster,
+    /// or for the primary that Sentinel names.
     ///
     /// # Errors
     ///

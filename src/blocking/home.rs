@@ -13,9 +13,10 @@ use super::ending::{self, Ending, Over, SetOver};
 use crate::client::SemaphoreClient;
 use crate::error::Error;
 
-/// When the last handle is dropped, the background thread shuts the client down and ends. The
-/// shutdown delivers pending releases. The drop waits for the shutdown, unless the current thread
-/// belongs to an async runtime.
+/// The connection that clients, semaphores, permits and other handles share. When the last handle
+/// is dropped, the background thread shuts the client down and ends. The shutdown delivers pending
+/// releases. The drop waits for the shutdown, unless the current thread belongs to an async
+/// runtime.
 pub(super) struct Home {
     handle: Handle,
     client: SemaphoreClient,
@@ -92,8 +93,8 @@ pub(super) fn check_thread() -> Result<(), Error> {
 }
 
 /// Returns whether the current thread must not block. Tokio has no function for this check. But
-/// each polled task has a budget that runs out, and a thread that may block has no budget. This
-/// check does not detect `tokio::task::unconstrained`, in which Tokio panics.
+/// each polled task has a budget that runs out, and a thread that is allowed to block has no
+/// budget. This check does not detect `tokio::task::unconstrained`, in which Tokio panics.
 fn is_async_thread() -> bool {
     /// A number larger than Tokio's largest budget, which is 128.
     const MANY: usize = 1024;

@@ -12,9 +12,9 @@
 //! the end of `main` loses no release, not even after `?` or a panic. On a thread of an async
 //! runtime, the drop does not wait.
 //!
-//! A handle in a `static` is never dropped, and `std::process::exit` drops nothing. On Linux with
-//! glibc, and on macOS, the end of the main thread waits for the delivery instead, if the main
-//! thread has used the client. In the following cases, the end of the program does not wait, so
+//! A handle in a `static` is never dropped, and `std::process::exit` drops nothing. But if the main
+//! thread has used the client, the end of the main thread waits for the delivery. This applies to
+//! Linux with glibc, and to macOS. In the following cases, the end of the program does not wait, so
 //! call [`SemaphoreClient::shutdown`]:
 //!
 //! - The program runs on another platform.

@@ -94,7 +94,8 @@ impl Permit {
         self.home.wait(self.inner.lost())
     }
 
-    /// Waits until the permit is lost, for up to `timeout`. Returns whether the permit is lost.
+    /// Waits until the permit is lost, or until `timeout` has passed. Returns whether the permit is
+    /// lost.
     ///
     /// # Errors
     ///
@@ -130,7 +131,7 @@ impl Permit {
         self.inner.is_lost()
     }
 
-    /// Returns for how long the permit is guaranteed: see
+    /// Returns for how long the permit is guaranteed to stay valid: see
     /// [`Permit::expires_in`](crate::Permit::expires_in).
     pub fn expires_in(&self) -> Duration {
         self.inner.expires_in()

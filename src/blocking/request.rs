@@ -75,7 +75,7 @@ impl AcquireRequest {
         Ok(Permit::new(permit, self.home))
     }
 
-    /// Returns the permit if it is free now: see
+    /// Returns the permit if it fits now, and `None` otherwise: see
     /// [`AcquireRequest::try_acquire`](crate::AcquireRequest::try_acquire).
     ///
     /// # Errors

@@ -241,8 +241,8 @@ impl SemaphoreClientBuilder {
     /// cluster nodes. Use it for rotating passwords and expiring tokens.
     ///
     /// If a provider is set, a URL or client with a password is rejected with [`Error::Invalid`].
-    /// If the URL or client contains a user name, the provider may omit it, and must not return a
-    /// different name.
+    /// If the URL or client contains a user name, the provider may omit the name, but must not
+    /// return a different name.
     ///
     /// The provider may take at most nine tenths of the response timeout. If the provider fails, or
     /// the server rejects the password, connecting fails and is retried as after any other failure.
@@ -286,9 +286,10 @@ impl SemaphoreClientBuilder {
     /// certificates, connect again.
     ///
     /// TLS uses rustls, with the cryptography provider that the program has installed
-    /// (`CryptoProvider::install_default`), or else ring. This crate installs no provider, so the
-    /// program can install a provider later. However, a `redis::Client` or `SentinelClient` with
-    /// its own certificates is connected by redis-rs, which makes rustls install a provider.
+    /// (`CryptoProvider::install_default`), or ring if no provider is installed. This crate
+    /// installs no provider, so the program can install a provider later. However, a
+    /// `redis::Client` or `SentinelClient` with its own certificates is connected by redis-rs,
+    /// which makes rustls install a provider.
     ///
     /// # Examples
     ///

@@ -167,8 +167,9 @@ impl SemaphoreClientBuilder {
     ///
     /// After a failover, the sentinels are queried again. Calls and grant messages never use a
     /// replica. Sentinels are queried one after the other, each for at most 1 s, and all together
-    /// for at most 10 s. Prefer [`connect_sentinels`](Self::connect_sentinels), whose errors
-    /// contain the address that failed. redis-rs does not report this address.
+    /// for at most 10 s. Prefer [`connect_sentinels`](Self::connect_sentinels) to this method. The
+    /// errors of `connect_sentinels` contain the address that failed. In this method, redis-rs does
+    /// not report that address.
     ///
     /// # Errors
     ///
@@ -294,8 +295,8 @@ impl SemaphoreClientBuilder {
         Ok(self.start(name, Servers::One(link), Wakeups::Process(channel), listener))
     }
 
-    /// Creates the dialer for these servers. A server with a password is rejected if a credentials
-    /// provider is set, because the provider's password may change.
+    /// Creates the dialer for these servers. If a credentials provider is set, a server with a
+    /// password is rejected, because only one of the two passwords could be used.
     fn dialer<'a>(
         &self,
         what: &'static str,

@@ -160,7 +160,7 @@ impl SemaphoreClient {
         &self.context
     }
 
-    /// Runs `work` in place, or in a task if the caller has no runtime.
+    /// Runs `work` in the caller's runtime, or in a task if the caller has no runtime.
     async fn in_a_runtime<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,

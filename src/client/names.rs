@@ -20,7 +20,7 @@ use crate::server::{Backoff, Cluster, Link, QueryError, Servers};
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Names {
-    /// The names, without the prefix, sorted.
+    /// The sorted names, without the prefix.
     pub names: Vec<String>,
     /// The number of keys when the search ended. `None` if the user lacks `+dbsize`, or if the
     /// server is in memory.
@@ -53,8 +53,9 @@ impl SemaphoreClient {
     /// permission to use.
     ///
     /// The list is complete, or an error is returned. A semaphore that appears or disappears during
-    /// the scan may or may not be listed. A name that is not UTF-8, which only other clients can
-    /// create, is omitted. After a lost connection or a failover, the scan starts again.
+    /// the scan may or may not be listed. A name that is not UTF-8 is omitted. Only a client other
+    /// than this crate can create such a name. After a lost connection or a failover, the scan
+    /// starts again.
     ///
     /// # Errors
     ///
@@ -121,7 +122,7 @@ impl<'a> Search<'a> {
         Ok(Names { names, keys, elapsed: started.elapsed() })
     }
 
-    /// Returns the number of keys.
+    /// Lists the names once. Returns the number of keys.
     async fn try_once(&mut self) -> Result<Option<u64>, QueryError> {
         let links = match &self.context.servers {
             Servers::One(link) => {
@@ -142,7 +143,7 @@ impl<'a> Search<'a> {
         Ok(keys)
     }
 
-    /// Returns the nodes that were scanned.
+    /// Lists the names of a cluster. Returns the nodes that were scanned.
     ///
     /// If a key moves from a node that is not yet scanned to a scanned node, the first scan misses
     /// the key. The key does not move twice, so the second scan finds the key.

@@ -1,4 +1,4 @@
-//! Retries connecting for the connect timeout.
+//! Retries connecting until the connect timeout has passed.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::server::{Backoff, LOG_TARGET};
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 impl SemaphoreClientBuilder {
-    /// Connects, and retries after transient failures until the connect timeout. Every attempt
-    /// starts from scratch.
+    /// Connects, and retries after transient failures until the connect timeout has passed. Every
+    /// attempt starts from scratch.
     pub(super) async fn persist<T>(
         &self,
         server: &str,
@@ -45,14 +45,15 @@ impl SemaphoreClientBuilder {
                     }
                     return done;
                 }
-                // The last complete attempt explains more than an attempt that was cut short.
+                // The error of the last complete attempt explains more than the error of an attempt
+                // that was cut short.
                 Err(_) => return Err(last.unwrap_or_else(|| self.no_connection(server))),
             };
             let left = deadline.left_at(Instant::now());
             if left < SHORTEST_PAUSE {
                 return Err(error);
             }
-            // The last attempts are closer together, so that all the time is used.
+            // The last pauses are shorter, so that attempts continue until the time is over.
             let pause = backoff.next().min(left / 2);
             if let (None, Error::Connect { address, reason, .. }) = (&told, &error) {
                 tracing::warn!(

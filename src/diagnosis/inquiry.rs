@@ -22,7 +22,8 @@ const MAX_BYTES: usize = 80;
 const TLS_ATTEMPTS: u32 = 5;
 const LOOK: &str = "check which program listens there";
 
-/// `client_at` returns a client for an address, if the server there can be queried.
+/// Makes an error more exact, if the server that caused it can be queried. `client_at` returns a
+/// client for the address of that server, or `None` if the server cannot be queried.
 pub(crate) async fn inquire<'a>(
     dialer: &Dialer,
     client_at: impl FnOnce(&str) -> Option<&'a Client>,
@@ -158,7 +159,7 @@ async fn stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Found>
                 format!("the server is not Redis; its reply was {said:?}: {LOOK}"),
             )
         }
-        // The server may be stopping, or have stopped.
+        // The server may be stopping, or may have stopped.
         Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset => {
             Found::said(error.into())
         }
@@ -183,7 +184,7 @@ async fn ping<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) -> std::io::Resu
     Ok(said)
 }
 
-/// The first line, with only printable characters.
+/// Returns the first line. Each unprintable character is replaced by a dot.
 fn printable(said: &[u8]) -> String {
     let line = said.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
     let shown =
@@ -203,7 +204,7 @@ pub(crate) fn server_error(text: &str) -> RedisError {
 
 /// Finds out why the server rejects the password, because redis-rs drops the server's error.
 async fn refusal(dialer: &Dialer, client: &Client) -> Option<Found> {
-    // Uses the current password if a provider returns it.
+    // If a provider is set, `ready` requests the current password.
     let info = dialer.ready(client).await.ok()?.get_connection_info().clone();
     let mut auth = redis::cmd("AUTH");
     auth.arg(info.redis_settings().username()).arg(info.redis_settings().password()?);

@@ -15,8 +15,8 @@ const MAY: &str = "if not redis.acl_check_cmd then return 1 end
 return redis.acl_check_cmd(unpack(ARGV)) and 1 or 0";
 
 /// Returns the error with which the server would reject a command, without calling the command. A
-/// rejected command would appear in the server's `ACL LOG`, and set off alarms. Returns `None` if
-/// the command is permitted or its permission is unknown.
+/// rejected command would appear in the server's `ACL LOG`, and might set off alarms. Returns
+/// `None` if the command is permitted or its permission is unknown.
 pub(crate) async fn denial(link: &Arc<Link>, words: &[&str]) -> Option<RedisError> {
     if matches!(link.call_by(), CallBy::Function(_)) {
         return None; // the user may lack the permission for EVAL
@@ -57,7 +57,7 @@ pub(crate) fn explain(
     Error::Connect { address, kind, reason, right: None, source: Some(error) }
 }
 
-/// Names the missing permission. `is_sharded`: whether channels are sharded.
+/// Returns an error that names the missing permission. `is_sharded`: whether channels are sharded.
 pub(crate) fn lacking(
     address: String,
     prefix: &str,

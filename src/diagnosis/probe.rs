@@ -82,7 +82,7 @@ impl Probe {
         self.try_reads(connection, &keys).await?;
         let (registry, mut connection) = (ScriptRegistry::embedded(), connection.clone());
         if matches!(self.link.call_by(), CallBy::Sha1) {
-            // The permission to load scripts is needed if the server loses them later.
+            // The permission to load scripts is needed if the server loses the scripts later.
             let loaded = registry.load(&mut connection).await;
             loaded.map_err(|error| self.explain_script(error))?;
         }
@@ -166,7 +166,7 @@ impl Probe {
     }
 
     /// Checks that a function is on the server and is this crate's function. This crate's functions
-    /// reject a call without keys, if the server has enough memory to call them.
+    /// reject a call without keys. A server whose memory is full may reject the call itself.
     async fn find_function(&self, connection: &Connection, name: &str) -> Result<(), Error> {
         let no_keys = |cmd: &mut Cmd| {
             cmd.arg(0);
@@ -224,8 +224,8 @@ impl Probe {
         Ok(told.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
 
-    /// Fails if the user may not subscribe to grant messages. Avoids a rejected command if
-    /// possible.
+    /// Fails if the user may not subscribe to grant messages. If possible, no rejected command is
+    /// sent.
     pub(crate) async fn ask_and_listen(&self) -> Result<(), Error> {
         let channel = self.channel();
         let commands: &[&str] = match self.node {
@@ -262,8 +262,8 @@ impl Probe {
     fn explain_command(&self, command: &str, reason: &str, server: &Told) -> Error {
         let reason = reason.trim_end();
         let (words, source) = (reason.to_lowercase(), server_error(reason));
-        // This is checked first, because such an error contains the user's name, which may be any
-        // text.
+        // A missing permission is checked first, because its error contains the user's name, which
+        // may be any text.
         if lacks_right(reason) {
             return self.lacking(command, source);
         }
@@ -336,7 +336,7 @@ impl Probe {
         self.link.server()
     }
 
-    /// The command that sends all keys.
+    /// The command that calls scripts or functions. Only this command contains keys.
     fn calling_command(&self) -> &'static str {
         match self.link.call_by() {
             CallBy::Sha1 => "evalsha",
@@ -366,7 +366,7 @@ async fn hello(connection: &Connection) -> Told {
     texts.filter_map(|(key, value)| Some((key, redis::from_redis_value(value).ok()?))).collect()
 }
 
-/// Each of several simultaneous commands gets its own reply.
+/// Runs a command. Several commands may run at the same time, and each gets its own reply.
 async fn ask<T: FromRedisValue>(connection: &Connection, command: Cmd) -> Result<T, RedisError> {
     command.query_async(&mut connection.clone()).await
 }

@@ -1,5 +1,5 @@
-//! Explains why a server does not know a command: it is too old, or the command was renamed or
-//! disabled. The server's error is omitted, because it repeats everything that was sent.
+//! Explains why a server does not know a command: the server is too old, or the command was renamed
+//! or disabled. The server's error is omitted, because it repeats everything that was sent.
 
 use crate::error::ConnectErrorKind as Kind;
 pub(super) use crate::error::is_unknown_command as is_unknown;

@@ -35,7 +35,7 @@ const TAKES_LONG: (&str, &str) = (
 
 const GIVE_PASSWORD: &str = "add one to the URL, as in redis://user:password@host:6379/";
 
-/// Errors of servers, by code. Codes that are searched for in the errors of scripts are first.
+/// Errors of servers, by code. The codes that may occur in the errors of scripts are first.
 const CODES: [Known; 13] = [
     (
         "OOM",
@@ -107,7 +107,7 @@ const CODES: [Known; 13] = [
     ),
 ];
 
-/// Errors of servers without their own code, by text.
+/// Errors that servers return without a specific code, by text.
 const DETAILS: [Known; 7] = [
     (
         SENTINEL_WANTS_PASSWORD,

@@ -31,13 +31,16 @@ impl Display for Error {
                  use a longer lease",
                 Rounded(*lease)
             ),
-            Self::Timeout { semaphore, waited, position } => {
+            Self::Timeout { semaphore, waited, position, outage } => {
                 write!(f, "semaphore {semaphore}: no permit within {} (", Rounded(*waited))?;
                 match position {
                     Some(position) => write!(f, "last queue position: {position}")?,
                     None => f.write_str("no queue position is known")?,
                 }
-                f.write_str("): retry, or use a longer timeout")
+                match outage {
+                    Some(outage) => write!(f, "), and {outage}"),
+                    None => f.write_str("): retry, or use a longer timeout"),
+                }
             }
             Self::Unavailable { semaphore, operation, server, elapsed, source } => {
                 let (elapsed, cause) = (Rounded(*elapsed), cause_of(source));

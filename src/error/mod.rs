@@ -34,7 +34,7 @@ pub(crate) use rounded::Rounded;
 /// finds the [`RedisError`] with `downcast_ref`.
 ///
 /// The source of a [`RedisError`] has the same text as the [`RedisError`]. To print each cause
-/// once, print the error and its `source`, or its `Debug` output.
+/// once, print either the error and its `source`, or the `Debug` output of the error.
 ///
 /// # Examples
 ///
@@ -123,8 +123,8 @@ pub enum Error {
     },
     /// The wait took longer than the acquire timeout.
     ///
-    /// The request leaves the queue in the background. A retry may help, but joins the end of the
-    /// queue.
+    /// The request leaves the queue in the background. A retry may help, but its request joins the
+    /// end of the queue.
     #[non_exhaustive]
     Timeout {
         /// The name of the semaphore.
@@ -134,6 +134,9 @@ pub enum Error {
         /// The last known position in the queue (1 is the head). `None` if no reply contained a
         /// position.
         position: Option<u64>,
+        /// Why Redis is unavailable: the server, the finding, and advice. `None` if the last
+        /// attempt of a call succeeded.
+        outage: Option<String>,
     },
     /// Redis did not reply for too long.
     ///
@@ -330,8 +333,8 @@ impl Error {
 }
 
 impl Error {
-    /// Whether connecting may succeed after retries: yes if the server is full, no if this process
-    /// cannot open a connection.
+    /// Whether connecting may succeed after retries. The result is true if the server is full, and
+    /// false if this process cannot open a connection because it has too many open files.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Connect { source: Some(source), .. } if is_full(source) => true,

@@ -103,7 +103,7 @@ impl Meter {
         self.0.count(Outcome::NoPermit);
     }
 
-    /// A permit that was requested at `asked` is returned to its caller.
+    /// Records that a permit is returned to the caller, who requested it at `asked`.
     pub(crate) fn granted(&self, origin: Origin, weight: u32, asked: Instant) -> Hold {
         let since = Instant::now();
         self.0.count(match origin {
@@ -111,8 +111,8 @@ impl Meter {
             Origin::FromTheQueue => Outcome::Waited,
             Origin::Adopted => Outcome::Adopted,
         });
-        // Most requests do not wait. A request that does not wait takes one call, whose time is
-        // measured already.
+        // Most requests do not wait. A request that does not wait takes one call, and the time of
+        // calls is measured already.
         if matches!(origin, Origin::FromTheQueue) {
             self.0.wait.record(since - asked);
         }
@@ -132,7 +132,8 @@ pub(crate) struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Granted and non-granted requests are counted already.
+    /// Records the end of the request. Only an error is counted here, because every other outcome
+    /// is counted already.
     pub(crate) fn ended<T>(mut self, answer: &Result<T, Error>) {
         self.is_answered = true;
         if let Some(outcome) = answer.as_ref().err().and_then(Outcome::of) {
@@ -196,14 +197,14 @@ impl CallMeter {
         Self { times, sizes: histogram!(BATCH, "script" => script) }
     }
 
-    /// A call with this number of requests has ended.
+    /// Records that a call with this number of requests has ended.
     pub(crate) fn ended(&self, requests: usize, sent: Instant, is_answered: bool) {
         self.times[usize::from(is_answered)].record(sent.elapsed());
         self.sizes.record(requests as f64);
     }
 }
 
-/// A call that is not batched has ended.
+/// Records that a call has ended. Such a call is not batched with other requests.
 pub(crate) fn called(script: &str, sent: Instant, is_answered: bool) {
     time(script, is_answered).record(sent.elapsed());
 }

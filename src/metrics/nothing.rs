@@ -1,4 +1,4 @@
-//! The same types without the feature `metrics`: they do nothing.
+//! The types of `meter.rs`, if the feature `metrics` is disabled. These types do nothing.
 
 use tokio::time::Instant;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-/// The digits of a nonce. Each encodes six bits.
+/// The digits of a nonce. Each digit encodes six bits.
 const DIGITS: &[u8; 64] = b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz";
 /// The number of digits for 64 bits.
 const HALF: usize = 11;
@@ -42,7 +42,8 @@ pub(crate) fn start_with_head_start(start: &str, head_start: u32) -> String {
     format!("{start}{HEAD_START}{head_start}-")
 }
 
-/// Every acquire creates an ID, so this function makes only one allocation and formats nothing.
+/// Creates an ID. Every acquire calls this function, so it makes only one allocation and formats
+/// nothing.
 pub(crate) fn new(start: &str, number: u128) -> String {
     let (high, low) = (digits_of((number >> 64) as u64), digits_of(number as u64));
     [start, text(&high), text(&low)].concat()
@@ -104,12 +105,12 @@ pub(crate) fn lease_of(id: &str) -> Option<Duration> {
     (is_sound && lease <= MAX_TIME).then_some(lease)
 }
 
-/// A number from 1 on.
+/// Reads a number that is at least 1.
 fn integer(text: &str) -> Option<u64> {
     number(text).filter(|number| *number > 0)
 }
 
-/// A number in the form that scripts use: only digits, without leading zeros.
+/// Reads a number in the form that scripts use: only digits, without leading zeros.
 pub(crate) fn number(text: &str) -> Option<u64> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
     let is_plain = is_plain && (text == "0" || !text.starts_with('0'));

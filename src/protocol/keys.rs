@@ -41,7 +41,7 @@ fn check_length(what: &'static str, text: &str, longest: usize) -> Result<(), Er
     }
 }
 
-/// A name or prefix becomes part of keys, so braces would change the hash tag.
+/// Checks a name or prefix, which becomes part of keys. Braces would change the hash tag.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), Error> {
     check_length(what, name, MAX_NAME)?;
     match name.chars().find(|c| matches!(c, '{' | '}') || c.is_ascii_control()) {
@@ -68,7 +68,8 @@ fn without_braces(what: &str, name: &str) -> String {
     inner.map(|inner| format!(": write {inner:?}")).unwrap_or_default()
 }
 
-/// A prefix also begins the names of channels and ACL rules, which are split at white space.
+/// Checks a prefix. A prefix also begins channels and ACL rules, and white space separates ACL
+/// rules.
 pub(crate) fn check_prefix(prefix: &str) -> Result<(), Error> {
     check_length("prefix", prefix, MAX_PREFIX)?;
     check_name("prefix", prefix)?;
@@ -81,7 +82,7 @@ pub(crate) fn check_prefix(prefix: &str) -> Result<(), Error> {
     }
 }
 
-/// A client name becomes part of IDs and channels.
+/// Checks a client name, which becomes part of IDs and channels.
 pub(crate) fn check_client_name(client_name: &str) -> Result<(), Error> {
     check_length("client name", client_name, MAX_CLIENT_NAME)?;
     match client_name.chars().find(|c| !may_be_in_client_name(c)) {

@@ -5,7 +5,8 @@
 
 use super::id::number;
 
-/// A script reads at most 1,000 waiters, and a line has less than 300 bytes.
+/// The maximum size of a message. A script reads at most 1,000 waiters, and the line of a waiter
+/// has less than 300 bytes.
 const LONGEST: usize = 1 << 20;
 
 /// A request that left the queue.
@@ -18,7 +19,7 @@ pub(crate) struct HandOff<'a> {
     pub(crate) ends: i64,
 }
 
-/// The name of the semaphore, and the handoffs.
+/// Returns the name of the semaphore, and the handoffs.
 pub(crate) fn read(payload: &[u8]) -> Result<(&str, Vec<HandOff<'_>>), &'static str> {
     if payload.len() > LONGEST {
         return Err("it is too long");

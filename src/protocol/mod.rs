@@ -1,4 +1,4 @@
-//! The wire protocol as types, without I/O and locks. `docs/protocol.md` describes it.
+//! The wire protocol as types, without I/O and locks. `docs/protocol.md` describes the protocol.
 
 pub(crate) mod id;
 mod inspection;

@@ -25,7 +25,7 @@ pub(crate) struct ReleaseCall {
 }
 
 impl ReleaseCall {
-    /// Creates the fewest calls that release these entries.
+    /// Creates as few calls as possible that together release these entries.
     pub(super) fn of(releases: &Arc<Releases>, entries: Vec<Numbered>) -> Vec<Self> {
         let mut calls: Vec<(Self, HashSet<u128>)> = Vec::new();
         for numbered in entries {
@@ -55,7 +55,7 @@ impl ReleaseCall {
         &self.entries[0].1
     }
 
-    /// Records the reply. Returns whether it confirms the releases.
+    /// Records the reply. Returns whether the reply confirms the releases.
     pub(crate) fn confirm(&mut self, answer: Result<Vec<i64>, RedisError>) -> bool {
         self.releases.meter.ended(self.entries.len(), self.began, answer.is_ok());
         let Ok(reply) = answer else { return false };

@@ -1,4 +1,4 @@
-//! The state of each item that was given up.
+//! The state of each item that was given up: a dropped permit or a canceled wait.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub(super) struct Ledger {
     /// The entries, in the order in which they were given up.
     entries: BTreeMap<u64, Placed>,
     next: u64,
-    /// Entries to release at a certain time. No call waits for them.
+    /// Entries that are released at a certain time. No call waits for these entries.
     later: BTreeMap<(Instant, u64), Arc<Entry>>,
     is_kept: bool,
 }
@@ -41,14 +41,14 @@ enum At {
 pub(super) type Numbered = (u64, Arc<Entry>);
 
 impl Ledger {
-    /// Returns whether a keeper must be started.
+    /// Adds an entry. Returns whether a keeper must be started.
     pub(super) fn add(&mut self, entry: Arc<Entry>) -> bool {
         let number = self.number();
         self.entries.insert(number, Placed { entry, at: At::Here });
         !std::mem::replace(&mut self.is_kept, true)
     }
 
-    /// Returns whether a keeper must be started.
+    /// Adds an entry that is released at the time `at`. Returns whether a keeper must be started.
     pub(super) fn add_later(&mut self, at: Instant, entry: Arc<Entry>) -> bool {
         let number = self.number();
         self.later.insert((at, number), entry);
@@ -136,11 +136,11 @@ impl Ledger {
         }
     }
 
-    /// A call with these entries got no reply, or was rejected.
+    /// Handles the failure of a call with these entries: the call got no reply, or was rejected.
     pub(super) fn failed(&mut self, connection: Option<u64>, entries: &[Numbered]) {
         let at = connection.map_or(At::Taken, At::On);
         for (number, _) in entries {
-            // Another call may have written the entry to another connection since then.
+            // In the meantime, another call may have written the entry to another connection.
             if let Some(placed) = self.entries.get_mut(number).filter(|placed| placed.at == at) {
                 placed.at = At::Here;
             }

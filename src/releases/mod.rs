@@ -7,10 +7,10 @@
 //!
 //! 1. Each item is entered here before `drop` returns.
 //! 2. Before a call is sent, each release that is not yet written to the call's connection is
-//!    written to it. Redis executes a connection's commands in order. So the order costs no extra
-//!    round trip, and is kept if the connection is lost.
-//! 3. If a request is given up while its call is under way, it is released when that call ends.
-//!    Later calls wait for that release.
+//!    written to this connection. Redis executes a connection's commands in order. So the order
+//!    costs no extra round trip, and is kept if the connection is lost.
+//! 3. If a request is given up while its call is under way, the request is released when that call
+//!    ends. Later calls wait for that release.
 //!
 //! A task, the keeper, sends the releases that precede no call, and retries failed releases. The
 //! keeper ends when no item remains. A release that arrives twice has no effect the second time.
@@ -36,8 +36,8 @@ use crate::server::{Earlier, EarlierCall};
 
 /// An item that this process has given up.
 pub(crate) trait GivenUp: Send + Sync {
-    /// Whether a call under way may still create the item on the server. If so,
-    /// [`Releases::changed`] is called when that call ends.
+    /// Whether a call under way may still create the item on the server. If the result is true,
+    /// [`Releases::changed`] is called when the call ends.
     fn is_out(&self) -> bool;
 
     /// Whether the item is a permit that the caller received.
@@ -118,7 +118,8 @@ impl Releases {
         needs_keeper
     }
 
-    /// Adds an entry to release at the given time. Calls do not wait for it.
+    /// Adds an entry that is released at the time `at`. Calls do not wait for this release. Returns
+    /// whether a keeper must be started.
     pub(crate) fn add_later(&self, at: Instant, entry: Entry) -> bool {
         let needs_keeper = self.with(|ledger| ledger.add_later(at, Arc::new(entry)));
         self.changed();
@@ -172,7 +173,8 @@ pub(crate) struct GivenUpBefore {
 }
 
 impl Releases {
-    /// Returns a mark after the items that have been given up so far.
+    /// Returns a mark in the sequence of given-up items: every item that was given up so far is
+    /// before the mark.
     pub(crate) fn mark(&self) -> u64 {
         if self.len() == 0 { 0 } else { self.ledger().next_number() }
     }
@@ -201,7 +203,8 @@ impl Earlier for GivenUpBefore {
         }
     }
 
-    /// Later items may be sent, too, because they take effect while the call is under way.
+    /// Items that were given up later may be sent, too, because their releases take effect while
+    /// the call is under way.
     fn unwritten(&self, connection: u64) -> Vec<ReleaseCall> {
         if self.releases.len() == 0 {
             return Vec::new();

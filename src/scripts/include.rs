@@ -9,7 +9,7 @@ use include_dir::Dir;
 use super::header::{self, INCLUDE};
 use crate::error::Error;
 
-/// Returns the text of a file, and the text that is sent to a server.
+/// Returns the text of a script's file, and the text of the script that is sent to a server.
 pub(super) fn resolve<'a>(dir: &'a Dir<'_>, path: &Path) -> Result<(&'a str, String), Error> {
     let mut resolver = Resolver { dir, open: Vec::new(), done: Vec::new(), output: String::new() };
     let text = resolver.append(path)?;

@@ -14,13 +14,14 @@ use crate::error::{Error, is_missing_function};
 /// Other clients may remove the library between two calls, but rarely this often.
 const MAX_ATTEMPTS: u32 = 4;
 
-/// The kind of an error if functions with this crate's names are foreign or cannot be loaded.
+/// The kind of the error for functions that have this crate's names but are foreign, and for
+/// functions that cannot be loaded.
 pub(crate) const UNUSABLE: ErrorKind = ErrorKind::Client;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Library {
     pub(crate) name: &'static str,
-    /// The start of the names of its functions.
+    /// The start of the name of each function in the library.
     pub(crate) prefix: &'static str,
 }
 
@@ -114,8 +115,8 @@ fn mentions(error: &RedisError, words: &str) -> bool {
     error.detail().is_some_and(|detail| detail.contains(words))
 }
 
-/// The code of a script reads `KEYS` and `ARGV`, and ends with a `return`, like the code of a
-/// function.
+/// Returns the code that registers a script as a function. The script's code can be the body of the
+/// function, because both read `KEYS` and `ARGV`, and end with a `return`.
 fn function(script: &Script, prefix: &str) -> String {
     let flags: Vec<_> = script.flags().iter().map(|flag| format!("'{flag}'")).collect();
     format!(

@@ -1,7 +1,7 @@
 //! Acquires permits: sends a request, waits for its grant, and returns the permit.
 //!
 //! The caller may drop the future of an acquire at any point. [`Pending`] then ends the
-//! acquisition. Everything that the server has for the acquisition's ID, or will have, is released
+//! acquisition. Everything that the server has, or will have, for the acquisition's ID is released
 //! in the background.
 
 use std::pin::{Pin, pin};
@@ -31,19 +31,19 @@ const MAX_TRIES: u32 = 1000;
 /// before the permit is returned. A busy thread may cause a few late grants.
 const MAX_LATE_GRANTS: u32 = 5;
 
-/// A permit is refreshed before it is returned if its lease is shorter than this factor times the
-/// lease's age. This factor is for a grant in a reply. The factor is low, because a refresh takes
-/// another round trip.
+/// If a permit's lease is shorter than this factor times the lease's age, the permit is refreshed
+/// before it is returned. This factor is for a grant in a reply. The factor is low, because a
+/// refresh takes another round trip.
 pub(super) const AGES_BY_REPLY: u32 = 2;
-/// The factor for a grant by message. With this factor, two thirds of the lease are left at the
-/// first refresh in the background.
+/// This factor replaces [`AGES_BY_REPLY`] after a grant by message. With this factor, two thirds of
+/// the lease are left at the first refresh in the background.
 const AGES_BY_MESSAGE: u32 = 6;
 
 /// An acquisition that is not a permit yet.
 pub(super) struct Pending<'a> {
     core: &'a Arc<Core>,
     acquisition: &'a Arc<Acquisition>,
-    /// The server has nothing for the ID, or the acquisition has become a permit.
+    /// Whether the server has nothing for the ID, or whether the acquisition has become a permit.
     pub(super) is_settled: bool,
 }
 
@@ -53,8 +53,8 @@ impl<'a> Pending<'a> {
     }
 
     /// Handles an error, and returns it. A script that rejects a request changes nothing. If no
-    /// earlier call can have changed anything, no release is needed. A release would also be
-    /// rejected.
+    /// earlier call can have changed anything either, no release is needed. The server would also
+    /// reject a release.
     fn refused(&mut self, error: Error, late_grants: u32) -> Error {
         let is_known =
             late_grants > 0 || self.acquisition.is_in_doubt() || self.acquisition.place().is_some();
@@ -66,7 +66,7 @@ impl<'a> Pending<'a> {
     }
 
     fn into_waited_permit(self, grant: Grant, was_queued: bool) -> Result<Permit, Error> {
-        // An immediate grant is already in the table of held permits.
+        // A permit that was granted immediately is already in the table of held permits.
         if was_queued {
             self.core.hold(std::iter::once(self.acquisition), grant.since);
             self.core.waits().remove(&self.acquisition.number);
@@ -141,8 +141,8 @@ impl Core {
         .instrument(span)
     }
 
-    /// `head_start` is in ms. Pin the future where it is created: the future is large, and a direct
-    /// `await` would move it.
+    /// Waits in the queue for a permit. `head_start` is in ms. Pin the future where it is created:
+    /// the future is large, and a direct `await` would move it.
     pub(crate) fn acquire_within(
         self: &Arc<Self>,
         weight: u32,
@@ -212,7 +212,7 @@ impl Core {
                 _ if answer.reply.has_more => {}
                 _ => {
                     // A release is needed if an earlier attempt may still reach the server, or if
-                    // its grant was late.
+                    // an earlier grant was late.
                     pending.is_settled = !acquisition.is_in_doubt() && late_grants == 0;
                     break;
                 }
@@ -221,14 +221,15 @@ impl Core {
         Ok(None)
     }
 
-    /// Handles a timeout of zero: the request is still sent once. Tokio's `timeout` also polls
-    /// once.
+    /// Handles a timeout of zero: the request is still sent once. Tokio's `timeout` also polls its
+    /// future once if the duration is zero.
     async fn without_waiting(self: &Arc<Self>, weight: u32) -> Result<Permit, Error> {
         let started = Instant::now();
         Box::pin(self.try_now(weight)).await?.ok_or_else(|| Error::Timeout {
             semaphore: self.name.clone(),
             waited: started.elapsed(),
             position: None,
+            outage: None,
         })
     }
 
@@ -256,7 +257,8 @@ impl Core {
                 return Err(self.error("acquire", Failure::NoAnswer { elapsed: waited, last }));
             }
             let position = acquisition.place().map(|place| place.position);
-            Err(Error::Timeout { semaphore, waited, position })
+            let outage = self.context.servers.last_failure(self.slot);
+            Err(Error::Timeout { semaphore, waited, position, outage })
         })
     }
 
@@ -324,8 +326,7 @@ impl Core {
     }
 
     /// Waits until a heartbeat or a message decides the outcome of a queued request. This function
-    /// has its own deadline, because the I/O runtime may be blocked, and then the maintenance does
-    /// not run.
+    /// has its own deadline, because the maintenance does not run while the I/O runtime is blocked.
     async fn outcome(self: &Arc<Self>, acquisition: &Arc<Acquisition>) -> Result<Grant, Error> {
         let settings = &self.context.settings;
         // The maintenance ends the wait at the first heartbeat that fails after the outage
@@ -349,10 +350,11 @@ impl Core {
         }
     }
 
-    /// Confirms a grant before the permit is returned. If the settings require it, replicas
-    /// acknowledge the permit. Otherwise, the permit is refreshed if its lease is shorter than
-    /// `ages` times the lease's age. The age is high after a grant by message, or if the future was
-    /// not polled for a while. Returns `None` if the permit is already lost.
+    /// Confirms a grant before the permit is returned. If the settings require acknowledgements by
+    /// replicas, this function waits for the acknowledgements. Otherwise, the permit is refreshed
+    /// if its lease is shorter than `ages` times the lease's age. The age is high after a grant by
+    /// message, or if the future was not polled for a while. Returns `None` if the permit is
+    /// already lost.
     pub(super) async fn confirm(
         self: &Arc<Self>,
         acquisition: &Arc<Acquisition>,

@@ -84,7 +84,8 @@ pub fn acquire_all(
                 permit = request.acquire() => permit,
             };
             let mut permit = permit.map_err(|error| since(started, error))?;
-            // A permit that is dropped now is always released, because no work has started yet.
+            // If the permit is dropped before all permits are acquired, it is always released,
+            // because no work has started yet.
             permit.on_drop = Some(OnDrop::RETURN);
             let (watch, number) = (permit.watch(), permits.len());
             losses.push(async move {
@@ -125,8 +126,8 @@ fn loss(permits: &[Permit], lost: usize) -> Error {
 /// Replaces the waiting time in a timeout error with the duration of the whole call.
 fn since(started: Instant, error: Error) -> Error {
     match error {
-        Error::Timeout { semaphore, position, .. } => {
-            Error::Timeout { semaphore, waited: started.elapsed(), position }
+        Error::Timeout { semaphore, position, outage, .. } => {
+            Error::Timeout { semaphore, waited: started.elapsed(), position, outage }
         }
         error => error,
     }

@@ -3,9 +3,9 @@
 //! The outcome of a wait can arrive in the reply to the request, in a message, or in the reply to a
 //! heartbeat. The first outcome counts. Later outcomes are equal to the first. The caller may drop
 //! the wait at any moment. At that moment, the request or its reply may be in flight. Therefore the
-//! ID is released, even if the server may have nothing for it. After an acquisition has ended, no
-//! acquire with its ID is sent. When no acquire with the ID is in flight any more, the ID is
-//! released. The release is retried until the server confirms it.
+//! ID is always released, although the server may have nothing for the ID. After an acquisition has
+//! ended, no acquire with its ID is sent. When no acquire with the ID is in flight any more, the ID
+//! is released. The release is retried until the server confirms it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -171,8 +171,8 @@ impl Acquisition {
 
     /// Handles a grant message. `ends` is the expiry of the lease on the server's clock. The
     /// message is ignored if a "queued" reply is newer than the grant: the permit was lost in the
-    /// meantime. The reply may only seem newer, because the server's clock was set back. In this
-    /// case, the reply to the next heartbeat contains the grant.
+    /// meantime. If the server's clock was set back, an older reply may seem newer. In this case,
+    /// the reply to the next heartbeat contains the grant.
     pub(crate) fn granted_by_message(&self, token: u64, ends: i64, lease: Duration) {
         let granted_at = ends.saturating_sub(lease.as_millis() as i64);
         let queued = self.wait().queued;

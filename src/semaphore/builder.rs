@@ -125,7 +125,7 @@ impl SemaphoreBuilder {
     ///
     /// If a holder crashes, its permit stays taken for up to one lease. Holders survive a Redis
     /// outage of up to two thirds of the lease. Each refresh attempt times out after a sixth of the
-    /// lease, so make this sixth several round trips long.
+    /// lease. Choose a lease for which this timeout is several round trips long.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
@@ -143,16 +143,17 @@ impl SemaphoreBuilder {
     ///
     /// The bound applies to one process. If a permit is [detached](crate::Permit::detach) and
     /// another process adopts it, the setting of the adopting process applies from then on. If a
-    /// bound must hold across processes, send the time at which it is reached along with the
-    /// permit. The adopting process must [release](crate::Permit::release) the permit at this time.
+    /// bound must hold across processes, choose a time at which the hold must end, and send this
+    /// time together with the permit. The adopting process must [release](crate::Permit::release)
+    /// the permit at this time.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
     }
 
     /// Sets whether dropping a permit [lets it expire](crate::Permit::let_expire) instead of
-    /// releasing it. This includes drops caused by a panic, a canceled task or a shutdown. Default:
-    /// off.
+    /// releasing it. The setting also applies to drops that are caused by a panic, a canceled task
+    /// or a shutdown. Default: off.
     ///
     /// The semaphore then limits starts: in any window that is as long as the
     /// [`lease`](Self::lease), work starts at most [`limit`](Self::limit) times. Permits that never
@@ -210,8 +211,8 @@ impl SemaphoreBuilder {
     /// While too few replicas follow the primary, every acquire of this semaphore fails after
     /// `within`. Waiters fail one after the other, because the next waiter gets the permit only
     /// after the failed waiter's release. With ten waiters, a limit of 1 and a `within` of 300 ms,
-    /// the last waiter fails after 3 s. The next waiter also waits for these 3 s, even if its own
-    /// semaphore requires no replicas. Choose a short `within`, and set an
+    /// the last waiter fails after 3 s. A waiter behind these ten waiters also waits for 3 s, even
+    /// if its process does not use this setting. Choose a short `within`, and set an
     /// [`acquire_timeout`](Self::acquire_timeout).
     ///
     /// # Examples

@@ -150,7 +150,7 @@ impl Permit {
             id: self.acquisition.id.clone(),
             weight: self.acquisition.weight,
             token,
-            // This time is rounded to ms, as in the text.
+            // This time is rounded down to whole ms, because the text contains whole ms.
             expires_in: Duration::from_millis(expires_in.as_millis() as u64),
         }
     }

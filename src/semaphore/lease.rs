@@ -36,8 +36,8 @@ pub(crate) struct Lease {
     hold: Hold,
 }
 
-/// A term, in a channel if the permit is watched. Most permits are never watched, and need no
-/// channel.
+/// The term of a permit, inside of a channel if the permit is watched. Most permits are never
+/// watched, and need no channel.
 enum Kept {
     Alone(Term),
     Watched(watch::Sender<Term>),
@@ -60,8 +60,8 @@ impl Lease {
         self.term.lock().expect("nothing panics while it is locked")
     }
 
-    /// Callers read the clock before this call, and `change` reads the clock under the lock. So a
-    /// permit that was reported as lost is never refreshed.
+    /// Returns the term. Callers read the clock before this call, and `change` reads the clock
+    /// under the lock. So a permit that was reported as lost is never refreshed.
     fn term(&self) -> Term {
         match &*self.kept() {
             Kept::Alone(term) => *term,
@@ -101,8 +101,8 @@ impl Lease {
         watched
     }
 
-    /// Returns the duration of the next refresh, or `None` if the permit has reached its latest
-    /// end.
+    /// Returns the lease that the next refresh requests, or `None` if the permit has reached its
+    /// latest end.
     pub(crate) fn next_duration(&self, duration: Duration) -> Option<Duration> {
         let Some(latest_end) = self.latest_end else {
             return Some(duration);

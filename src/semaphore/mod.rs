@@ -171,10 +171,10 @@ impl Semaphore {
     ///
     /// - a pinned future that is kept after the end of the `select!` that polled it
     /// - a future in a stream such as `buffer_unordered`, while the stream's consumer awaits a
-    ///   permit of the same semaphore: no work continues for a lease
+    ///   permit of the same semaphore: no work continues for the duration of a lease
     ///
-    /// To avoid this, drop the future, or run it in a task. Tokio's semaphore has the same problem,
-    /// but without a time limit.
+    /// To avoid this problem, drop the future, or run it in a task. Tokio's semaphore has the same
+    /// problem, but without a time limit.
     pub async fn acquire(&self) -> Result<Permit, Error> {
         pin!(self.core.acquire_within(1, 0, self.core.settings.acquire_timeout)).await
     }
@@ -331,9 +331,9 @@ impl Semaphore {
     }
 
     /// Makes the server remove expired leases and grant free permits to waiters. Returns the number
-    /// of requests still queued.
+    /// of requests that are still queued.
     ///
-    /// Waiting processes call `wake` themselves. An operator's call can only make the grants
+    /// Waiting processes call `wake` themselves. An additional call can only make grants happen
     /// earlier.
     ///
     /// # Errors

@@ -16,9 +16,9 @@ impl OnDrop {
         if settings.let_expire_on_drop { Self::LetExpire } else { Self::RETURN }
     }
 
-    /// Returns what a drop does if the permit may be lost. A lost permit is released instead of
-    /// forgotten, because forgetting it must not change the limit. For a lost permit, `LetExpire`
-    /// stays unchanged, because the permit counts as a start.
+    /// Returns the effect of a drop, which depends on whether the permit was lost. A lost permit is
+    /// released instead of forgotten, because forgetting it must not change the limit. For a lost
+    /// permit, `LetExpire` stays unchanged, because the permit counts as a start.
     pub(super) fn unless_lost(self, was_lost: bool) -> Self {
         match self {
             Self::Release(_) if was_lost => Self::RETURN,

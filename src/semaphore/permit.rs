@@ -22,8 +22,8 @@ use crate::semaphore::permit_watch::PermitWatch;
 /// While the permit is held, its lease is refreshed in the background, unless
 /// [`auto_refresh`](crate::SemaphoreBuilder::auto_refresh) is off. If refreshing fails until the
 /// lease expires, the permit is lost. Then [`lost`](Self::lost) completes, even if Redis is
-/// unreachable. The future completes at the latest at the lease's deadline on this machine's
-/// monotonic clock. Code that must stop when the permit is lost should `select!` on `lost`:
+/// unreachable. `lost` completes at the latest at the lease's deadline on this machine's monotonic
+/// clock. Code that must stop when the permit is lost should `select!` on `lost`:
 ///
 /// ```
 /// # use redis_semaphore::{Error, SemaphoreClient};
@@ -248,7 +248,7 @@ impl Permit {
         Error::Lost { semaphore, operation, id }
     }
 
-    /// Restarts the lease now. A call is needed only if
+    /// Restarts the lease now. You need this method only if
     /// [`auto_refresh`](crate::SemaphoreBuilder::auto_refresh) is off.
     ///
     /// # Errors
@@ -283,7 +283,8 @@ impl Permit {
     /// ```
     pub async fn refresh(&self) -> Result<(), Error> {
         let (core, lease) = (&self.core, self.lease());
-        // The server's clock may be behind, so the server may not know of the loss yet.
+        // The server may not know of the loss yet, for example because the server's clock was set
+        // back.
         if self.is_lost() {
             return Err(self.loss("refresh"));
         }
@@ -323,9 +324,9 @@ impl Permit {
         self.lease().is_lost()
     }
 
-    /// Returns for how long the permit is guaranteed without another refresh. Returns zero if the
-    /// permit is lost. The time counts from before the last request was sent, so the lease on the
-    /// server is never shorter.
+    /// Returns for how long the permit is guaranteed to stay valid without another refresh. Returns
+    /// zero if the permit is lost. The time counts from a moment before the last request was sent,
+    /// so the lease on the server is never shorter.
     ///
     /// # Examples
     ///

@@ -24,7 +24,7 @@ use crate::semaphore::term::Term;
 /// - The watch reports a release, a forget or a drop immediately, because subtasks then have no
 ///   permit either.
 ///
-/// No task needs to poll the permit.
+/// The watch works even if no task awaits a method of the permit.
 ///
 /// # Examples
 ///

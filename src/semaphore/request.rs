@@ -81,7 +81,7 @@ impl AcquireRequest {
     /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
     /// let renders = client.semaphore(name).limit(4).build()?;
-    /// // A user watches this preview: it overtakes requests of the last minute.
+    /// // A user waits for this preview: its request overtakes the requests of the last minute.
     /// let preview = renders.request().head_start(Duration::from_secs(60)).acquire().await?;
     /// # preview.release().await?;
     /// # Ok(())

@@ -28,15 +28,15 @@ pub enum Revoked {
 }
 
 impl Semaphore {
-    /// Revokes a permit or a waiting request, by the `id` that [`inspect`](Self::inspect) returns.
-    /// Operators use this method if a process hangs or cannot be reached. The freed weight is
-    /// granted to waiters immediately.
+    /// Revokes the permit or the waiting request with this `id`. [`inspect`](Self::inspect) returns
+    /// the IDs. Operators use this method if a process hangs or cannot be reached. The freed weight
+    /// is granted to waiters immediately.
     ///
     /// **How long both holders may work.** The old holder finds out at its next refresh, at most a
     /// third of its lease later. Until then, the old and the new holder work at the same time. A
-    /// holder that cannot reach Redis, or does not refresh, continues until its own deadline: at
-    /// most a whole lease. If two holders must never work at the same time, end the old holder's
-    /// process instead. The server then frees the permit when the lease expires.
+    /// holder that cannot reach Redis, or does not refresh, continues until its own deadline, which
+    /// is at most a whole lease later. If two holders must never work at the same time, end the old
+    /// holder's process instead. The server then frees the permit when the lease expires.
     ///
     /// Revoke a request only if its process is gone. A live process sends the request again within
     /// a third of the heartbeat timeout. The request gets its old position, because the process

@@ -21,15 +21,15 @@ impl Backoff {
         Self::between(20, 1_000, response_timeout)
     }
 
-    /// Arguments are in ms. A call is retried for two response timeouts, and no pause takes more
-    /// than a quarter of that time.
+    /// `first` and `longest` are in ms. A call is retried for two response timeouts, and no pause
+    /// takes more than a quarter of that time.
     fn between(first: u64, longest: u64, response_timeout: Duration) -> Self {
         let longest = Duration::from_millis(longest).min(response_timeout / 2);
         let first = Duration::from_millis(first).min(longest);
         Self { first, longest, last: Duration::ZERO }
     }
 
-    /// Returns a random pause between half of the current maximum and the maximum.
+    /// Returns a random pause between half of the current maximum and the whole maximum.
     pub(crate) fn next(&mut self) -> Duration {
         self.last = (self.last * 2).clamp(self.first, self.longest);
         self.last.mul_f64(0.5 + fastrand::f64() / 2.0)
@@ -40,8 +40,8 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    /// With longer pauses, a caller that retries for two timeouts might stop before one timeout has
-    /// passed.
+    /// With longer pauses, a call that is retried for two timeouts might end before the first
+    /// timeout has passed.
     #[test]
     fn no_pause_takes_more_than_half_a_timeout() {
         let timeout = Duration::from_millis(200);

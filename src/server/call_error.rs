@@ -11,15 +11,15 @@ use crate::error::{Error, is_transient};
 pub(crate) struct CallError {
     pub(crate) error: RedisError,
     pub(crate) may_have_run: bool,
-    /// The caller's deadline ended the attempt. So the error gives less information than the error
-    /// of an earlier attempt.
+    /// Whether the caller's deadline ended the attempt. Such an error gives less information than
+    /// the error of an earlier attempt.
     pub(crate) was_cut_short: bool,
     was_sent: bool,
 }
 
 impl From<RedisError> for CallError {
     fn from(error: RedisError) -> Self {
-        // redis-rs cannot parse a reply that was cut off.
+        // If a reply was cut off, redis-rs returns a parse error.
         let may_have_run = matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse);
         Self { error, may_have_run, was_cut_short: false, was_sent: true }
     }
@@ -45,8 +45,9 @@ impl CallError {
         Self { was_cut_short: true, ..Self::unsent(took_too_long()) }
     }
 
-    /// If the call was not sent, a retry may help: the server accepted an earlier login, and the
-    /// password may be changing.
+    /// Whether a retry may help. A call that was not sent can always be retried: the server
+    /// accepted an earlier login, so a login that is rejected now may succeed after a change of the
+    /// password.
     pub(crate) fn is_transient(&self) -> bool {
         !self.was_sent || is_transient(&self.error)
     }

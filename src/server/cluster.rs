@@ -1,9 +1,9 @@
 //! A cluster: a link for each node, and the map of slots to nodes.
 //!
 //! All keys of a semaphore are in one slot, so a call is routed to one node. redis-rs also has a
-//! connection for clusters. However, it delays the calls to all nodes while it looks for a missing
-//! node, and it keeps sending calls to a silent node. Here each node has a separate link, so a
-//! failed node affects only its own calls.
+//! connection for clusters. However, that connection delays the calls to all nodes while redis-rs
+//! looks for a missing node. It also keeps sending calls to a silent node. Here each node has a
+//! separate link, so a failed node affects only its own calls.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,7 +26,8 @@ use super::source::Source;
 use crate::error::{Error, NO_SLOTS, is_transient};
 use crate::scripts::CallBy;
 
-/// A moving slot needs two redirects. More redirects are needed only while the nodes disagree.
+/// A call for a moving slot needs two redirects. More redirects are needed only while the nodes
+/// disagree.
 const MAX_REDIRECTS: u32 = 5;
 /// The number of nodes that are queried for the map at the same time. The first reply is used.
 const ASKED_AT_ONCE: usize = 3;
@@ -58,7 +59,7 @@ impl Cluster {
         let no_node = || Error::invalid("nodes", "at least one node of the cluster is needed");
         let seeds = nodes.iter().map(address_of).collect::<Result<Vec<_>, _>>()?;
         let first = nodes.into_iter().next().ok_or_else(no_node)?;
-        // Finds invalid settings early.
+        // Invalid settings are found here, before the first connection.
         Client::open(first.clone())?;
         Ok(Self {
             first,
@@ -100,7 +101,7 @@ impl Cluster {
                 Err(failure) => failure,
             };
             let Some(to) = self.redirected(&failure.error, slot, &node) else {
-                // The node may be gone, or have lost its slots.
+                // The node may be gone, or may have lost its slots.
                 if failure.is_transient() {
                     self.refresh_soon();
                 }
@@ -146,7 +147,8 @@ impl Cluster {
         Some(to)
     }
 
-    /// Records the new node of a slot. Other slots may have moved, too.
+    /// Records the new node of a slot. Then reads the whole map again, because other slots may have
+    /// moved, too.
     fn moved(self: &Arc<Self>, slot: u16, node: Address) {
         tracing::debug!(slot, %node, "a slot has moved");
         self.slots().moved(slot, node);
@@ -204,7 +206,7 @@ impl Cluster {
         Client::open(info).expect("one that differs in nothing but the address was opened")
     }
 
-    /// Reads the map again in a task, unless such a task is running.
+    /// Reads the map again in a task, unless another task is already reading the map.
     pub(crate) fn refresh_soon(self: &Arc<Self>) {
         if self.is_refreshing.swap(true, Ordering::AcqRel) {
             return;
@@ -223,7 +225,8 @@ impl Cluster {
     /// Reads the map from the first node that replies.
     pub(crate) async fn refresh(&self) -> Result<(), NoMap> {
         let (mut primaries, mut replicas) = self.slots().primaries_and_replicas();
-        // Starts with a different node each time, because a node may be cut off from the others.
+        // Each refresh queries a different node first, because one node may be cut off from the
+        // others.
         let turn = self.refreshes.fetch_add(1, Ordering::Relaxed);
         for nodes in [&mut primaries, &mut replicas] {
             let turn = turn % nodes.len().max(1);
@@ -278,7 +281,7 @@ impl Cluster {
         let known = |node: &Address| slots.knows(node) || self.seeds.contains(node);
         let (primaries, _) = slots.primaries_and_replicas();
         self.links().retain(|node, _| known(node));
-        // Calls use only primaries.
+        // No call uses the link of a replica.
         self.links().iter().filter(|(node, _)| !primaries.contains(node)).for_each(|(_, link)| {
             link.retire();
         });

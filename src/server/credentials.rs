@@ -72,6 +72,6 @@ impl fmt::Debug for Credentials {
 
 pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Returns the credentials. Called before each connection is made.
+/// A function that returns the credentials. It is called before each connection is made.
 pub(crate) type Provider =
     dyn Fn() -> BoxFuture<'static, Result<Credentials, BoxError>> + Send + Sync;

@@ -191,7 +191,7 @@ impl Dialer {
     ///
     /// Nagle's algorithm is disabled, because it delays a call until the previous call is
     /// acknowledged. Keepalive detects a silent peer, even if no data is sent. The user timeout
-    /// discards unsent data before its calls are repeated over another connection.
+    /// discards unsent data before the calls in this data are repeated over another connection.
     fn tune(&self, info: ConnectionInfo) -> ConnectionInfo {
         let mut settings = info.tcp_settings().clone().set_nodelay(true);
         if settings.keepalive().is_none() {

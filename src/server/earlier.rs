@@ -26,7 +26,7 @@ pub(crate) trait Earlier: Sync {
     /// Returns the calls that are not yet written to this connection.
     fn unwritten(&self, connection: u64) -> Vec<Self::Call>;
 
-    /// Called when the other call has been written to this connection.
+    /// Called when the call that must run after these calls has been written to this connection.
     fn written(&self, _connection: u64) {}
 }
 
@@ -101,7 +101,7 @@ pub(super) async fn run_in_order<C: ConnectionLike + Clone, T: FromRedisValue>(
     answer
 }
 
-/// Returns whether the call was late, because the server did not have the script.
+/// Runs an earlier call. Returns true if the call was late: the server did not have its script.
 async fn run_earlier<C: ConnectionLike + Clone, E: EarlierCall>(way: &Way<'_, C>, call: E) -> bool {
     let writes = AtomicU32::new(0);
     let answer = {

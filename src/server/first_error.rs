@@ -10,7 +10,7 @@ use redis::{RedisError, Value};
 /// The maximum number of bytes to keep. A server that is not Redis may send more.
 const MAX_BYTES: usize = 1000;
 
-/// All copies share the first error of the same connection.
+/// The first error of one connection, which all copies of this value share.
 #[derive(Clone, Default)]
 pub(super) struct FirstError(Arc<OnceLock<String>>);
 

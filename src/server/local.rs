@@ -20,7 +20,7 @@ const CONNECTION: u64 = 1;
 
 pub(crate) struct Local {
     began: Instant,
-    /// The start in ms since 1970, so that tokens look like the tokens of a real server.
+    /// The time of the start in ms since 1970. Tokens contain the time, as on a real server.
     began_ms: i64,
     content: Mutex<Content>,
 }
@@ -43,7 +43,7 @@ impl Local {
         self.content.lock().expect("nothing panics while it is locked")
     }
 
-    /// Subscribes a client until it drops the result.
+    /// Subscribes a client until the result is dropped.
     pub(crate) fn listen(&self, client: &str) -> Messages {
         let (sender, messages) = unbounded_channel();
         self.content().listeners.insert(client.to_owned(), sender);
@@ -123,7 +123,7 @@ fn text(argument: Arg<&[u8]>) -> &str {
     str::from_utf8(text).expect("IDs, names and numbers are UTF-8")
 }
 
-/// The prefix and the name in the first key.
+/// Returns the prefix and the name that the key `permits` contains.
 fn name_in(permits: &str) -> (&str, &str) {
     let name = permits.strip_suffix("}:permits").and_then(|stem| stem.split_once(":{"));
     name.expect("it is made of both")

@@ -129,7 +129,7 @@ impl Servers {
         }
     }
 
-    /// The link to the server with that slot. `None` for a server in memory.
+    /// The link to the server that has `slot`, or `None` for a server in memory.
     pub(crate) fn link_of(&self, slot: u16) -> Result<Option<Arc<Link>>, CallError> {
         match self {
             Self::One(link) => Ok(Some(link.clone())),
@@ -139,7 +139,7 @@ impl Servers {
         }
     }
 
-    /// The address of the server with that slot.
+    /// The address of the server that has `slot`.
     pub(crate) fn server(&self, slot: u16) -> String {
         match self {
             Self::One(link) => link.server(),
@@ -152,13 +152,20 @@ impl Servers {
         }
     }
 
-    /// The current outage of the server with that slot.
+    /// Why the last attempt at the server that has `slot` failed, or `None` if the attempt
+    /// succeeded.
+    pub(crate) fn last_failure(&self, slot: u16) -> Option<String> {
+        self.link_of(slot).ok().flatten()?.last_failure()
+    }
+
+    /// The current outage of the server that has `slot`.
     #[cfg(feature = "tower")]
     pub(crate) fn outage(&self, slot: u16) -> Option<Outage> {
         self.link_of(slot).ok().flatten()?.outage()
     }
 
-    /// Pauses background work while Tokio's clock is paused, because no reply can arrive then.
+    /// Pauses background work while Tokio's clock is paused, because no reply arrives while the
+    /// clock is paused.
     pub(crate) async fn rest_if_paused(&self) {
         if self.are_away() {
             clock::rest_if_paused().await;
@@ -184,8 +191,8 @@ impl Servers {
         }
     }
 
-    /// Records the redirect if the error contains one. The call failed on the additional
-    /// connection of a semaphore that waits for replicas.
+    /// Records the redirect that an error contains, if any. The error was returned over the
+    /// additional connection of a semaphore that waits for replicas.
     pub(crate) fn note_redirect(&self, slot: u16, error: &RedisError) {
         if let Self::Cluster(cluster) = self {
             cluster.note_redirect_of_call(slot, error);

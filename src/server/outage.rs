@@ -14,7 +14,7 @@ use redis::RedisError;
 use super::LOG_TARGET;
 use crate::error::{ConnectErrorKind, cause_of, is_full, is_refusal, says};
 
-/// If a server grants permits, it accepts writes again, regardless of the script that it rejected.
+/// If this script succeeds, any outage ends, because a server that grants permits accepts writes.
 const ACQUIRE: &str = "acquire";
 /// If the last rejection is older than this, any successful attempt ends the outage.
 const FORGOTTEN: Duration = Duration::from_secs(60);
@@ -42,9 +42,11 @@ pub(crate) struct Outages {
     state: Mutex<Option<State>>,
 }
 
-/// The state from a failed attempt until an attempt succeeds.
+/// The state after a failed attempt, until an attempt succeeds.
 struct State {
     first_failure: Instant,
+    /// The text of the last failure: the server, the finding and advice.
+    last_failure: String,
     /// The last rejection of a script by a server that replies. Other commands may succeed.
     rejection: Option<Rejection>,
     outage: Option<Outage>,
@@ -52,7 +54,8 @@ struct State {
 
 struct Rejection {
     at: Instant,
-    /// The script, if the server may still execute scripts that only read or need no memory.
+    /// The rejected script, if the server may still execute scripts that only read or need no
+    /// memory. Otherwise `None`.
     only: Option<String>,
 }
 
@@ -61,10 +64,12 @@ impl Rejection {
         Self { at: Instant::now(), only: rejects_writes(error).then(|| script.to_owned()) }
     }
 
-    /// Whether the success of an attempt shows nothing about the rejection.
+    /// Whether the server may still reject the script after another call has succeeded. `script` is
+    /// the script of the successful call.
     fn outlasts(&self, script: Option<&str>) -> bool {
         let is_over = match (script, &self.only) {
-            // For example, a cluster that is down returns the map of its slots.
+            // A call without a script shows nothing. For example, a cluster that is down still
+            // returns the map of its slots.
             (None, _) => false,
             (Some(_), None) => true,
             (Some(script), Some(rejected)) => [rejected, ACQUIRE].contains(&script),
@@ -98,8 +103,8 @@ impl Outages {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Records a transient failure of an attempt that began at `began`. Returns whether another
-    /// attempt had failed before that time.
+    /// Records a transient failure of an attempt that began at `began`. Returns whether an earlier
+    /// attempt had failed before `began`.
     pub(crate) fn failed(
         &self,
         began: Instant,
@@ -111,23 +116,26 @@ impl Outages {
         self.is_fine.store(false, Ordering::Relaxed);
         let rejected = script.filter(|_| is_refusal(error));
         let rejection = rejected.map(|script| Rejection::new(script, error));
+        let cause = cause_of(error);
+        let (reason, server) = (cause.reason(), server.to_string());
+        let last_failure = format!("Redis at {server} is unavailable: {reason}");
         let Some(state) = &mut *state else {
-            *state = Some(State { first_failure: Instant::now(), rejection, outage: None });
+            let first_failure = Instant::now();
+            *state = Some(State { first_failure, last_failure, rejection, outage: None });
             return false;
         };
+        state.last_failure = last_failure;
         // A failure that is not a rejection does not replace the last rejection. For example, a new
         // connection may fail for another reason.
         state.rejection = rejection.or(state.rejection.take());
         if began <= state.first_failure {
             return false;
         }
-        let cause = cause_of(error);
         // If a transient cause becomes permanent, the outage is logged again.
         let is_known = |known: &Outage| known.kind == cause.kind || cause.kind.is_transient();
         if !state.outage.as_ref().is_some_and(is_known) {
             static NUMBERS: AtomicU64 = AtomicU64::new(1);
-            let reason = cause.reason();
-            let new = || (NUMBERS.fetch_add(1, Ordering::Relaxed), server.to_string());
+            let new = || (NUMBERS.fetch_add(1, Ordering::Relaxed), server);
             let known = state.outage.take().map(|known| (known.number, known.server));
             let (number, server) = known.unwrap_or_else(new);
             tracing::warn!(
@@ -173,6 +181,14 @@ impl Outages {
                 "{message}"
             );
         }
+    }
+
+    /// Returns why the last attempt failed, or `None` if it succeeded.
+    pub(crate) fn last_failure(&self) -> Option<String> {
+        if self.is_fine() {
+            return None;
+        }
+        Some(self.state().as_ref()?.last_failure.clone())
     }
 
     #[cfg(feature = "tower")]

@@ -25,7 +25,8 @@ pub(super) struct Replies {
 enum Part {
     /// The first byte of a part.
     Start,
-    /// A line with the number of bytes or parts that follow. Other lines have no number.
+    /// A line. `number` is the number of bytes or parts that follow. It is `None` in a line of
+    /// another kind.
     Line {
         kind: u8,
         number: Option<u64>,
@@ -91,7 +92,7 @@ impl Replies {
         Ok(())
     }
 
-    /// Records the line of an error.
+    /// Records the byte if it belongs to the line of an error.
     fn record(&mut self, byte: u8) {
         let is_error = match self.part {
             Part::Start => byte == b'-' && self.nested.is_empty(),
@@ -166,7 +167,8 @@ mod tests {
 
     const REPLIES: &str = "+OK\r\n:17\r\n$5\r\na\r\nbc\r\n*3\r\n:1\r\n$-1\r\n*0\r\n%1\r\n+a\r\n*2\r\n:1\r\n:-2\r\n-ERR 5 is wrong\r\n$0\r\n\r\n>2\r\n+a\r\n+b\r\n_\r\n*-1\r\n|1\r\n+a\r\n:1\r\n:5\r\n";
 
-    /// The counted length restarts with each reply, regardless of how the replies are split.
+    /// The counted length restarts with each reply, regardless of how the bytes of the replies are
+    /// split.
     #[test]
     fn many_small_replies_are_never_too_large() {
         for size in [1, 2, 3, 7, REPLIES.len()] {

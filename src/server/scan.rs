@@ -24,8 +24,8 @@ impl Link {
     /// Calls `tell` for each matching key that existed during the whole scan. `tell` may be called
     /// twice for the same key.
     ///
-    /// The scan uses one connection, and fails with it. The scan's cursor is invalid on another
-    /// server, and a restarted server may have other keys.
+    /// The scan uses one connection, and fails if this connection is lost. The scan's cursor is
+    /// invalid on another server, and a restarted server may have other keys.
     pub(crate) async fn scan(
         self: &Arc<Self>,
         pattern: &str,
@@ -59,7 +59,7 @@ impl Link {
         }
     }
 
-    /// Returns the number of keys. `None` if the user lacks the permission.
+    /// Returns the number of keys, or `None` if the user lacks the permission.
     pub(crate) async fn count_keys(self: &Arc<Self>) -> Result<Option<u64>, QueryError> {
         match self.query(&redis::cmd("DBSIZE")).await {
             Ok(count) => Ok(Some(count)),

@@ -100,7 +100,7 @@ impl Shares {
         self.0.iter().map(|share| &share.id)
     }
 
-    /// The error if keys may exist on none of these primaries.
+    /// Returns an error if some keys may be on none of these primaries.
     fn trouble(&self) -> Option<RedisError> {
         let served: usize = self.0.iter().map(Share::size).sum();
         if served < SLOTS.into() {

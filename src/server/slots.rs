@@ -22,8 +22,8 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Parses an address as in `MOVED 3999 127.0.0.1:6381`. Without a host, the host of the queried
-    /// node is used.
+    /// Parses an address as in `MOVED 3999 127.0.0.1:6381`. If the host is missing, the host of the
+    /// queried node is used.
     pub(crate) fn parse(text: &str, asked: &Address) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Some(Self { host: host_or(host, asked), port: port.parse().ok()? })
@@ -44,7 +44,8 @@ impl Address {
     }
 }
 
-/// The host is empty or "?" if nodes do not know their own names, or may not reveal them.
+/// Returns the host of a node. The argument `host` is empty or "?" if the node does not know its
+/// own host, or must not reveal its host. In that case, the host of the queried node is returned.
 fn host_or(host: &str, asked: &Address) -> String {
     match host {
         "" | "?" => asked.host.clone(),
@@ -61,7 +62,7 @@ impl fmt::Display for Address {
 #[derive(Debug, Default)]
 pub(crate) struct SlotMap {
     ranges: Vec<(RangeInclusive<u16>, Address)>,
-    /// All nodes, including replicas, with the names by which they know each other.
+    /// The address and the ID of each node, including replicas.
     nodes: BTreeMap<Address, String>,
 }
 
@@ -151,7 +152,7 @@ mod tests {
 
     #[test]
     fn slots_are_those_of_the_specification() {
-        // The examples of the specification, and the check value of its checksum.
+        // These values are examples of the specification, and the check value of its checksum.
         assert_eq!(slot_of("123456789"), 0x31c3);
         assert_eq!(slot_of("foo"), 12_182);
         assert_eq!(slot_of(""), 0);

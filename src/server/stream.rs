@@ -16,7 +16,8 @@ use super::call_error::within;
 use super::first_error::FirstError;
 use super::replies::Replies;
 
-/// The number of bytes to read after a failed write. The last error of a server is shorter.
+/// The number of bytes to read after a failed write. An error that a server sends before it closes
+/// the connection has fewer bytes.
 const READ_AHEAD: usize = 512;
 
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}

@@ -1,7 +1,7 @@
 //! TLS connections without redis-rs.
 //!
-//! redis-rs makes rustls choose the cryptography provider of the whole process, and that choice
-//! belongs to the program. A `redis::Client` with its own certificates is still connected by
+//! redis-rs makes rustls choose the cryptography provider of the whole process. Only the program
+//! should make that choice. A `redis::Client` with its own certificates is still connected by
 //! redis-rs, because no other crate can read these certificates.
 
 use std::sync::{Arc, OnceLock};
@@ -81,7 +81,7 @@ impl Tls {
     }
 }
 
-/// Returns the host and port. `None` if only redis-rs can make the connection.
+/// Returns the host and port, or `None` if only redis-rs can make the connection.
 pub(super) fn place(server: &ConnectionInfo) -> Option<(&str, u16)> {
     match server.addr() {
         ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None } => {
@@ -91,7 +91,8 @@ pub(super) fn place(server: &ConnectionInfo) -> Option<(&str, u16)> {
     }
 }
 
-/// redis-rs would panic if rustls finds several crates for cryptography.
+/// Fails if rustls cannot choose between several crates for cryptography, because redis-rs would
+/// panic.
 fn check_choice() -> Result<(), Error> {
     if CryptoProvider::get_default().is_some() {
         return Ok(());

@@ -60,7 +60,7 @@ impl Wrong {
 }
 
 pub(super) fn read(url: &str) -> Result<ConnectionInfo, Wrong> {
-    // The text of a file or environment variable may end with such characters, also on Windows.
+    // A text from a file or an environment variable may end with a line break.
     let url = url.trim_matches(|c: char| c.is_whitespace() || c.is_control());
     if url.is_empty() {
         return Err(Wrong::shown("it is empty"));
@@ -298,7 +298,7 @@ fn protocol(value: &str) -> Result<ProtocolVersion, Wrong> {
     }
 }
 
-/// The number of a database. 0 if it is missing.
+/// Returns the number of a database, or 0 if the text is empty.
 fn number_of(text: &str) -> Result<i64, Wrong> {
     match text {
         "" => Ok(0),

@@ -154,8 +154,8 @@ pub(crate) fn process_name(prefix: &str, client: &str) -> String {
     format!("{prefix}:wake:{client}")
 }
 
-/// The name contains the hash tag of the semaphore's keys, because a script may publish only to
-/// channels of its slot.
+/// Returns the name of a sharded channel. The name contains the hash tag of the semaphore's keys,
+/// because a script may publish only to channels of its slot.
 pub(crate) fn sharded_name(prefix: &str, name: &str, client: &str) -> String {
     format!("{prefix}:{{{name}}}:wake:{client}")
 }

@@ -1,5 +1,5 @@
-//! Grant messages: a subscription and a router to the semaphores. A process has one subscription.
-//! In a cluster, it has a subscription for each semaphore. Subscriptions are restored after a lost
+//! Grant messages: a subscription and a router to the semaphores. A process has one subscription
+//! or, in a cluster, one subscription for each semaphore. Subscriptions are restored after a lost
 //! connection.
 //!
 //! A message only saves time, because the keys contain the state. So after each new subscription,

@@ -22,10 +22,10 @@ pub(crate) trait Handler: Send + Sync {
     /// Releases these IDs, which belong to no waiting request and to no permit in use.
     fn unwanted(self: Arc<Self>, ids: Vec<String>);
 
-    /// Messages may have been lost.
+    /// Called when messages may have been lost.
     fn may_have_missed(self: Arc<Self>);
 
-    /// The client was shut down, or the I/O runtime has ended.
+    /// Called when the client was shut down, or when the I/O runtime has ended.
     fn ended(self: Arc<Self>);
 }
 
@@ -107,7 +107,7 @@ impl Router {
         self.parted.lock().expect("nothing panics while it is locked")
     }
 
-    /// Prevents the release of that acquisition's permit until the given time, even if its
+    /// Prevents the release of the permit of acquisition `number` until the given time, even if the
     /// semaphore is dropped.
     pub(crate) fn part_with(&self, number: u128, until: Instant) {
         self.parted().add(number, until);
@@ -162,17 +162,17 @@ impl Router {
         self.handlers().values().flatten().filter_map(Weak::upgrade).collect()
     }
 
-    /// Messages may have been lost.
+    /// Notifies all semaphores that messages may have been lost.
     pub(super) fn may_have_missed(&self) {
         tell_of_loss(self.all());
     }
 
-    /// The client was shut down, or the I/O runtime has ended.
+    /// Notifies all semaphores that the client was shut down, or that the I/O runtime has ended.
     pub(crate) fn end_all(&self) {
         self.all().into_iter().for_each(Handler::ended);
     }
 
-    /// Messages on these sharded channels may have been lost.
+    /// Notifies the semaphores of these sharded channels that messages may have been lost.
     pub(super) fn may_have_missed_at<'a>(&self, channels: impl Iterator<Item = &'a str>) {
         let handlers = self.handlers();
         let of = |channel| handlers.get(semaphore_of(channel)?);

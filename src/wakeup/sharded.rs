@@ -1,7 +1,7 @@
 //! Grant messages of a cluster: sharded channels, at the nodes that have their slots.
 //!
-//! Each node has a separate connection for messages. To share the connection for commands would not
-//! be safe. When a slot leaves the node, the server sends a message that redis-rs takes for the
+//! Each node has a separate connection for messages. The connection for commands must not be
+//! shared: when a slot leaves the node, the server sends a message that redis-rs takes for the
 //! reply to the last command. All later replies are then assigned to the wrong commands.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -42,7 +42,7 @@ pub(super) async fn listen(router: &Arc<Router>, cluster: &Arc<Cluster>, channel
         if !all_have_nodes {
             cluster.refresh_soon();
         }
-        // Dropping a set ends its task.
+        // Dropping a `JoinSet` ends its task.
         nodes.retain(|node, _| wanted.contains_key(node));
         for (node, channels) in wanted.drain() {
             if let Some((sender, _)) = nodes.get(&node) {

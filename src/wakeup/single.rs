@@ -44,7 +44,7 @@ pub(crate) async fn subscribe(link: &Arc<Link>, channel: &str) -> Result<Subscri
     Ok(Subscription { sink, messages, beside: connected.number })
 }
 
-/// Adds a timeout, because redis-rs has no timeout for subscriptions.
+/// Opens a subscription, with a timeout. redis-rs has no timeout for subscriptions.
 async fn open(
     link: &Link,
     client: &Client,
@@ -164,7 +164,8 @@ async fn subscribe_again(
     let mut is_late = *connections.borrow() != beside;
     loop {
         clock::rest_if_paused().await;
-        // When commands work again, a request that queues without a subscription loses its turn.
+        // If a new connection for commands exists, subscribing starts without a pause. A request
+        // that is queued without a subscription loses its turn.
         if !std::mem::take(&mut is_late) {
             tokio::select! {
                 () = tokio::time::sleep(backoff.next()) => {}
@@ -177,7 +178,7 @@ async fn subscribe_again(
             Err(error) => {
                 outages.failed(began, None, link.server(), &error);
                 tracing::debug!(%error, "subscribing failed; it is retried");
-                // If that server is down, the next attempt must look for another server.
+                // If the server is down, the next attempt must look for another server.
                 link.check().await;
             }
         }

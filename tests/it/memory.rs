@@ -100,7 +100,7 @@ async fn whoever_asks_for_a_permit_is_told_why_not_and_leaves_nothing() {
             );
         }
         assert_names_the_cause(scene.semaphore.set_limit(7).await, "set_limit");
-        // The rejected request is released in the background, although the server has no such
+        // The rejected request is released in the background, although the server does not know the
         // request.
         let now = scene.observer.sees(1, 0).await;
         assert_eq!((now.holders[0].id.as_str(), now.limit), (permit.id(), limit));
@@ -175,8 +175,8 @@ async fn those_who_wait_outlast_it_and_keep_their_places() {
     let second = scene.start_waiting();
     scene.observer.sees(1, 2).await;
     scene.fill_memory();
-    // The server rejects heartbeats for longer than the heartbeat timeout. The waiters then count
-    // as dead, and a handoff skips them.
+    // The server rejects heartbeats for longer than the heartbeat timeout. After the heartbeat
+    // timeout, the waiters count as dead, and a handoff skips them.
     passed(Instant::now() + 2 * heartbeat_timeout).await;
     assert!(!first.is_finished() && !second.is_finished(), "refused while they waited");
     holder.release().await.unwrap();

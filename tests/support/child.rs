@@ -47,7 +47,7 @@ impl Process {
         Self { child, lines }
     }
 
-    /// Returns the next line that the process prints, or `None` if it has ended.
+    /// Returns the next line that the process prints, or `None` if the process has ended.
     pub async fn next(&mut self) -> Option<String> {
         let line = tokio::time::timeout(DEADLINE, self.lines.recv()).await;
         line.expect("it says something in time, or ends")

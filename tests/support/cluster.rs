@@ -214,8 +214,8 @@ impl Cluster {
     }
 
     /// Replaces a primary with its replica without loss. Soon after an earlier failover, the other
-    /// nodes may refuse to vote. The replica then gives up after five seconds, and the failover is
-    /// requested again.
+    /// nodes may refuse to vote. In that case, the replica gives up after five seconds, and the
+    /// failover is requested again.
     pub fn fail_over_to(&self, replica: usize) {
         let mut asked: Option<Instant> = None;
         until(&format!("node {replica} takes over"), || {

@@ -19,7 +19,7 @@ pub struct Contents {
     /// The time until which each idempotency key is known.
     pub marks: BTreeMap<String, i64>,
     pub state: HashMap<String, String>,
-    /// The sum of the weights minus one for each permit, as the scripts store it.
+    /// The sum of the weights, reduced by one for each permit, as the scripts store it.
     extra: Option<i64>,
     /// The reply of PTTL for each key.
     expiries: Vec<i64>,
@@ -87,7 +87,7 @@ impl Contents {
         self.permits.iter().filter(move |(_, ends)| **ends > now).map(|(id, _)| id)
     }
 
-    /// L2: checks that no key stays forever, and that no key expires while it is used.
+    /// Checks rule L2: no key stays forever, and no key expires while it is used.
     pub fn check_expiry(&self, now: i64, keys: &[String]) -> Result<(), String> {
         let last_lease = self.permits.values().map(|ends| ends - now).max().unwrap_or(0);
         for (key, ttl) in keys.iter().zip(&self.expiries) {

@@ -2,8 +2,8 @@ use std::path::PathBuf;
 
 use uuid::Uuid;
 
-/// A private folder of one test. The folder is removed afterwards. If the test fails, the folder is
-/// kept, because it may contain a log.
+/// A private folder of one test. The folder is removed after the test. If the test fails, the
+/// folder is kept, because it may contain a log.
 pub struct Folder(pub PathBuf);
 
 impl Folder {

@@ -3,8 +3,8 @@ use std::time::{Duration, Instant};
 use redis_semaphore::{Inspection, Permit, Semaphore, SemaphoreClient, SemaphoreClientBuilder};
 
 /// The deadline is long enough for a busy machine. A test that passes never waits until this
-/// deadline. The deadline is shorter than a default lease (for `local::clients`) and than 50
-/// sequential waits (for `maintenance`).
+/// deadline. The deadline is shorter than a default lease, as `local::clients` requires. The
+/// deadline is also shorter than 50 sequential waits, as `maintenance` requires.
 const DEADLINE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
 

@@ -140,7 +140,7 @@ impl Proxy {
     }
 
     /// If `sticks` is true, holds all further requests on the existing connections. Otherwise,
-    /// delivers them.
+    /// delivers the held requests and all further requests.
     pub fn stick(&self, sticks: bool) {
         self.control.stuck.send_replace(if sticks { self.accepted() } else { 0 });
     }

@@ -49,8 +49,7 @@ impl Pair {
         command.arg("NO").arg("ONE").exec(&mut self.connect(server)).unwrap();
     }
 
-    /// Makes one server the replica of the other, and waits until the replica has the primary's
-    /// data.
+    /// Makes `server` the replica of `primary`, and waits until the replica has the primary's data.
     pub fn demote(&self, server: usize, primary: usize) {
         let mut command = redis::cmd("REPLICAOF");
         command.arg("127.0.0.1").arg(self.servers[primary].port);
@@ -58,8 +57,8 @@ impl Pair {
         until("the replica has all data", || self.role(server) == "slave connected");
     }
 
-    /// Returns "master", or "slave" and the state of its connection to the primary. If the call
-    /// fails, returns the error: a demoted server cuts its connections.
+    /// Returns "master", or returns "slave" and the state of the connection to the primary. If the
+    /// call fails, returns the error: a demoted server cuts its connections.
     pub fn role(&self, server: usize) -> String {
         let client = redis::Client::open(self.servers[server].admin_url()).unwrap();
         let ask = |mut server: Connection| redis::cmd("ROLE").query::<Vec<Value>>(&mut server);
@@ -109,8 +108,8 @@ impl Sentinels {
         SentinelClient::build(urls, service, None, SentinelServerType::Master).unwrap()
     }
 
-    /// Stops the first sentinel, which then accepts connections and never replies. The other
-    /// sentinels can still agree.
+    /// Stops the first sentinel. The stopped sentinel accepts connections and never replies. The
+    /// other sentinels can still agree.
     pub fn silence_first(&self) {
         kill(Pid::from_raw(self.sentinels[0].child.id() as i32), Signal::SIGSTOP).unwrap();
     }
@@ -176,7 +175,7 @@ impl Sentinel {
             let lines = [
                 format!("port {port}\nbind 127.0.0.1\nlogfile log\ndir ."),
                 format!("sentinel monitor {SERVICE} 127.0.0.1 {primary} 2"),
-                // The time exceeds any pause of a server on a busy machine.
+                // This time is longer than any pause of a server on a busy machine.
                 format!("sentinel down-after-milliseconds {SERVICE} 60000"),
                 format!("sentinel failover-timeout {SERVICE} 5000\n"),
             ];

@@ -34,7 +34,7 @@ impl Authority {
     }
 
     /// Returns a certificate that is valid from the beginning of one year to the beginning of
-    /// another.
+    /// another year.
     pub fn certificate_from_to(&self, name: &str, from: i32, to: i32) -> ClientTlsConfig {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();

@@ -96,7 +96,8 @@ async fn watched(Extension(watch): Extension<PermitWatch>) -> String {
     format!("{}", watch.is_held())
 }
 
-/// A service in this process. Each of its responses continues until the test ends it.
+/// A service in this process. Each response of the service continues until the test ends the
+/// response.
 struct Service {
     client: reqwest::Client,
     url: String,

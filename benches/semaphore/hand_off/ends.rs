@@ -27,7 +27,7 @@ pub trait Ends: Send + Sized + 'static {
         async { Ok(()) }
     }
 
-    /// Waits for the permit, and releases it. Returns the time at which it was granted.
+    /// Waits for the permit, and releases it. Returns the time at which the permit was granted.
     fn receive(&mut self) -> impl Future<Output = Result<Duration>> + Send;
 }
 

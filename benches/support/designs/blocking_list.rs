@@ -3,10 +3,10 @@
 //!
 //! The usual published versions cannot be measured. In them, a request that is not granted stays in
 //! the sets and counts as held, so after a short time no request is granted. In these versions, a
-//! woken waiter does not try again, either. Here the script removes a request that is not granted,
-//! a woken waiter tries again, and the list has at most as many entries as the limit. All other
-//! properties are as published: the clients' clocks are used, a new request may overtake a woken
-//! waiter, and each waiter blocks its own connection.
+//! woken waiter does not try again, either. In this bench, the script removes a request that is not
+//! granted, a woken waiter tries again, and the list has at most as many entries as the limit. All
+//! other properties are as published: the clients' clocks are used, a new request may overtake a
+//! woken waiter, and each waiter blocks its own connection.
 
 use redis::RedisResult;
 use redis::aio::MultiplexedConnection;

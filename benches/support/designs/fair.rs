@@ -11,7 +11,7 @@ use crate::support::baseline::id;
 use crate::support::design::Design;
 use crate::support::server::connection;
 
-/// The design with pauses of at most this many ms.
+/// The design with pauses of at most `PAUSE` ms.
 #[derive(Clone)]
 pub struct Fair<const PAUSE: u64 = SHORT_PAUSE> {
     pub connection: MultiplexedConnection,

@@ -9,7 +9,7 @@ pub mod sets;
 
 use std::time::Duration;
 
-/// The longest pause between two polls, in ms. The book polls its locks every millisecond. It
+/// The longest pause between two polls, in ms. The book polls its locks every millisecond. The book
 /// leaves the polling of semaphores to programs, which usually pause for about 10 ms.
 pub const SHORT_PAUSE: u64 = 10;
 /// With 1,000 tasks, polls with the short pause keep the server so busy that no task gets a permit.

@@ -13,7 +13,7 @@ use super::alarm::{be_punctual, sleep_until};
 use super::waves::Waves;
 use crate::support::designs::random;
 
-/// Larger than any write of a client or a server in the benches.
+/// The size of the buffer, which is larger than any write of a client or a server in the benches.
 const CHUNK: usize = 256 * 1024;
 
 struct Chunk {

@@ -12,7 +12,7 @@ pub struct Completions {
     pub shell: clap_complete::Shell,
 }
 
-/// `tool` defines the whole command line.
+/// Prints the script. `tool` defines the whole command line.
 pub fn print(asked: &Completions, mut tool: Command) -> Result<ExitCode, Failure> {
     let name = tool.get_name().to_owned();
     // `generate` panics if the output cannot be written, so it gets a buffer.

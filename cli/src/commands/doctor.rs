@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::escape;
 use crate::failure::Failure;
 use crate::format::Format;
-use crate::output::{say_json, write};
+use crate::output::{note, say_json, write};
 use crate::paint::Paint;
 use crate::server::options::Server;
 use crate::server::run_with;
@@ -37,6 +37,9 @@ pub fn run(server: &Server, asked: &Doctor) -> Result<ExitCode, Failure> {
         false => SemaphoreClient::builder().for_doctor(),
     };
     let diagnosis = run_with(server, builder, async |client| client.doctor().await)?;
+    if !asked.read_only && lacks_right(&diagnosis) {
+        note("an application needs these rights; for a user that only reads, add --read-only");
+    }
     match asked.format.json {
         true => say_json(&as_json(&diagnosis))?,
         false => write(format!("{}\n", as_text(diagnosis.clone())).as_bytes())?,
@@ -44,6 +47,15 @@ pub fn run(server: &Server, asked: &Doctor) -> Result<ExitCode, Failure> {
     Ok(match diagnosis.worst() {
         Verdict::Critical => ExitCode::FAILURE,
         _ => ExitCode::SUCCESS,
+    })
+}
+
+/// Returns whether the user lacks a right that semaphores need.
+fn lacks_right(diagnosis: &Diagnosis) -> bool {
+    let mut checks = diagnosis.servers.iter().flat_map(|server| &server.checks);
+    checks.any(|check| {
+        check.verdict == Verdict::Critical
+            && check.fix.as_ref().is_some_and(|fix| fix.starts_with("ACL SETUSER"))
     })
 }
 

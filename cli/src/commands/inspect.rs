@@ -35,8 +35,8 @@ pub fn run(server: &Server, asked: &Inspect) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns all pages. Holders and waiters may move between two calls, and so appear on two pages.
-/// Only the first appearance is kept.
+/// Returns all holders and waiters. Each call returns one page of them. A holder or waiter that
+/// moves between two calls may be on two pages. The result contains it only once.
 async fn look_at(client: &SemaphoreClient, name: &str) -> Result<Inspection, Error> {
     let semaphore = with_existing_limit(client, name)?;
     let mut all = semaphore.inspect().await?;

@@ -30,7 +30,7 @@ pub struct Limit {
     #[arg(value_parser = argument)]
     pub name: String,
     /// New runtime limit; +N adds to the effective limit; clear restores the declared limit
-    #[arg(value_name = "N|+N|clear")]
+    #[arg(value_name = "N|+N|clear", allow_negative_numbers = true)]
     pub change: Option<Change>,
     #[command(flatten)]
     pub format: Format,
@@ -122,8 +122,8 @@ async fn look_at(semaphore: &Semaphore) -> Result<Inspection, Error> {
     semaphore.inspect_range(0..0, 0..0).await
 }
 
-/// Changes the limit. If possible, the previous limit is from the reply instead of `before`,
-/// because other clients may change the limit at the same time.
+/// Changes the limit. If possible, the previous limit is taken from the reply. `before` may be
+/// outdated, because other clients may change the limit at the same time.
 async fn change_limit<'a>(
     semaphore: &Semaphore,
     name: &'a str,

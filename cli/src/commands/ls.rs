@@ -7,7 +7,7 @@ use clap::Args;
 use redis_semaphore::{Error, Names, SemaphoreClient};
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, UNAVAILABLE};
 use crate::format::Format;
 use crate::output::{note, tell};
 use crate::pattern::{self, Pattern};
@@ -32,13 +32,20 @@ type Row<'a> = (&'a String, &'a Summary);
 
 pub fn run(server: &Server, asked: &Ls) -> Result<ExitCode, Failure> {
     let started = Instant::now();
-    let (found, summaries) = looking(server, async |client: &SemaphoreClient| {
+    let listed = looking(server, async |client: &SemaphoreClient| {
         let found = client.names().await?;
         let pattern = asked.pattern.as_ref();
         let is_wanted = |name: &&String| pattern.is_none_or(|pattern| pattern.fits(name));
         let names = found.names.iter().filter(is_wanted).cloned();
         let summaries = survey(client, names).await?;
         Ok::<_, Error>((found, summaries))
+    });
+    let (found, summaries) = listed.map_err(|Failure { status, reason }| {
+        let advice = match server.cluster && status == UNAVAILABLE {
+            true => ": a list needs all primaries; `redis-semaphore inspect NAME` needs only one",
+            false => "",
+        };
+        Failure { status, reason: reason + advice }
     })?;
     let of_shown = |(name, summary)| Some((name, Result::as_ref(summary).ok()?));
     let shown: Vec<Row> = summaries.iter().filter_map(of_shown).collect();

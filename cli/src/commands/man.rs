@@ -8,7 +8,7 @@ use clap_mangen::Man;
 use crate::failure::Failure;
 use crate::output::{unwritable, write};
 
-/// `tool` defines the whole command line.
+/// Prints the man page. `tool` defines the whole command line.
 pub fn print(tool: Command) -> Result<ExitCode, Failure> {
     let mut whole = tool.disable_help_subcommand(true);
     // Gives each command its full name.

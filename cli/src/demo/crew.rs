@@ -13,7 +13,7 @@ use crate::demo::plan::WORKERS;
 use crate::demo::report::Report;
 use crate::workers::{self, Reporter, Reports};
 
-/// How long workers may take to release their permits when they must end.
+/// How long workers may take to release their permits before they are killed.
 const TIME_TO_LEAVE: Duration = Duration::from_secs(3);
 
 pub struct Crew {
@@ -32,7 +32,7 @@ pub fn worker_of(name: &str) -> Option<usize> {
 }
 
 impl Crew {
-    /// Starts this program again, as each of the workers.
+    /// Starts this program again for each worker.
     pub fn start(prefix: &str) -> Result<Self> {
         let (sender, reports) = mpsc::channel(100);
         let mut children = Vec::new();
@@ -45,7 +45,7 @@ impl Crew {
         Ok(Self { children, reports })
     }
 
-    /// Returns `None` when all workers have ended.
+    /// Returns the next report and the number of its worker, or `None` when all workers have ended.
     pub async fn next_report(&mut self) -> Option<Result<(usize, Report)>> {
         self.reports.recv().await
     }
@@ -97,7 +97,7 @@ impl Crew {
     }
 }
 
-/// After the worker has ended, drops `reports` and returns.
+/// Passes on the reports of a worker. After the worker has ended, drops `reports` and returns.
 async fn pass_on_reports(worker: usize, output: ChildStdout, reports: Reporter<Report>) {
     if let Err(error) = workers::pass_on(worker, output, str::parse, &reports).await {
         // The receiver may already be dropped.

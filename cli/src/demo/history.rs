@@ -139,8 +139,8 @@ impl History {
     }
 }
 
-/// Ends the last span of a worker, unless that span has already ended. A worker that lost a permit
-/// reports its release later, but does not work until then.
+/// Ends the last span of a worker, unless that span has already ended. A worker reports the release
+/// of a lost permit later, but it has already stopped working.
 fn end_last(spans: &mut [Span], worker: usize, at: Moment, is_lost: bool) {
     if let Some(span) = spans.iter_mut().rev().find(|span| span.worker == worker) {
         span.end.get_or_insert(at);

@@ -52,9 +52,9 @@ impl Job {
         Ok(page)
     }
 
-    /// Records that the page is finished, by which worker and with which permit. Returns whether it
-    /// was not finished before. The record of a page that was finished before does not change, so
-    /// each page counts once.
+    /// Records that the page is finished, with the worker and the token of its permit. Returns
+    /// `false` if the page was finished before. The earlier record then stays, so each page counts
+    /// once.
     ///
     /// Fencing tokens grow from permit to permit. A store in which a later write replaces an
     /// earlier one would reject a token that is lower than the last one. Such a token belongs to a
@@ -88,7 +88,7 @@ impl Job {
         done.into_iter().map(read).collect()
     }
 
-    /// Deletes all keys of this run, after all its workers have ended.
+    /// Deletes all keys of this run. All workers must have ended.
     ///
     /// A program need not delete the keys of a semaphore, because they expire when they are not
     /// used.

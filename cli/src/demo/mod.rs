@@ -50,8 +50,8 @@ pub fn run(server: Server, role: Option<String>) -> std::result::Result<ExitCode
     }
 }
 
-/// Returns a client for the only server. Fails if the options name several servers, because the
-/// pages of the job cannot move to another server.
+/// Returns a client for the server that the options name. Fails if the options name several
+/// servers, because the pages of the job cannot move to another server.
 fn only(server: &Server) -> std::result::Result<Client, Failure> {
     single(server)?.ok_or_else(|| {
         Failure::usage(

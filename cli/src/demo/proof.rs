@@ -12,7 +12,7 @@ pub struct Proof {
     pub text: String,
 }
 
-/// `done` maps each finished page to the fencing token of its permit.
+/// Returns all proofs. `done` maps each finished page to the fencing token of its permit.
 pub fn all(history: &History, done: &BTreeMap<u32, u64>) -> Vec<Proof> {
     vec![
         limit_was_kept(history),

@@ -49,8 +49,8 @@ pub async fn run(server: Server, client: Client) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// Replaces the prefix of this run in advice about a missing right. The new right is valid for all
-/// runs, each of which has its own prefix.
+/// Changes advice about a missing right, so that the right is valid for all runs. Each run has its
+/// own prefix.
 fn for_all_runs(failure: Failure, prefix: &str) -> Failure {
     let base = prefix.rsplit_once(':').map_or(prefix, |(base, _)| base);
     let reason = failure.reason.replace(&format!("~{prefix}:{{*"), &format!("~{base}:*"));

@@ -50,8 +50,8 @@ async fn work_off_one(semaphore: &Semaphore, job: &Job, name: &str) -> Result<()
     // If this fails, the permit is dropped, which also releases it.
     do_next_page(&permit, job, name).await?;
 
-    // This report is sent before the release, because the next holder may start before the reply
-    // arrives.
+    // This report is sent before the release, because the next holder may start before this worker
+    // has the reply to its release.
     tell(What::Leaves)?;
     // Dropping the permit would also release it. After `release`, Redis has confirmed the release
     // before the next wait, and an error shows that the permit was lost.

@@ -118,7 +118,7 @@ fn each(text: &str, mut tell: impl FnMut(char, bool)) {
         sign.clear();
         sign.push(base);
         let mut last = base;
-        // Whether a character is a mark on the last character, or composes with the last character.
+        // Whether a character is a mark on the previous character, or composes with it.
         let belongs =
             |last, c: char| !c.is_ascii() && (is_combining_mark(c) || compose(last, c).is_some());
         while let Some(c) = chars.next_if(|c| belongs(last, *c)) {

@@ -19,7 +19,7 @@ impl Picture {
         self.summaries.iter().filter_map(|(name, found)| Some((&**name, found.as_ref().ok()?)))
     }
 
-    /// Returns for how many semaphores the server rejected the call.
+    /// Returns the number of semaphores for which the server rejected the call.
     pub fn refused(&self) -> usize {
         self.summaries.values().filter(|found| found.is_err()).count()
     }

@@ -44,7 +44,7 @@ pub struct Exporter {
     pub timeout: Duration,
 }
 
-/// Parses an address as programs in Go do: without a host, it means all addresses.
+/// Parses an address. As in Go programs, an address without a host means all addresses.
 fn address(text: &str) -> Result<String, String> {
     const LOOK: &str = "write HOST:PORT, such as 127.0.0.1:10379, or :10379 to listen everywhere";
     let is_port =

@@ -49,8 +49,8 @@ impl Looks {
         }
     }
 
-    /// Returns the current metrics. A scrape may time out, after `patience`, before a new look at the
-    /// server is complete.
+    /// Returns the current metrics. If reading them takes longer than `patience`, returns metrics
+    /// that report a failure.
     pub async fn text(self: &Arc<Self>, patience: Duration) -> Arc<str> {
         let started = Instant::now();
         match timeout(patience, self.current()).await {

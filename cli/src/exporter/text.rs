@@ -38,7 +38,7 @@ pub fn text(looked: Option<Picture>, took: Duration) -> String {
 
 #[derive(Debug)]
 struct Told {
-    /// `None` if reading failed. Old values would look like current values.
+    /// `None` if reading failed. The values of an earlier scrape would look like current values.
     looked: Option<Picture>,
     took: Duration,
 }

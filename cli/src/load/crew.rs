@@ -89,7 +89,7 @@ async fn say(input: &mut ChildStdin, what: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
-/// After the worker has ended, drops `reports` and returns.
+/// Passes on the reports of a worker. After the worker has ended, drops `reports` and returns.
 async fn pass_on_reports(
     worker: usize,
     mut child: Child,

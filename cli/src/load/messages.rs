@@ -57,8 +57,8 @@ pub struct Log {
     pub lost: u64,
 }
 
-/// A permit from its request to the moment before its release. Field names are omitted, because a
-/// run may have a million cycles.
+/// The times of one permit: its request, its grant, and the moment before its release. Field names
+/// are omitted in JSON, because a run may have a million cycles.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(from = "[u64; 3]", into = "[u64; 3]")]
 pub struct Turn {

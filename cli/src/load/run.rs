@@ -145,7 +145,8 @@ fn sum(progress: &[Progress]) -> Progress {
     })
 }
 
-/// Returns `None` if the server's statistics cannot be read. The other results are still useful.
+/// Returns the server's statistics, or `None` if they cannot be read. The other results are still
+/// useful.
 async fn served(statistics: &mut Option<&mut Statistics>) -> Option<Served> {
     let statistics = statistics.as_mut()?;
     statistics

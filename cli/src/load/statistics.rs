@@ -21,7 +21,7 @@ impl Served {
     }
 }
 
-/// A connection that is not measured.
+/// Reads the server's statistics over a connection that the run does not measure.
 pub struct Statistics {
     connection: MultiplexedConnection,
 }
@@ -32,7 +32,7 @@ impl Statistics {
     }
 
     /// Returns the statistics. A script counts as one call, however many commands it runs. Most
-    /// calls are EVALSHA. A server that has lost a script gets it with EVAL.
+    /// calls are EVALSHA. If the server has lost a script, the client sends the script with EVAL.
     pub async fn served(&mut self) -> RedisResult<Served> {
         let stats: InfoDict =
             cmd("INFO").arg("commandstats").query_async(&mut self.connection).await?;

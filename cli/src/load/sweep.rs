@@ -1,7 +1,7 @@
 //! Counts how many permits were held at one time, from the intervals of all holders.
 
-/// Returns the largest number of intervals that overlap at one moment. An interval that ends when
-/// another begins does not overlap with it.
+/// Returns the largest number of intervals that overlap at one moment. Two intervals do not overlap
+/// if one begins when the other ends.
 pub fn most_at_once(intervals: impl Iterator<Item = (u64, u64)>) -> usize {
     let (mut begins, mut ends): (Vec<u64>, Vec<u64>) = intervals.unzip();
     begins.sort_unstable();
@@ -30,7 +30,7 @@ mod tests {
         // All intervals overlap for one tick.
         assert_eq!(most(&[(1, 5), (2, 6), (3, 7), (4, 8)]), 4);
         assert_eq!(most(&[(3, 7), (3, 7), (3, 7)]), 3);
-        // If one interval ends when another begins, the end counts first, because this is a
+        // If one interval ends at the moment when another begins, the end counts first: this is a
         // handoff.
         assert_eq!(most(&[(1, 5), (5, 9), (9, 12)]), 1);
         assert_eq!(most(&[(1, 5), (4, 9), (5, 7)]), 2);

@@ -1,4 +1,4 @@
-//! A task: one of many that acquire, hold and release in a loop.
+//! A task, which acquires, holds and releases a permit in a loop. Each process runs many tasks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -46,8 +46,8 @@ impl Work {
 
             self.hold(&permit).await;
 
-            // The time is read before the release, because the next holder may begin before the
-            // reply arrives.
+            // The time is read before the release, because the next holder may begin before this
+            // task has the reply.
             let freed = clock::now();
             log.turns.push(Turn { asked, held, freed });
             match permit.release().await {
@@ -57,8 +57,8 @@ impl Work {
         }
     }
 
-    /// Holds the permit. Ends early if the permit is lost, as real work should. Also ends early if
-    /// the time of the run is over.
+    /// Holds the permit. The hold ends early if the permit is lost, or if the time of the run is
+    /// over.
     async fn hold(&self, permit: &Permit) {
         if self.hold.is_zero() {
             return;

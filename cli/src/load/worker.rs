@@ -101,14 +101,14 @@ struct Input {
 }
 
 impl Input {
-    /// Returns `None` if there is nothing left to do.
+    /// Returns the next message, or `None` if the parent has closed the input.
     async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         let line = self.lines.recv().await;
         Ok(line.map(|line| serde_json::from_str(&line)).transpose()?)
     }
 }
 
-/// Fails if the parent has ended.
+/// Sends a report to the parent. Fails if the parent has ended.
 fn tell(report: &Report) -> Result<()> {
     Ok(say(serde_json::to_string(report)?)?)
 }

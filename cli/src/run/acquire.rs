@@ -8,7 +8,6 @@ use redis_semaphore::{Error, Permit, Semaphore, SemaphoreClient};
 use tokio::time::{sleep, timeout};
 
 use super::options::Run;
-use super::outages;
 use super::times::Times;
 use crate::failure::{Failure, NO_PERMIT, UNAVAILABLE};
 use crate::limits::{limit_of, with_limit};
@@ -61,15 +60,19 @@ async fn wait(semaphore: &Semaphore, asked: &Run, began: Instant) -> Result<Perm
             "semaphore {}: no limit exists: declare one with --limit N",
             asked.name
         ))),
-        // Exit status 75 would suggest that all permits are held, and hide an outage for days.
-        Some(Err(error @ Error::Timeout { position, .. })) => {
-            let reason = outages::reason().map(|reason| format!("{error}. {reason}"));
-            match reason.or_else(|| position.is_none().then(|| error.to_string())) {
-                Some(reason) => Err(Failure::new(UNAVAILABLE, reason)),
-                None => Err(error.into()),
+        Some(Err(mut error)) => {
+            let mut is_outage = false;
+            if let Error::Timeout { waited, position, outage, .. } = &mut error {
+                // The request had only the time that was left after connecting.
+                *waited = asked.timeout.unwrap_or(*waited);
+                is_outage = outage.is_some() || position.is_none();
             }
+            let failure = Failure::from(error);
+            // Exit status 75 would suggest that all permits are held, and hide an outage for days.
+            let status = if is_outage { UNAVAILABLE } else { failure.status };
+            Err(Failure { status, ..failure })
         }
-        Some(permit) => Ok(permit?),
+        Some(Ok(permit)) => Ok(permit),
         None => {
             let reason = format!(
                 "semaphore {0}: no permit is available, because all are held, other requests \

@@ -37,8 +37,8 @@ pub fn not_started(program: &OsStr, error: &io::Error) -> Failure {
     };
     match program.is_empty() {
         true => Failure::new(status, "the command is empty: name a program after '--'"),
-        // A shell would run the file as a script. The system cannot, because the file names no
-        // interpreter.
+        // A shell would run the file as a script. The system cannot run it, because the file names
+        // no interpreter.
         false if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => {
             Failure::new(status, format!("{}: {error}: begin a script with #!", program.display()))
         }
@@ -92,15 +92,15 @@ impl Running {
         Ok(Self { group: Pid::from_raw(child.id() as i32) })
     }
 
-    /// Sends a signal to all processes of its group.
+    /// Sends a signal to all processes in the command's group.
     pub fn signal(&self, signal: Signal) {
         // This fails if the group has ended or belongs to another user.
         let _ = killpg(self.group, signal);
     }
 
-    /// Sends a stop signal only to the processes that catch it, because no shell could continue a
-    /// stopped process. The system acts in the same way. Without /proc, sends nothing and returns
-    /// `false`.
+    /// Sends a stop signal only to the processes that catch it. It would stop the other processes,
+    /// and no shell could continue them. The system acts in the same way. Without /proc, sends
+    /// nothing and returns `false`.
     pub fn signal_those_that_catch(&self, signal: Signal) -> bool {
         family::of_group(self.group).is_some_and(|members| {
             members.iter().filter(|member| member.catches(signal)).for_each(|it| it.signal(signal));
@@ -114,13 +114,13 @@ impl Running {
         self.signal(Signal::SIGCONT);
     }
 
-    /// Returns whether all processes left in its group belong to other users, as with sudo. Such
-    /// processes get no signal.
+    /// Returns whether all processes left in the command's group belong to other users, as with
+    /// sudo. This process cannot send signals to them.
     pub fn is_out_of_reach(&self) -> bool {
         killpg(self.group, None) == Err(Errno::EPERM)
     }
 
-    /// Returns whether its group has no process left, not even a zombie.
+    /// Returns whether the command's group has no process left, not even a zombie.
     pub fn is_gone(&self) -> bool {
         killpg(self.group, None) == Err(Errno::ESRCH)
     }

@@ -19,12 +19,11 @@ pub struct Family {
     pub root: Pid,
     /// The command, which is the first process of its group.
     pub command: Pid,
-    /// Processes that were members before, and when they started. Their parents may have changed. A
-    /// guard that started the command needs no such list, because no process escapes from such a
-    /// guard.
+    /// Earlier members and their start times. Their parents may have changed. A guard that started
+    /// the command needs no list, because no process escapes from that guard.
     known: Vec<(Pid, u64)>,
-    /// The CLI, and when the command started, if an earlier guard was killed. The CLI inherited the
-    /// children of that guard.
+    /// The CLI and the start time of the command. `None` unless an earlier guard was killed and the
+    /// CLI inherited that guard's children.
     heir: Option<(Pid, u64)>,
 }
 
@@ -200,7 +199,7 @@ impl Entry {
     }
 }
 
-/// Returns the children of this process. Without /proc, they are found only by querying each
+/// Returns the children of this process. Without /proc, the only way to find them is to query each
 /// process ID. The system assigns IDs in order, so a child has a later ID than its parent.
 fn children_without_proc() -> impl Iterator<Item = Pid> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;

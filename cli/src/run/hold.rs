@@ -98,7 +98,7 @@ impl<'a> Hold<'a> {
     pub async fn until_ended(mut self, signals: &mut Signals) -> Outcome {
         self.to_foreground();
         if self.held.is_some() {
-            // Its guard may have been killed just now.
+            // The guard of the command may have been killed just now.
             self.on(Signal::SIGCHLD).await;
             self.look();
             // The prepared process becomes the command.

@@ -28,8 +28,8 @@ pub fn stop_this_process() -> bool {
     can_stop() && raise(Signal::SIGSTOP).is_ok()
 }
 
-/// Returns whether SIGTSTP stops this process. SIGTSTP does not stop it if no shell could continue
-/// it, or if it ignores SIGCONT.
+/// Returns whether SIGTSTP stops this process. The result is `false` if no shell could continue
+/// this process, or if this process ignores SIGTSTP or SIGCONT.
 pub fn can_stop() -> bool {
     not_ignored([Signal::SIGTSTP, Signal::SIGCONT]).count() == 2 && has_shell()
 }

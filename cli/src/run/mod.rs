@@ -48,12 +48,12 @@ use options::{OUTAGE_TOLERANCE, Run};
 use signals::{Signals, die_of};
 use times::Times;
 
-/// How long the CLI waits before its end for a reply that it does not need.
+/// How long the CLI delays its end to wait for a reply that it does not need.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How the CLI ends, if no failure is left to report.
 enum End {
-    /// The CLI ends as the command has ended.
+    /// The CLI ends in the same way as the command.
     With(Ended),
     Lost,
     /// The CLI ends by a signal that arrived during the wait.
@@ -216,8 +216,8 @@ fn unconfirmed() -> String {
     outages::reason().unwrap_or_else(|| format!("no reply from Redis within {PATIENCE:?}"))
 }
 
-/// Does the remaining work with Redis after the command has ended. After a fatal signal, it waits
-/// only briefly for a reply. If no reply arrives, returns the signal.
+/// Does the remaining work with Redis after the command has ended. After a fatal signal, this
+/// function waits only briefly for a reply. If no reply arrives, returns the signal.
 async fn unless_signalled<T>(
     signals: &mut Signals,
     work: impl Future<Output = T>,
@@ -304,7 +304,8 @@ async fn given_back(
     Ok(as_command(outcome?.ended, given_up))
 }
 
-/// `given_up` is the signal that ended the work after the command early.
+/// Returns how the CLI ends after the command. `given_up` is the signal that cut the CLI's
+/// remaining work short.
 fn as_command(ended: Ended, given_up: Option<Signal>) -> End {
     // ^C ends a shell's loop only if the process in it died of SIGINT.
     match ended.is_interrupt() || given_up == Some(Signal::SIGINT) {

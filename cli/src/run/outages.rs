@@ -1,6 +1,6 @@
 //! Reports outages of Redis while `run` connects and waits: when an outage begins, and when it
-//! ends. The library logs both. After the command has started, these lines are printed only if
-//! standard error is not a terminal.
+//! ends. The library logs both moments. After the command has started, the CLI prints these reports
+//! only if standard error is not a terminal.
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
@@ -87,10 +87,12 @@ impl<S: Subscriber> Layer<S> for Connection {
                 let reason = with_options(&error);
                 let line = format!("Redis at {server} is unavailable: {reason}; retrying");
                 let is_first = state.outages.is_empty();
-                let outage = Outage { began: Instant::now(), reason };
-                let before = state.outages.insert((connection, server), outage);
+                let before = state.outages.remove(&(connection.clone(), server.clone()));
                 // The library warns again if the cause does not pass by itself.
-                (is_first || before.is_some()).then_some(line)
+                let is_new = is_first || before.is_some();
+                let began = before.map_or_else(Instant::now, |outage| outage.began);
+                state.outages.insert((connection, server), Outage { began, reason });
+                is_new.then_some(line)
             }
             _ => {
                 let was_out = state.outages.remove(&(connection, server)).is_some();

@@ -20,7 +20,7 @@ pub async fn release(client: &SemaphoreClient, name: &str, permit: Permit) -> Re
     };
     note(format_args!("{error}; the release is retried until the lease expires"));
     let semaphore = client.semaphore(name).existing_limit().build()?;
-    // The library retries the release, too, but does not report its success.
+    // The library retries the release, too, but does not report a success.
     while Instant::now() < ends {
         match semaphore.revoke(&id).await {
             Ok(_) => return Ok(()),

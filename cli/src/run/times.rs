@@ -6,6 +6,7 @@ use humantime::format_duration;
 use redis_semaphore::Permit;
 
 use super::options::Run;
+use crate::duration::WEEK;
 use crate::failure::Failure;
 
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
@@ -27,11 +28,12 @@ impl Times {
     /// which refreshes may fail.
     pub fn of(asked: &Run) -> Result<Self, Failure> {
         let (lease, longest) = (asked.permit_lease(), asked.permit_lease() / 3);
-        if lease < SHORTEST_LEASE && asked.per.is_none() {
+        if asked.per.is_none() && !(SHORTEST_LEASE..=WEEK).contains(&lease) {
             return Err(Failure::usage(format!(
-                "--lease: {} is too short to end a command in time: use at least {}",
-                format_duration(lease),
-                format_duration(SHORTEST_LEASE)
+                "--lease: must be {} to {}, not {}",
+                format_duration(SHORTEST_LEASE),
+                format_duration(WEEK),
+                format_duration(lease)
             )));
         }
         let grace = asked.grace.unwrap_or(DEFAULT_GRACE.min(longest));

@@ -140,8 +140,8 @@ fn servers(server: &Server) -> Result<Vec<ConnectionInfo>, Failure> {
     Ok(server.url.iter().map(IntoServer::into_server).collect::<Result<_, _>>()?)
 }
 
-/// Combines user and password of the URL with those from other sources. If both exist, they must be
-/// equal.
+/// Combines the user and password of the URL with those from other sources. A value from two
+/// sources must be the same in both.
 fn with_login(server: &Server, info: ConnectionInfo) -> Result<ConnectionInfo, Failure> {
     let mut settings = info.redis_settings().clone();
     let of_url = settings.password().filter(|password| !password.is_empty()).map(str::to_owned);
@@ -205,7 +205,7 @@ fn check_alike(sentinels: &[ConnectionInfo]) -> Result<(), Failure> {
     }
 }
 
-/// Returns user and password that are not in the URL.
+/// Returns the user and password from sources other than the URL.
 fn login_elsewhere(server: &Server) -> Result<Option<(Option<String>, String)>, Failure> {
     match passwords::read(server)? {
         Some(password) => Ok(Some((server.user.clone(), password))),

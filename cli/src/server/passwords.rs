@@ -1,6 +1,7 @@
 //! The sources of passwords. Arguments are not accepted, because every user of the machine can read
 //! them.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 
@@ -10,6 +11,9 @@ use crate::failure::Failure;
 
 const SCHEMES: [&str; 7] =
     ["redis", "rediss", "valkey", "valkeys", "redis+unix", "valkey+unix", "unix"];
+/// The length of the longest password. A server closes a connection that sends more than this
+/// before the login.
+const MAX_BYTES: usize = 16 << 10;
 
 /// Rejects arguments with a password, before an error message repeats the password.
 pub fn refuse(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
@@ -40,16 +44,26 @@ pub fn refuse_in_variables<'a>(names: impl Iterator<Item = &'a OsStr>) -> Result
     }
 }
 
-/// Returns whether a value contains a URL with a user or a password. A user may be a password by
+/// Returns whether a value contains a URL with a user or a password. The user may be a password by
 /// mistake.
 pub fn has_login(value: &str) -> bool {
     let has_user = value.split_once("://").is_some_and(|(_, rest)| rest.contains('@'));
     has_user || has_password(value)
 }
 
-/// Returns the value of an option for an error message.
-pub fn shown(value: &str) -> &str {
-    if has_login(value) { "[a URL with a user or a password]" } else { value }
+/// Returns the value of an option for an error message. The value of a variable is replaced by the
+/// variable's name, because it may be a password that was put into the wrong variable.
+pub fn shown(value: &str) -> Cow<'_, str> {
+    if has_login(value) {
+        return "[a URL with a user or a password]".into();
+    }
+    let holds_it = |(name, its): &(OsString, OsString)| {
+        its == value && name.to_string_lossy().starts_with("REDIS_")
+    };
+    match std::env::vars_os().find(holds_it) {
+        Some((name, _)) => format!("[the value of {}]", name.display()).into(),
+        None => value.into(),
+    }
 }
 
 /// Guesses from the text, because a URL with an unescaped password cannot be parsed.
@@ -124,6 +138,9 @@ fn of_environment() -> Result<Option<String>, Failure> {
 /// password.
 fn only_line(content: Vec<u8>, place: &str) -> Result<String, Failure> {
     let wrong = |reason| Failure::usage(format!("{place}: {reason}"));
+    if content.len() > MAX_BYTES {
+        return Err(wrong("it is longer than 16 KiB, so it is probably no password"));
+    }
     if content.starts_with(b"\xef\xbb\xbf") {
         return Err(wrong("it begins with a byte-order mark: save it without one"));
     }

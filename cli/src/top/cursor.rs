@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-/// After a move, the mark stays on its line. A mark at the top stays at the top, even if the top
-/// line changes, because a user who sorts by the longest wait wants to see the longest wait.
+/// The marked line. If the user has moved the mark, it stays on the same line when the lines move.
+/// Otherwise the first line is always marked, because a user who sorts by the longest wait wants to
+/// see the longest wait.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cursor {
     key: Option<String>,

@@ -6,10 +6,11 @@ use std::time::Duration;
 use crate::survey::Summary;
 use crate::top::state::share;
 
-/// The number of parts of the shown time. A narrow history joins two or three of them.
+/// The number of parts into which the shown time is divided. A narrow history joins two or three
+/// parts.
 pub const PARTS: usize = 30;
 const SHORTEST_PART: Duration = Duration::from_secs(10);
-/// How many parts are kept. A joined part may have begun earlier.
+/// How many parts are kept. The first joined part may have begun before the shown time.
 const KEPT: usize = PARTS + 2;
 
 /// Returns the length of a part. Semaphores that are not on the screen are read in each part, too.

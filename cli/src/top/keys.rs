@@ -8,7 +8,8 @@ use crate::top::event::{Call, Change, Wish};
 use crate::top::look::lease_of;
 use crate::top::state::{Column, Open, Sort, State};
 
-/// More digits than any limit has, so that a limit that is too large is visible.
+/// The length of the longest text that can be typed. It exceeds the length of any limit, so that a
+/// limit that is too large is visible.
 const MOST_TYPED: usize = 12;
 
 pub fn pressed(state: &mut State, key: KeyEvent) -> Option<Wish> {

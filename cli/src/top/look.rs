@@ -28,7 +28,7 @@ pub struct Waiter {
     pub weight: u32,
     pub position: u64,
     pub waited: Duration,
-    /// Whether its client has sent a heartbeat within the heartbeat timeout.
+    /// Whether the waiter's client has sent a heartbeat within the heartbeat timeout.
     pub is_there: bool,
 }
 

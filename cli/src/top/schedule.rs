@@ -8,7 +8,8 @@ use crate::top::state::{Row, State};
 
 /// The largest number of looks in progress.
 const AT_ONCE: usize = 4;
-/// The factor by which semaphores that are not on the screen are read less often.
+/// The factor between the two intervals: semaphores that are not on the screen are read this many
+/// times less often than the others.
 pub const OTHERS: u32 = 10;
 /// The shortest interval between reads of semaphores that are not on the screen.
 const PAUSE_OF_OTHERS: Duration = Duration::from_millis(10);
@@ -57,8 +58,8 @@ mod tests {
 
     const EVERY: Duration = Duration::from_secs(1);
 
-    /// Simulates `top` for this time. Each call completes immediately. Returns how many lists were
-    /// made, and how often each semaphore was read.
+    /// Simulates `top` for this time. Each call completes immediately. Returns how many times the
+    /// names were listed, and how many times each semaphore was read.
     fn calls_within(time: Duration, semaphores: usize) -> (usize, Vec<usize>) {
         let asked = Top { pattern: None, every: EVERY };
         let mut state = State::new("sem", &asked, Size::new(80, 24));

@@ -1,4 +1,4 @@
-//! The terminal: taking it, restoring it, and its input.
+//! Takes and restores the terminal, and reads its input.
 
 use std::thread;
 
@@ -94,8 +94,8 @@ mod tests {
     use super::pane::Pane;
     use super::*;
 
-    /// The environment variable that selects where to panic. The test sets it when it starts itself
-    /// in a terminal.
+    /// The environment variable that selects where to panic. The test starts itself in a terminal
+    /// with this variable.
     const PANICS: &str = "REDIS_SEMAPHORE_PANICS";
 
     fn panic_on(spawn: impl FnOnce(fn())) {

@@ -74,7 +74,7 @@ pub struct Open {
     pub cursor: Cursor,
 }
 
-/// The last reply of Redis, and why a call after it got no reply.
+/// The time of the last reply of Redis, and why a later call got no reply.
 #[derive(Debug)]
 pub struct Contact {
     pub last: Moment,
@@ -147,8 +147,8 @@ impl State {
         }
     }
 
-    /// Updates the cursor after the list may have changed. This sorts the list, so it is called
-    /// before a picture and before a key, and not for each reply.
+    /// Updates the cursor after the list may have changed. This function sorts the list, which
+    /// takes time. It is called before a picture and before a key, and not for each reply.
     pub fn settle(&mut self) {
         let mut cursor = self.cursor.clone();
         cursor.settle(&self.sorted());

@@ -8,7 +8,8 @@ use crate::top::keys;
 use crate::top::look::Look;
 use crate::top::state::{List, Moment, Row, State};
 
-/// The server scans all its keys for the names, so the names are read much less often.
+/// The server scans all its keys for the names, so the names are read much less often than the
+/// semaphores.
 const NAMES_PACE: u32 = 5;
 const NAMES_SHARE: u32 = 10;
 

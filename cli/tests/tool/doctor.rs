@@ -1,11 +1,11 @@
-//! `doctor`: its text, its JSON and its exit status.
+//! Tests the text, the JSON and the exit status of `doctor`.
 
 use serde_json::json;
 
 use crate::support::server::Server;
 use crate::support::tool::{Outcome, tool};
 
-/// Uses the server of `scripts/with-redis`, like the guide.
+/// The example in the guide uses the server of `scripts/with-redis`, and so does this test.
 #[test]
 fn it_prints_what_the_guide_shows() {
     let mut command = tool(&["doctor"]);
@@ -37,6 +37,23 @@ fn the_exit_status_tells_whether_a_finding_is_critical() {
     let gone = Outcome::of(tool(&["--url", &url, "doctor"]));
     gone.fails(69, "redis-semaphore: cannot connect to Redis at 127.0.0.1:");
     assert!(gone.stderr.contains("nothing listens there: start the server"), "{gone:?}");
+}
+
+#[test]
+fn a_lack_of_rights_names_the_option_for_a_user_that_only_reads() {
+    let server = Server::start();
+    server
+        .run("ACL SETUSER looker on nopass ~* &* +@read +@connection +evalsha +script|load +eval +time +ping +subscribe");
+    let doctor = |options: &[&str]| {
+        let mut command = tool(&[&["doctor"], options].concat());
+        command.env("REDIS_URL", format!("redis://looker:x@127.0.0.1:{}", server.port));
+        Outcome::of(command)
+    };
+    let plain = doctor(&[]);
+    assert_eq!(plain.status, Some(1), "{plain:?}");
+    assert!(plain.stdout.contains("the user lacks the right +"), "{plain:?}");
+    assert!(plain.stderr.contains("for a user that only reads, add --read-only"), "{plain:?}");
+    assert!(!doctor(&["--read-only"]).stderr.contains("--read-only"));
 }
 
 #[test]

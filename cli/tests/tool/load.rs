@@ -113,7 +113,7 @@ async fn more_held_than_the_limit_says_is_exit_status_1() {
     let name = unique_name();
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = client.semaphore(&name).limit(2).build().unwrap();
-    // While the runtime limit applies, the limit that the load declares does not.
+    // The runtime limit overrides the limit that the load declares.
     semaphore.set_limit(6).await.unwrap();
     let arguments = "--json --duration 1s --processes 2 --tasks 8 --limit 2 --hold 20ms";
     let output = run(&shared_url(), &format!("{arguments} --name {name}")).await;
@@ -212,7 +212,7 @@ async fn what_the_server_refuses_to_tell_is_null() {
     assert!(errors.contains("no statistics from the server"), "{errors}");
 }
 
-/// Starts a load of two processes that runs until something ends it, and an observer.
+/// Starts an observer, and a load of two processes, which is much longer than the test.
 async fn endless_load() -> (Child, Observer) {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 2).await;
@@ -220,7 +220,7 @@ async fn endless_load() -> (Child, Observer) {
     let arguments = "--json --duration 600s --processes 2 --tasks 6 --limit 2 --lease 600s";
     let load = start(&shared_url(), &format!("{arguments} --hold 100ms --name {name}"));
     let first = observer.sees(2, 4).await;
-    // As soon as other processes hold permits, the turns of the first holders have been recorded.
+    // As soon as other requests hold the permits, the load has recorded its first two permits.
     let is_first = |id: &String| first.holders.iter().any(|holder| holder.id == *id);
     let are_others = |now: &Inspection| {
         (now.held, now.queued) == (2, 4) && !now.holders.iter().any(|holder| is_first(&holder.id))

@@ -1,5 +1,10 @@
 //! Wrong options, and the messages about them.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use test_support::folder::Folder;
+
 use crate::support::server::Server;
 use crate::support::tool::{Outcome, tool};
 
@@ -12,6 +17,13 @@ fn what_is_wrong_is_told_with_what_is_right() {
         (&["run", "jobs", "--limit", "x", "--", "true"], "must be a number from 1 to 4294967295"),
         (&["run", "jobs", "--weight", "0", "--", "true"], "must be a number from 1 to 4294967295"),
         (&["load", "--processes", "1001"], "must be a number from 1 to 1000"),
+        (&["limit", "jobs", "-1"], "must be a number from 0 to 4294967295, +NUMBER, or clear"),
+        (&["run", "jobs", "--timeout", "-1s", "--", "true"], "must not be negative"),
+        (&["ls", "--response-timeout", "-1s"], "must not be negative"),
+        (
+            &["run", "jobs", "--timeout", "--no-wait", "--", "true"],
+            "must be a duration such as 30s",
+        ),
     ] {
         Outcome::of(tool(arguments)).fails(2, words);
     }
@@ -47,7 +59,10 @@ fn months_are_not_mistaken_for_minutes() {
 fn options_are_told_by_their_names() {
     let server = Server::start();
     for (arguments, words) in [
-        (&["run", "jobs", "--limit", "1", "--lease", "10days"][..], "--lease: must be"),
+        (
+            &["run", "jobs", "--limit", "1", "--lease", "10days"][..],
+            "--lease: must be 500ms to 7days",
+        ),
         (&["run", "jobs", "--limit", "1", "--head-start", "2h"], "--head-start: must be"),
         (&["--response-timeout", "0s", "run", "jobs"], "--response-timeout: must be"),
         (&["--prefix", "a_b{", "run", "jobs"], "--prefix: \"a_b{\" has"),
@@ -58,6 +73,40 @@ fn options_are_told_by_their_names() {
     ] {
         server.tool(&[arguments, &["--", "true"]].concat()).fails(2, words);
     }
+}
+
+/// A person may put a password into the wrong variable.
+#[test]
+fn a_wrong_variable_is_named_and_its_value_is_not_shown() {
+    for (variable, words) in [
+        ("REDIS_CLUSTER", "'--cluster': value was not a boolean"),
+        (
+            "REDIS_PASSWORD_FILE",
+            "--password-file: [the value of REDIS_PASSWORD_FILE]: No such file",
+        ),
+        ("REDIS_TLS_CA", "--tls-ca: [the value of REDIS_TLS_CA]: No such file"),
+        ("REDIS_SEMAPHORE_RESPONSE_TIMEOUT", "[the value of REDIS_SEMAPHORE_RESPONSE_TIMEOUT]"),
+    ] {
+        let mut command = tool(&["ls"]);
+        command.env(variable, "Xq7Zw9");
+        let refused = Outcome::of(command);
+        refused.fails(2, words);
+        assert!(!refused.stderr.contains("Xq7Zw9"), "{refused:?}");
+    }
+    for variable in ["REDIS_URL", "REDIS_USER", "REDIS_SENTINEL", "REDIS_SEMAPHORE_PREFIX"] {
+        let mut command = tool(&["ls"]);
+        command.env(variable, OsStr::from_bytes(b"redis://\xff"));
+        Outcome::of(command).fails(2, &format!("{variable}: its value is not UTF-8"));
+    }
+}
+
+#[test]
+fn a_file_that_is_too_long_for_a_password_is_told() {
+    let folder = Folder::create();
+    let file = folder.join("password");
+    std::fs::write(&file, "a".repeat(20_000)).unwrap();
+    let refused = Outcome::of(tool(&["--password-file", file.to_str().unwrap(), "ls"]));
+    refused.fails(2, "it is longer than 16 KiB");
 }
 
 /// The CLI would reject a password in an argument.

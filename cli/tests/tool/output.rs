@@ -1,4 +1,5 @@
-//! Output that nothing reads, and the texts that are part of the CLI.
+//! Tests the CLI with output that no process reads. Also tests its man page and its shell
+//! completions.
 
 use std::fs::File;
 use std::process::Command;
@@ -51,7 +52,7 @@ async fn output_that_cannot_be_written_is_status_74() {
     }
 }
 
-/// `head` closes its input like this test.
+/// This test closes the pipe as `head` does.
 #[test]
 fn who_has_read_enough_closes_the_pipe() {
     let server = Server::start();
@@ -109,7 +110,7 @@ fn bash_completes_the_options_of_a_command() {
     assert_eq!(completed.stdout, "--limit\n", "{completed:?}");
 }
 
-/// Only the CLI may start such processes.
+/// Only the CLI itself may start a guard or a worker of `load`.
 #[test]
 fn processes_that_are_parts_of_the_tool_are_no_commands() {
     Outcome::of(tool(&["guard"])).fails(2, "unrecognized subcommand 'guard'");

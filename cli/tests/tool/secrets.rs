@@ -1,4 +1,5 @@
-//! For all commands, no output and no log contains secrets from any option or variable.
+//! Tests for each command that neither its output nor its log contains a secret from an option or a
+//! variable.
 
 use test_support::folder::Folder;
 

@@ -39,11 +39,11 @@ fn a_password_among_the_arguments_is_refused_and_not_repeated() {
         format!("redis://importer:{PASSWORD}@127.0.0.1:1/"),
         format!("redis://127.0.0.1:1/,redis://:{PASSWORD}@127.0.0.1:2/"),
         format!("redis+unix:///socket?pass={PASSWORD}"),
-        // Text that cannot be parsed as a URL.
+        // This text cannot be parsed as a URL.
         format!("redis://:{PASSWORD}#,/@://@127.0.0.1:1/"),
         format!("redis://h:1/,redis://:a,{PASSWORD}@127.0.0.1:1/"),
         format!("other://:{PASSWORD}@127.0.0.1:1/"),
-        // Forms that would be rejected anyway.
+        // The CLI would reject the following forms even without the check for passwords.
         format!("redis://127.0.0.1:1/?password={PASSWORD}"),
         format!("redis://127.0.0.1:1/?p%61ss={PASSWORD}"),
         format!("unix:/socket?db=1&pass={PASSWORD}"),
@@ -54,7 +54,7 @@ fn a_password_among_the_arguments_is_refused_and_not_repeated() {
         for arguments in [
             &["--url", &url, "ls"][..],
             &[&option, "ls"],
-            // The URL is in the position of another argument.
+            // The URL is in the place of a command, a name or another argument.
             &[&url, "ls"],
             &["ls", "jobs", &url],
             &["run", "jobs", &url, "true"],
@@ -68,7 +68,7 @@ fn a_password_among_the_arguments_is_refused_and_not_repeated() {
     }
 }
 
-/// The user in a URL may be a password without its colon.
+/// The user in a URL may be a password whose colon is missing.
 #[test]
 fn a_url_in_a_wrong_place_is_not_repeated() {
     let help = Outcome::of(tool(&["--help"])).stdout;
@@ -183,7 +183,7 @@ fn what_is_said_twice_must_be_the_same() {
         .fails(2, "the URLs of all sentinels must have the same user");
 }
 
-/// `--password-file <(vault read ...)` and pipes can be read only once.
+/// The input of `--password-file <(vault read ...)` is a pipe, which can be read only once.
 #[test]
 fn a_password_comes_from_what_can_be_read_once() {
     let server = server();
@@ -302,7 +302,7 @@ async fn a_cluster_is_reached_where_it_is_said_to_be_one() {
     assert!(list.stdout.contains("\njobs  0/3"), "{list:?}");
 }
 
-/// Scripts set variables that they do not use to an empty text.
+/// Some scripts set an unused variable to an empty text.
 #[test]
 fn a_variable_that_is_empty_is_not_set() {
     let server = Server::start();

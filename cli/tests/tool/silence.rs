@@ -10,7 +10,7 @@ use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::tool::tool;
 
-/// A response timeout that the test cannot wait for.
+/// A response timeout that is longer than the test.
 const PATIENT: [&str; 2] = ["--response-timeout", "10min"];
 
 #[test]

@@ -67,7 +67,8 @@ fn a_url_is_enough_where_the_system_trusts_the_authority() {
     assert_eq!(outcome.status, Some(0), "{outcome:?}");
 }
 
-/// Neither the certificates nor other options are ignored.
+/// The CLI ignores neither an invalid file of certificates, nor a TLS option for a server without
+/// TLS.
 #[test]
 fn certificates_that_cannot_be_used_are_refused() {
     let folder = Folder::create();

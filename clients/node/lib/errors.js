@@ -16,11 +16,15 @@ class TooHeavy extends SemaphoreError {
   }
 }
 
-/** The wait took longer than the timeout of the acquire. The request leaves the queue. */
+/**
+ * The wait took longer than the timeout of the acquire. The request leaves the queue. If the last call failed, its error is
+ * the `cause`.
+ */
 class AcquireTimeout extends SemaphoreError {
-  constructor(semaphore, timeout, position) {
+  constructor(semaphore, timeout, position, cause) {
     const reached = position ? `last queue position: ${position}` : "no queue position is known";
-    super(`semaphore ${semaphore}: no permit within ${timeout} ms (${reached})`);
+    const why = cause ? `, and the last call failed: ${cause.message}` : "";
+    super(`semaphore ${semaphore}: no permit within ${timeout} ms (${reached})${why}`, cause && { cause });
     Object.assign(this, { semaphore, timeout, position });
   }
 }

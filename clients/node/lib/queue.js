@@ -200,7 +200,7 @@ class Queue {
   /** Ends a request after its timeout. */
   timedOut(waiter, timeout) {
     const error = waiter.mayQueue
-      ? new AcquireTimeout(this.name, timeout, waiter.position)
+      ? new AcquireTimeout(this.name, timeout, waiter.position, waiter.failure)
       : failure(this.name, "acquire", waiter.failure);
     this.giveUp(waiter, error);
   }

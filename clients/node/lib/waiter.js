@@ -31,7 +31,7 @@ class Waiter {
   }
 
   queued(ticket, position, sent, serverTime) {
-    Object.assign(this, { ticket, position, since: sent, queuedAt: serverTime });
+    Object.assign(this, { ticket, position, since: sent, queuedAt: serverTime, failure: undefined });
   }
 
   /**

@@ -2,7 +2,7 @@
 
 const assert = require("node:assert/strict");
 const { once } = require("node:events");
-const { Unavailable } = require("../index.js");
+const { AcquireTimeout, Unavailable } = require("../index.js");
 const manifest = require("../lib/manifest.json");
 const {
   admin, callAcquire, connect, empty, held, isSubscribe, keyOf, newName, queued, startProxy, startServer, test, until,
@@ -214,6 +214,9 @@ test("a release during an outage rejects, and continues; tryAcquire ends as earl
   await server.kill("SIGSTOP");
   await assert.rejects(semaphore.tryAcquire(), Unavailable);
   await assert.rejects(semaphore.acquire({ timeout: 0 }), Unavailable);
+  const timedOut = await semaphore.acquire({ timeout: 1000 }).catch((error) => error);
+  assert.match(timedOut.message, /no permit within 1000 ms \(no queue position is known\), and the last call failed: ./);
+  assert.ok(timedOut instanceof AcquireTimeout && timedOut.cause);
   await assert.rejects(permit.release(), Unavailable);
   assert.ok(performance.now() - stopped < 10_000);
   assert.equal(permit.isLost, false);

@@ -23,6 +23,7 @@ def connections(url: str, response_timeout: float, options: dict[str, Any]) -> r
     if not isinstance(url, str):
         raise TypeError(f"a URL is needed, not {type(url).__name__}")
     _check(url)
+    _check_pool(options.get("max_connections", 2))
     defaults: dict[str, Any] = {
         # This package retries calls itself: refreshes until the deadline, waits until they are canceled.
         "retry": Retry(NoBackoff(), 0),
@@ -36,9 +37,8 @@ def connections(url: str, response_timeout: float, options: dict[str, Any]) -> r
             raise ValueError(f"the URL cannot be read: {_ENCODE}") from None
         raise  # this error lists the schemes
     pool: Any = found.connection_pool
-    _check_options(pool.connection_kwargs, options)
-    if pool.max_connections < 2:
-        raise ValueError("max_connections is at least 2: one for calls, and one for messages")
+    _check_options({"max_connections": pool.max_connections, **pool.connection_kwargs}, options)
+    _check_pool(pool.max_connections)
     pool.connection_kwargs.update(  # these options override the URL
         decode_responses=False,  # messages of other clients need not be text
         socket_timeout=response_timeout,
@@ -72,9 +72,14 @@ def _check(url: str) -> None:
 
 def _check_options(of_url: dict[str, Any], options: dict[str, Any]) -> None:
     """Rejects an option that differs from the URL, because redis-py would ignore the option."""
-    for name in options.keys() & {"db", "host", "password", "path", "port", "username"}:
-        if of_url.get(name) != options[name]:
+    for name, option in options.items():
+        if name in of_url and of_url[name] != option:
             raise ValueError(f"the URL and the option {name} differ: omit one of them")
+
+
+def _check_pool(max_connections: Any) -> None:
+    if not isinstance(max_connections, int) or max_connections < 2:
+        raise ValueError("max_connections is at least 2: one for calls, and one for messages")
 
 
 def _without_denied_commands(options: dict[str, Any]) -> dict[str, Any]:

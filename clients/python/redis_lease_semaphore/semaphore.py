@@ -118,7 +118,8 @@ class Semaphore:
         if timeout == 0:
             error = self._unavailable("try_acquire got no reply")
         else:
-            error = AcquireTimeout(f"semaphore {self.name}: no permit within {timeout:g} s")
+            why = f", and the last call failed: {self._error}" if self._error else ""
+            error = AcquireTimeout(f"semaphore {self.name}: no permit within {timeout:g} s{why}")
             error.__cause__ = self._error
         self._refuse(claim, error)
 

@@ -8,9 +8,9 @@ use std::fmt::{self, Display, Formatter};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Check {
-    /// The subject: `role`, `commands`, `messages`, `eviction`, `memory`, `persistence`, `saves`,
-    /// `replicas`, `clients` or `clock`, and `local` for a server in memory. A report may contain
-    /// several checks with the same name.
+    /// The subject: `connection`, `role`, `commands`, `messages`, `eviction`, `memory`,
+    /// `persistence`, `saves`, `replicas`, `clients` or `clock`, and `local` for a server in
+    /// memory. A report may contain several checks with the same name.
     pub name: &'static str,
     /// The severity.
     pub verdict: Verdict,

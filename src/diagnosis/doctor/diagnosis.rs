@@ -1,4 +1,4 @@
-//! The results, server by server.
+//! The results of the doctor for each server.
 
 use std::fmt::{self, Display, Formatter};
 

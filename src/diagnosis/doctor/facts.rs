@@ -27,7 +27,8 @@ pub(super) struct Facts {
 /// The settings that only `CONFIG GET` returns.
 #[derive(Debug, Default)]
 pub(super) struct Disk {
-    /// The save points: the number of seconds and of changes. Empty if none is set.
+    /// The save points. Each is a number of seconds and a number of changes. The text is empty if
+    /// no save point is set.
     pub(super) save: String,
     pub(super) appendfsync: String,
 }

@@ -169,7 +169,8 @@ fn percent_of(part: u64, whole: u64) -> Option<u64> {
     (percent >= NEARLY_ALL).then_some(percent)
 }
 
-/// The server's time was read between the local times `before` and `after`.
+/// Compares the server's time with the local clock. The server's time was read between the local
+/// times `before` and `after`.
 pub(super) fn clock(before: Duration, server: Duration, after: Duration) -> Check {
     let (difference, how) = match server > after {
         true => (server - after, "ahead of"),

@@ -12,7 +12,7 @@ mod judge;
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use redis::{Cmd, FromRedisValue, InfoDict, RedisError};
 use tokio::time::Instant;
 
@@ -42,8 +42,24 @@ pub(crate) async fn examine(
         Servers::Local(_) => return Ok(of_local()),
     };
     let examined = probes.iter().map(|probe| examine_server(probe, patience, access));
-    let servers = try_join_all(examined).await?;
+    let examined = join_all(examined).await;
+    let is_any_reached = examined.iter().any(Result::is_ok);
+    let report = |examined| match examined {
+        Err(Error::Connect { kind, address, reason, .. })
+            if is_any_reached && kind.is_transient() =>
+        {
+            Ok(unreached(address, &reason))
+        }
+        examined => examined,
+    };
+    let servers = examined.into_iter().map(report).collect::<Result<_, _>>()?;
     Ok(Diagnosis { servers })
+}
+
+/// Reports that a primary of a cluster is unreachable. The other primaries still serve semaphores.
+fn unreached(address: String, reason: &str) -> ServerReport {
+    let check = with_advice("connection", reason);
+    ServerReport { address, version: String::new(), checks: vec![check] }
 }
 
 /// Reports that the server is in memory, in case a program uses this test server in production.
@@ -56,8 +72,8 @@ fn of_local() -> Diagnosis {
     Diagnosis { servers: vec![ServerReport { address, version, checks: vec![check] }] }
 }
 
-/// Retries for up to `patience` if the connection closes during the checks. Each attempt
-/// reconnects.
+/// Checks one server. If the connection closes during the checks, they are repeated over a new
+/// connection for up to `patience`.
 async fn examine_server(
     probe: &Probe,
     patience: Duration,
@@ -193,8 +209,14 @@ async fn look_at_disk(probe: &Probe, user: &str) -> Result<Result<Disk, Unchecke
 
 /// Tries everything that a client does, on keys and a channel that no client uses.
 async fn try_all(probe: &Probe, user: &str) -> Result<Vec<Check>, Error> {
-    let refused = probe.refused_commands().await.unwrap_or_else(|error| vec![error]);
+    let refused = probe.refused_commands().await;
+    let is_partial = refused.is_err();
+    let refused = refused.unwrap_or_else(|error| vec![error]);
     let mut checks = of_refused("commands", user, refused, "all required commands are allowed")?;
+    if is_partial {
+        let finding = "other commands were not tried, because one was rejected first";
+        checks.push(Check::unchecked("commands", finding).fix("fix that, and check again"));
+    }
     checks.extend(try_to_listen(probe, user).await?);
     Ok(checks)
 }
@@ -237,11 +259,7 @@ fn of_refused(
                     Kind::TimedOut | Kind::Closed | Kind::Refused | Kind::Unreachable | Kind::NoPrimary,
                 ..
             } => return Err(error),
-            // The reason consists of a finding and advice.
-            Error::Connect { reason, .. } => match reason.rsplit_once(": ") {
-                Some((finding, advice)) => Check::critical(name, finding).fix(advice),
-                None => Check::critical(name, reason),
-            },
+            Error::Connect { reason, .. } => with_advice(name, &reason),
             other => return Err(other),
         };
         // If all commands are rejected for the same reason, the reason is reported once.
@@ -253,6 +271,14 @@ fn of_refused(
         checks.push(Check::ok(name, fine));
     }
     Ok(checks)
+}
+
+/// Splits the reason of an error into the finding and the advice.
+fn with_advice(name: &'static str, reason: &str) -> Check {
+    match reason.rsplit_once(": ") {
+        Some((finding, advice)) => Check::critical(name, finding).fix(advice),
+        None => Check::critical(name, reason),
+    }
 }
 
 /// Leases use only the server's clock, so a difference is only a notice.

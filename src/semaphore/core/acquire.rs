@@ -33,7 +33,8 @@ pub(crate) struct Acquire {
 pub(crate) struct AcquireReply {
     /// The server's clock, in ms.
     pub(crate) server_time: i64,
-    /// The script stopped at its bound. Another call continues the work.
+    /// Whether the script has stopped at its bound for the work of one call. Another call continues
+    /// the work.
     pub(crate) has_more: bool,
     pub(crate) acquired: Acquired,
 }
@@ -139,9 +140,9 @@ impl Request for Acquire {
         answers.into_iter().map(reply).collect()
     }
 
-    /// If an earlier reply or message was lost, a request that is too heavy may hold a permit. The
-    /// request still fails, and its permit is released. The alternative is to send each request
-    /// separately, which would delay all other requests.
+    /// Returns whether the error is about this request. If an earlier reply or message was lost, a
+    /// request that is too heavy may hold a permit. The request still fails, and its permit is
+    /// released. The alternative, a separate call for each request, would delay all other requests.
     fn is_meant(&self, error: &RedisError) -> bool {
         too_heavy(error).is_none_or(|(_, limit)| self.acquisition.weight > limit)
     }

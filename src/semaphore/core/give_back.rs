@@ -1,5 +1,5 @@
 //! Creates the entries in [`Releases`](crate::releases::Releases) for everything that callers give
-//! up.
+//! up: permits, requests, and calls under way.
 
 use redis::Cmd;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::releases::{Entry, GivenUp};
 use crate::semaphore::acquisition::{ACQUIRE, ADOPT, Acquisition};
 
 impl Core {
-    /// Releases everything that the server has for the ID, before any later call. The release is
-    /// retried until the server confirms it. Never blocks.
+    /// Releases everything that the server has for the acquisition's ID, before any later call is
+    /// sent. The release is retried until the server confirms it. Never blocks.
     pub(crate) fn give_back(self: &Arc<Self>, acquisition: &Arc<Acquisition>, mode: ReleaseMode) {
         self.give_back_all(std::iter::once(acquisition), mode);
     }
@@ -32,7 +32,8 @@ impl Core {
         self.keep_releases(needs_keeper);
     }
 
-    /// Releases the ID again later, because an earlier call may still reach the server.
+    /// Releases the acquisition's ID again at the time `at`, because an earlier call may still
+    /// reach the server.
     pub(crate) fn give_back_later(self: &Arc<Self>, acquisition: &Arc<Acquisition>, at: Instant) {
         let given_up = GivenUpRequest { core: self.clone(), acquisition: acquisition.clone() };
         let needs_keeper = self.releases.add_later(at, given_up.into_later_entry(at));
@@ -40,7 +41,7 @@ impl Core {
     }
 
     /// Releases permits that were granted to this process by a message, but are neither awaited nor
-    /// held. This happens, for example, if the release of a wait was lost. The messages may be
+    /// held. For example, the release of a canceled wait may have been lost. The messages may be
     /// forged, so permits beyond a bound are left to expire.
     pub(crate) fn give_back_unwanted(self: &Arc<Self>, ids: Vec<String>) {
         let (semaphore, permits) = (&self.name, ids.len());
@@ -56,7 +57,7 @@ impl Core {
     }
 
     /// Returns the caller's guard and the task's guard for a call that a task makes. If the
-    /// caller's guard is dropped before the call is over, later calls wait until that call is over.
+    /// caller's guard is dropped first, later calls wait until the task's guard is dropped, too.
     pub(super) fn abandonable_call(self: &Arc<Self>) -> (Caller, Over) {
         let is_over = Arc::new(AtomicBool::new(false));
         let caller = Caller { core: self.clone(), is_over: is_over.clone() };
@@ -144,9 +145,9 @@ impl GivenUp for GivenUpRequest {
         self.core.statuses(reply)
     }
 
-    /// The acquisition stays in the table of held permits until now, so that a late message cannot
-    /// release a permit that is to be forgotten. If an acquire may still reach the server, the ID
-    /// is released again later, when no acquire can reach the server any more.
+    /// The acquisition stays in the table of held permits until this function is called, so that a
+    /// late message cannot release a permit that is to be forgotten. If an acquire may still reach
+    /// the server, the ID is released again later, when no acquire can reach the server any more.
     fn released(&self) -> Option<(Instant, Entry)> {
         let (core, acquisition) = (&self.core, &self.acquisition);
         core.hold_no_more(std::iter::once(&**acquisition));

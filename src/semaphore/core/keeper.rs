@@ -1,4 +1,5 @@
-//! The task that sends pending releases by itself, without another call, until no release is left.
+//! The keeper: a task that sends pending releases even if no other call is made. The keeper ends
+//! when no release is left.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -97,7 +98,8 @@ impl Keeper {
         }
         expired.iter().for_each(|entry| entry.given_up.left_to_lease());
         let permits = expired.iter().filter(|entry| entry.given_up.is_permit()).count();
-        // The server skips a canceled request, because this client sends no heartbeat for it.
+        // Canceled requests need no warning: the server skips them, because this client sends no
+        // heartbeats for them.
         if permits == 0 {
             return;
         }

@@ -35,7 +35,8 @@ impl Core {
         }
     }
 
-    /// Starts the last leases, and retries until Redis confirms them, or until the deadline.
+    /// Starts the last leases. The calls are retried until Redis confirms the leases, or until the
+    /// deadline passes.
     pub(crate) async fn let_expire_all(
         self: &Arc<Self>,
         mut undelivered: Undelivered,

@@ -60,7 +60,7 @@ pub(crate) struct Core {
     pub(crate) slot: u16,
     pub(crate) channel: Arc<Channel>,
     pub(crate) settings: Settings,
-    /// The start of an ID of weight 1.
+    /// The first part of every ID of weight 1.
     id_start: String,
     pub(crate) context: Arc<Context>,
     pub(crate) closing: Closing,
@@ -68,7 +68,7 @@ pub(crate) struct Core {
     upkeep: Upkeep,
     /// The requests and permits that the semaphores of this name must still release.
     pub(crate) releases: Arc<Releases>,
-    /// The server knows the configured limit.
+    /// Whether the server knows the configured limit.
     declared: AtomicBool,
     acquires: Lazy<Batcher<Acquire>>,
     release_batcher: Lazy<Batcher<Release>>,
@@ -81,8 +81,8 @@ pub(crate) struct Core {
     /// Acquisitions with a permit, by the number of the acquisition.
     held: Mutex<HashMap<u128, Weak<Acquisition>>>,
     renewing: AtomicBool,
-    /// The last call returned many replies. Each caller that got a reply may now send another
-    /// request.
+    /// Whether the last call returned many replies. Each caller that got a reply may soon send
+    /// another request.
     rush: AtomicBool,
     wake_plan: Mutex<WakePlan>,
 }
@@ -114,7 +114,8 @@ pub(crate) enum Task {
 }
 
 impl Core {
-    /// `maintenance` starts the task that works in the background.
+    /// Creates the semaphore. `maintenance` is the function that starts the semaphore's background
+    /// task.
     pub(crate) fn new(
         name: String,
         settings: Settings,
@@ -278,7 +279,8 @@ impl Core {
     pub(crate) fn permits_to_renew(&self) -> Option<Vec<Arc<Acquisition>>> {
         let held = self.held();
         if held.is_empty() {
-            // The flag is cleared under the lock, so that no permit is entered unnoticed.
+            // The flag is cleared while the table is locked, so that no permit is entered
+            // unnoticed.
             self.renewing.store(false, Ordering::Release);
             return None;
         }

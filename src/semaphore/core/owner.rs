@@ -45,8 +45,8 @@ impl Core {
         Batcher::<Release>::take_over(self);
     }
 
-    /// Retries even if the server rejects the call, because a permission or disk space may be
-    /// missing for a while.
+    /// Makes the call `ask`, and repeats it while the server rejects it, because a permission or
+    /// disk space may be missing for a while.
     pub(crate) async fn insist<T, A: Future<Output = Result<T, Error>>>(
         &self,
         deadline: Deadline,

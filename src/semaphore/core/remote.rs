@@ -131,7 +131,8 @@ impl Core {
         Ok(())
     }
 
-    /// Releases any client's permit or request. Returns a status that `lua/release.lua` defines.
+    /// Releases the permit or request with this ID, which may belong to another client. Returns a
+    /// status that `lua/release.lua` defines.
     pub(crate) async fn revoke(self: &Arc<Self>, id: &str) -> Result<i64, Error> {
         let patience = self.context.settings.call_timeout();
         let write = |cmd: &mut Cmd| {

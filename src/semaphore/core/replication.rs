@@ -4,8 +4,8 @@
 //! Therefore each semaphore that uses WAIT has an additional connection. Before WAIT, the semaphore
 //! refreshes the new permit over this connection. A replica that has the refresh also has the
 //! grant, because replicas apply all writes in order. A refresh always writes, because it takes a
-//! number. If a refresh wrote nothing, Valkey would count every replica that has the earlier writes
-//! of the connection.
+//! number from the sequence of tickets and tokens. If a refresh wrote nothing, Valkey would count
+//! every replica that has the earlier writes of the connection.
 
 use std::sync::Arc;
 use std::time::Duration;

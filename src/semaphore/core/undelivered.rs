@@ -48,8 +48,8 @@ impl Undelivered {
     }
 
     /// Handles the failures of the last attempt. Redis has confirmed all calls that did not fail.
-    /// Returns false if the runtime has dropped the tasks that made the calls. Returns true if
-    /// nothing more can be done.
+    /// Returns false if the runtime has dropped the tasks that made the calls. Otherwise returns
+    /// true, because nothing more can be done.
     pub(crate) fn settle(&mut self, failures: &[Error]) -> bool {
         let was_stopped = failures.iter().any(|error| matches!(error, Error::Shutdown));
         if was_stopped && !self.core.context.runs() {

@@ -6,7 +6,7 @@
 //!   subscription, and after a message that a request left the queue without a permit.
 //! - `wake` calls the script `wake` when the next lease expires. The server names the process that
 //!   makes this call.
-//! - `expiring` starts the last lease of permits that are to expire.
+//! - `expiring` starts the last leases of permits that are to expire.
 //!
 //! Each call runs as a separate job, so a slow call does not delay other calls. Running jobs, and
 //! permits that are to expire, keep the semaphore alive. Planned work does not keep the semaphore
@@ -45,8 +45,8 @@ struct Maintenance {
     is_renewing: bool,
     wake: Option<Instant>,
     heartbeat: Heartbeat,
-    /// The work is done, or the maintenance was shut down. If `is_done` is false in `drop`, the
-    /// runtime is ending, or the maintenance has panicked.
+    /// Whether the work is done or the maintenance was shut down. If `is_done` is false in `drop`,
+    /// the runtime is ending, or the maintenance has panicked.
     is_done: bool,
 }
 
@@ -55,7 +55,7 @@ struct Maintenance {
 struct Heartbeat {
     next: Option<Instant>,
     is_running: bool,
-    /// A second heartbeat must follow the running heartbeat immediately.
+    /// Whether a second heartbeat must follow the running heartbeat immediately.
     is_wanted: bool,
 }
 

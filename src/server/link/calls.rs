@@ -16,8 +16,8 @@ use crate::server::earlier::{Earlier, Way, run_in_order};
 
 /// The number of consecutive timeouts after which a connection is given up.
 const MAX_TIMEOUTS: u32 = 2;
-/// The round trip of a slow network. A shorter timeout, such as the timeout for refreshing a short
-/// lease, shows nothing about the connection.
+/// The round trip of a slow network. A timeout shorter than this, such as the timeout for
+/// refreshing a short lease, shows nothing about the connection.
 const SLOW_TRIP: Duration = Duration::from_millis(200);
 
 impl Link {
@@ -87,7 +87,7 @@ impl Link {
     /// Replaces the connection if it is broken, or if its server is no longer the primary.
     pub(crate) async fn check(self: &Arc<Self>) {
         if let Some(connected) = self.current() {
-            // The check replaces a broken connection, and its result is not needed.
+            // The check replaces a broken connection. The result of the check is not needed.
             let _ = self.check_over(&connected).await;
         }
         match self.connection().await {
@@ -139,7 +139,7 @@ impl Link {
         Ok((connected, limit.saturating_sub(started.elapsed())))
     }
 
-    /// Updates the state of the connection with a result.
+    /// Updates the state of the connection from the result of a call.
     fn judge<T>(
         &self,
         number: u64,
@@ -173,8 +173,9 @@ impl Link {
         Err(failure)
     }
 
-    /// Returns the number of consecutive timeouts. A call that was already under way at the last
-    /// timeout is not counted, so that a stall of many calls counts as one timeout.
+    /// Returns the number of consecutive timeouts. The timeout of a call is not counted if the call
+    /// was sent before the last timeout. If many calls stall at the same time, they count as one
+    /// timeout.
     fn count_timeout(&self, sent: Instant) -> u32 {
         let mut last = self.last_timeout.lock().expect("nothing panics while it is locked");
         if last.is_some_and(|last| sent < last) {

@@ -36,7 +36,7 @@ pub(crate) struct Link {
     dialer: Dialer,
     state: Mutex<State>,
     outages: Outages,
-    /// Restarts when calls succeed, not when connecting succeeds, because a server may accept
+    /// The pauses restart when a call succeeds, not when connecting succeeds. A server may accept
     /// connections and reject all calls.
     backoff: Mutex<Backoff>,
     /// The last server that was tried.
@@ -52,8 +52,8 @@ pub(crate) struct Link {
 
 enum State {
     Away,
-    /// An attempt to connect failed, or all calls over its connection failed. No attempt is made
-    /// before `until`, because it would fail, too.
+    /// Connecting failed, or repeated calls over the connection failed. No attempt to connect is
+    /// made before `until`, because the attempt would probably fail, too.
     Refused {
         until: Instant,
         error: RedisError,
@@ -89,7 +89,7 @@ pub(crate) struct Connected {
     _dialed: Dialed,
     /// Whether `release` was called over this connection, so that the server has the script.
     has_released: Arc<AtomicBool>,
-    /// Connects to the same server.
+    /// A client for the server of this connection.
     pub(crate) client: Arc<Client>,
 }
 
@@ -150,7 +150,8 @@ impl Link {
                 State::Refused { until, error } if Instant::now() < *until => {
                     return Err(error.clone());
                 }
-                // An attempt that takes longer is abandoned, because its runtime does not run.
+                // An attempt that takes longer than the response timeout is abandoned, because the
+                // runtime of the attempt does not run.
                 State::Connecting { since, attempt, .. }
                     if since.elapsed() < self.response_timeout() =>
                 {
@@ -185,7 +186,7 @@ impl Link {
         self.source.patience(&self.dialer)
     }
 
-    /// Makes the next call connect again, without counting a lost connection.
+    /// Makes the next call connect again. The connection does not count as lost.
     pub(super) fn leave_connection(&self) {
         *self.state() = State::Away;
         self.connections.send_replace(0);
@@ -265,6 +266,11 @@ impl Link {
     pub(crate) fn server(&self) -> String {
         let server = self.server.lock().expect("nothing panics while it is locked");
         server.clone().unwrap_or_else(|| self.source.to_string())
+    }
+
+    /// Why the last attempt failed, or `None` if it succeeded.
+    pub(crate) fn last_failure(&self) -> Option<String> {
+        self.outages.last_failure()
     }
 
     /// The current outage, if it is logged.

@@ -19,7 +19,8 @@ use crate::error::{ConnectErrorKind, cause_of};
 
 pub(crate) use sentinel::Sentinels;
 
-/// rustls panics if redis-rs makes it choose between several crates for cryptography.
+/// redis-rs makes rustls choose a crate for cryptography. If the program has several such crates,
+/// rustls panics.
 #[cfg(feature = "sentinel")]
 const NO_CHOICE: &str = "the query to the sentinels panicked: if it uses TLS and the program has \
                          several cryptography crates, call install_default() of one of them first";
@@ -75,9 +76,10 @@ impl Source {
                 let steps = clients.iter().map(|client| dialer.steps(client)).max();
                 steps.unwrap_or_default() + dialer.response_timeout()
             }
-            // Covers the connections to the sentinel and the primary, with one command for each.
+            // This time covers a connection to a sentinel, a connection to the primary, and one
+            // command over each of them.
             Self::Sentinels(_) => dialer.response_timeout() * 10,
-            // The sentinels are queried one after the other, and redis-rs uses 1 s for each.
+            // redis-rs queries one sentinel after the other, each for at most 1 s.
             #[cfg(feature = "sentinel")]
             Self::Sentinel(_) => (dialer.response_timeout() * 4).max(Duration::from_secs(10)),
         }
@@ -91,7 +93,7 @@ impl Source {
         }
     }
 
-    /// The server with that address, if it was configured.
+    /// The server with this address, if it was configured.
     pub(crate) fn client_at(&self, server: &str) -> Option<&Client> {
         match self {
             Self::PrimaryOf(clients) => clients.iter().find(|client| address(client) == server),
@@ -127,7 +129,7 @@ impl Source {
     }
 }
 
-/// Connects to all servers, and returns the first whose role is primary.
+/// Connects to all servers, and returns the first server whose role is primary.
 async fn primary_of(clients: &[Client], dialer: &Dialer) -> Result<(Client, Dialed), Unconnected> {
     let mut asked: FuturesUnordered<_> =
         clients.iter().map(|client| connect_to_primary(client, dialer)).collect();

@@ -1,5 +1,6 @@
-//! Finds the primary that sentinels name. redis-rs can do this, too, but it reports neither the
-//! sentinel nor the server that it tried. So an error could not name the address and the step.
+//! Finds the primary that sentinels name. redis-rs can also find the primary. However, redis-rs
+//! reports neither the sentinel nor the server that it tried, so an error could not name the
+//! address and the step.
 
 use std::collections::HashMap;
 
@@ -19,7 +20,7 @@ const ASKED_AT_ONCE: usize = 3;
 pub(crate) struct Sentinels {
     pub(crate) sentinels: Vec<Client>,
     pub(crate) service: String,
-    /// How to reach the primary, except for its host and port.
+    /// The user, password, database and TLS setting of the primary. The host and port are not used.
     pub(crate) primary: ConnectionInfo,
 }
 

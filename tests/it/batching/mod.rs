@@ -16,7 +16,8 @@ use test_support::observer::{Observer, eventually, in_time};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_url, unique_name};
 
-/// Polls a future once. The future's request is then under way, and nothing polls the future again.
+/// Polls a future once. After this poll, the future's request is under way, but nothing polls the
+/// future again.
 async fn begin<F: Future + ?Sized>(future: &mut std::pin::Pin<&mut F>) {
     poll_fn(|cx| {
         assert!(future.as_mut().poll(cx).is_pending(), "nothing answers at once");
@@ -126,8 +127,8 @@ fn a_caller_whose_runtime_ends_holds_nobody_up() {
     }
 }
 
-/// The I/O runtime has ended. A call in a second runtime starts to reconnect, and then nothing
-/// drives the second runtime.
+/// The I/O runtime has ended. A call in a second runtime starts to reconnect. After that start,
+/// nothing drives the second runtime.
 #[test]
 fn a_caller_that_begins_to_connect_in_a_runtime_that_then_rests_holds_nobody_up() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -225,8 +226,8 @@ async fn a_caller_that_is_left_alone_while_it_declares_the_limit_holds_nobody_up
     drop(in_time("the first permit", left).await.unwrap());
 }
 
-/// The server rejects the whole call. Its error names only one of the requests that are too heavy.
-/// The other requests must not wait for thousands of separate rejections.
+/// The server rejects the whole call. The server's error names only one of the requests that are
+/// too heavy. The other requests must not wait for thousands of separate rejections.
 #[tokio::test]
 async fn many_requests_that_are_too_heavy_hold_nobody_up() {
     let server = Server::start();

@@ -293,8 +293,8 @@ async fn who_comes_with_a_request_that_is_too_heavy_keeps_its_place() {
     let scene = Scene::set(4, PATIENT).await;
     let held = scene.acquire(4).await.unwrap().unwrap();
     scene.proxy.replies(Flow::Hold);
-    // The first request is sent alone. The next two requests wait for the first reply, and are then
-    // sent in one call.
+    // The first request is sent alone. The next two requests wait for the reply to the first
+    // request, and are sent in one call after this reply.
     let mut waits = vec![scene.acquire(1), scene.acquire(3)];
     let heavy = scene.acquire(5);
     scene.observer.sees(4, 2).await;

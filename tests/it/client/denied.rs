@@ -1,5 +1,6 @@
-//! The crate sends no command that is denied to the users of `docs/production.md`. Denied commands
-//! fill the server's ACL log and trigger alarms. The tests read the server's own counts.
+//! Tests that the crate sends no command that is denied to the users of `docs/production.md`.
+//! Denied commands fill the server's ACL log and trigger alarms. The tests read the server's own
+//! counts.
 
 use redis_semaphore::{Semaphore, SemaphoreClient};
 

@@ -99,7 +99,8 @@ async fn new_worker(semaphore: Semaphore, work: Arc<Work>) {
     }
 }
 
-/// Until the work is over, repeatedly takes a permit, and then a token of the older design.
+/// Takes a permit, and after the permit a token of the older design. Repeats these steps until the
+/// work is over.
 async fn worker_with_both(semaphore: Semaphore, mut tokens: Tokens, work: Arc<Work>) {
     while !work.is_over.load(SeqCst) {
         let permit = semaphore.acquire().await.unwrap();

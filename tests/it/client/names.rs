@@ -1,4 +1,4 @@
-//! `names` returns the names of all semaphores, even if slots move or servers fail over.
+//! Tests that `names` returns the names of all semaphores, even if slots move or servers fail over.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The user of `docs/production.md` has all rights that are needed, and no other rights. All other
-//! tests connect as this user.
+//! Tests that the user of `docs/production.md` has all rights that are needed, and no other rights.
+//! All other tests connect as this user.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! After a shutdown, no permit and no request remains on the server. This applies to calls under
-//! way, too, and to permits that are dropped later.
+//! Tests that no permit and no request remains on the server after a shutdown. The tests include
+//! calls under way, and permits that are dropped after the shutdown.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use test_support::observer::{Observer, in_time};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_url, unique_name};
 
-/// A semaphore with limit 1, on a server behind a proxy. Its leases are longer than any test.
+/// A semaphore with limit 1, on a server behind a proxy. The semaphore's leases are longer than any
+/// test.
 struct Scene {
     _server: Server,
     proxy: Proxy,
@@ -133,7 +134,8 @@ async fn permits_dropped_during_a_shutdown_are_given_back() {
     }
 }
 
-/// For example, `select!` stops polling a wait when a termination signal arrives first.
+/// A wait may no longer be polled when the shutdown begins. For example, `select!` stops polling a
+/// wait when a termination signal arrives.
 #[tokio::test]
 async fn a_wait_that_nobody_polls_any_more_is_given_back() {
     let Scene { observer, client, semaphore, .. } = &Scene::set().await;

@@ -15,7 +15,8 @@ use test_support::server::{Server, shared_url, unique_name};
 pub const LEASE: Duration = Duration::from_secs(600);
 /// The time limit for a reply, for a grant, and for the end of a program, even on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
-/// These environment variables pass the way to end, the URL and the name to a child process.
+/// These environment variables pass three values to a child process: the way in which the process
+/// ends, the URL, and the name of the semaphore.
 const WAY: &str = "REDIS_SEMAPHORE_WAY";
 const URL: &str = "REDIS_SEMAPHORE_WAY_URL";
 const NAME: &str = "REDIS_SEMAPHORE_WAY_NAME";

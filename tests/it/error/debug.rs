@@ -1,4 +1,4 @@
-//! The `Debug` output of public types is short, even if a value contains much data.
+//! Tests that the `Debug` output of public types is short, even if a value contains much data.
 
 use std::fmt::Debug;
 

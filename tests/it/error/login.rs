@@ -1,5 +1,5 @@
-//! A server may return an error to the login or to a later command. The client reports the same
-//! error in both cases.
+//! Tests of errors during the login. A server may return an error to the login or to a later
+//! command. The client reports the same error in both cases.
 
 use redis_semaphore::{Error, SemaphoreClient};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -80,7 +80,8 @@ fn limit_connections(server: &Server, number: u32) -> redis::Connection {
     admin
 }
 
-/// A client makes two connections. The server rejects either the first or the second.
+/// A client makes two connections. The server rejects either the first connection or the second
+/// connection.
 #[tokio::test]
 async fn a_full_server_is_a_full_server() {
     for free in [0, 1] {

@@ -40,7 +40,7 @@ impl<'a> EndlessScript<'a> {
     }
 }
 
-/// If the URL selects a database, Redis returns a different text.
+/// If the URL selects a database, the text of Redis's error differs.
 #[tokio::test]
 async fn a_script_that_takes_long_will_end() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! `downcast_ref` finds the error of redis-rs in chains of errors.
+//! Tests that `downcast_ref` finds the error of redis-rs in chains of errors.
 
 use std::error::Error as StdError;
 

@@ -1,5 +1,5 @@
-//! If help is requested, the examples only print help. The same applies to the scripts that test
-//! the clients.
+//! Tests that the examples print help, and do nothing else, if help is requested. The scripts that
+//! test the clients must do the same.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,8 @@ use std::process::Command;
 use test_support::example;
 use test_support::server::unique_name;
 
-/// The examples cannot connect, and they write nothing: each runs in a folder that must stay empty.
+/// The examples cannot connect, and they write nothing: each example runs in a folder that must
+/// stay empty.
 #[test]
 fn the_examples_only_help_when_asked_for_help() {
     let folder = std::env::temp_dir().join(unique_name());

@@ -1,4 +1,4 @@
-//! Values that no client sends.
+//! Generates argument values that no client sends.
 
 use fastrand::Rng;
 

@@ -1,4 +1,4 @@
-//! Random calls that resemble the calls of a client. Some of them are made invalid on purpose.
+//! Random calls that resemble the calls of a client. Some random calls are made invalid on purpose.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub const NAME: &str = "fuzz";
 /// A client is subscribed to these channels.
 pub const LISTENED: [&str; 2] = ["sem:wake:c0", "sem:wake:c1"];
 
-/// Leases and heartbeat timeouts.
+/// Leases and heartbeat timeouts, in ms.
 const TIMES: [i64; 6] = [1, 500, 5_000, 30_000, 600_000, 604_800_000];
 
 pub struct Call {
@@ -62,7 +62,7 @@ impl Call {
             4 if count > 0 => arguments.extend_from_within(random.usize(..count)..),
             5 if count > 0 => arguments.swap(random.usize(..count), random.usize(..count)),
             6 if count > 0 && random.u8(..20) == 0 => {
-                // More arguments than any call may have.
+                // This call has more arguments than any call may have.
                 let short = |argument: &Vec<u8>| argument.iter().take(100).copied().collect();
                 let more: Vec<Vec<u8>> = arguments.iter().map(short).collect();
                 arguments.extend(more.into_iter().cycle().take(6_000));
@@ -144,8 +144,8 @@ fn spoil_id(random: &mut Rng, id: &mut Vec<u8>) {
 const CLIENTS: [(&str, &str); 6] =
     [("P", "c0"), ("P", "c0"), ("P", "c1"), ("P", "gone"), ("N", "c0"), ("S", "c1")];
 
-/// Returns the IDs of a client. Usually only a few exist, so that calls repeat them. The number of
-/// an ID determines its weight and lease.
+/// Returns the IDs of a client. Usually, only a few IDs exist, so that calls repeat them. The
+/// number of an ID determines its weight and lease.
 fn ids_of(random: &mut Rng, (how, client): (&str, &str)) -> Vec<Vec<u8>> {
     let count = match random.u8(..240) {
         0 => random.usize(100..=1_000),

@@ -23,8 +23,8 @@ const SMALL_MESSAGES: usize = 10_000;
 /// 128 messages before it handles them.
 const MOST: u64 = 32 * 1024;
 
-/// This function is not a test. It is the code of the second process, and does nothing in the
-/// first.
+/// This function is not a test. It is the code of the second process, and does nothing in the first
+/// process.
 #[tokio::test]
 async fn a_client_in_a_flood() {
     let Some(url) = child::role() else {
@@ -55,7 +55,7 @@ async fn a_flood_leaves_nothing_in_memory_and_holds_nobody_up() {
     observer.sees(1, 1).await;
 
     let mut stranger = server.connect();
-    // The flood runs in its own thread, so that the holder's lease is refreshed during it.
+    // The flood runs in its own thread, so that the holder's lease is refreshed during the flood.
     let flood = tokio::task::spawn_blocking(move || flood(&mut stranger));
     flood.await.unwrap();
     holder.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! Messages that no script publishes, made of data that an attacker may know.
+//! Forges messages that no script publishes, from data that an attacker may know.
 
 use fastrand::Rng;
 
@@ -43,7 +43,7 @@ fn name(random: &mut Rng, known: &Known) -> String {
     pick_some(random, &known.names)
 }
 
-/// Returns a message that is correct except for its ID, which resembles IDs seen before.
+/// Returns a message that is correct except for its IDs, which resemble IDs of earlier messages.
 fn guessed(random: &mut Rng, known: &Known) -> Vec<u8> {
     let name = name(random, known);
     let lines: Vec<_> = (0..random.u8(1..5)).map(|_| guess(random, known)).collect();

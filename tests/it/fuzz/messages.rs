@@ -1,4 +1,5 @@
-//! Forged messages to a client with real waiters. An attacker has found the client's channel.
+//! Sends forged messages to a client with real waiters, as an attacker that knows the client's
+//! channel could.
 
 use std::time::Duration;
 
@@ -50,14 +51,14 @@ async fn messages_of_strangers_grant_nothing_and_hold_nobody_up() {
 struct Scene {
     _server: Server,
     stranger: Connection,
-    /// Receives the same messages as the client.
+    /// A connection that receives the same messages as the client.
     tap: Connection,
     channel: String,
     known: Known,
     places: Vec<Place>,
 }
 
-/// A semaphore with one permit that is held, and waiters for it.
+/// A semaphore whose only permit is held, and the waiters for this permit.
 struct Place {
     semaphore: Semaphore,
     observer: Observer,
@@ -159,7 +160,8 @@ impl Place {
         let permit = in_time("the next turn", self.waiting.next()).await.unwrap();
         let permit = permit.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
         let now = self.observer.look().await;
-        // A forged message may cause the client to send a request again, so the token may be newer.
+        // A forged message may cause the client to send a request again, so the token may be larger
+        // than the next number.
         let numbers = before.last_token + 1..=now.last_token;
         let (id, token) = (permit.id(), permit.fencing_token());
         if id != next || now.holders[0].id != next || !numbers.contains(&token) {

@@ -19,8 +19,8 @@ struct Plan {
 }
 
 impl Plan {
-    /// Chooses the values that the environment does not set, and prints them, so that a failure can
-    /// be reproduced.
+    /// Reads the values from the environment. Without these values, the number of cases is `cases`,
+    /// and the seed is random. Prints the seed, so that a failure can be reproduced.
     fn read(cases: u64) -> Self {
         let setting = |name: &str| {
             let value = std::env::var(name).ok()?;

@@ -10,7 +10,7 @@ use super::rules::ensure;
 pub struct Answer {
     /// The server's time.
     pub now: i64,
-    /// The value -1 may also mean that the reply has no such number.
+    /// The value -1 may also mean that the reply contains no `wake_in`.
     pub wake_in: i64,
     pub tokens: Vec<i64>,
     pub tickets: Vec<i64>,

@@ -1,4 +1,4 @@
-//! The invariants of the protocol, checked in the keys before and after each successful call.
+//! Checks the invariants of the protocol in the keys before and after each successful call.
 
 use std::collections::BTreeMap;
 

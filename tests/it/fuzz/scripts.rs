@@ -1,4 +1,4 @@
-//! The scripts, called with arbitrary arguments.
+//! Calls the scripts with arbitrary arguments.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! Users get the same texts from a real server and from the server in memory. The model test
-//! compares the behavior of both.
+//! Tests that users get the same texts from a real server and from the server in memory. The model
+//! test compares the behavior of both.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Clients that share a server in memory, and calls to this server that do not concern a single
-//! semaphore.
+//! Tests of clients that share a server in memory, and of calls to this server that do not concern
+//! a single semaphore.
 
 use std::time::Duration;
 

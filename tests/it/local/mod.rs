@@ -1,4 +1,4 @@
-//! Semaphores in memory behave like semaphores on a server, and the test controls the time.
+//! Tests that semaphores in memory behave like semaphores on a server. The tests control the time.
 
 mod alike;
 mod clients;

@@ -1,5 +1,5 @@
-//! Tokio's clock is paused: hours pass immediately, and everything happens at exactly the right
-//! moment.
+//! Tests in which Tokio's clock is paused. Hours pass immediately, and everything happens at
+//! exactly the right moment.
 
 use std::time::Duration;
 

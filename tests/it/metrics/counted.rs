@@ -44,7 +44,8 @@ impl Counted {
         self.values().outcomes(semaphore)
     }
 
-    /// Returns the weight held, the waiting requests, the permits that have ended, and the losses.
+    /// Returns the weight held, and the numbers of waiting requests, of ended permits, and of
+    /// losses.
     pub fn held_waiting_ended_lost(&self, semaphore: &str) -> [f64; 4] {
         ["held", "queued", "hold_seconds_count", "lost_total"].map(|name| self.of(semaphore, name))
     }
@@ -76,7 +77,8 @@ impl Values {
     }
 }
 
-/// Reads the page. The tests use only names without quotation marks.
+/// Reads a page of metrics in the format of Prometheus. The tests use only names without quotation
+/// marks.
 fn read(text: &str) -> BTreeMap<(String, Labels), f64> {
     let samples = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     samples.map(sample).collect()

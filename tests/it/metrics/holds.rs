@@ -1,5 +1,5 @@
-//! A permit counts as held from the moment at which it is returned until it ends. Each loss counts
-//! once.
+//! Tests that a permit counts as held from the moment at which a call returns the permit until the
+//! permit ends, and that each loss counts once.
 
 use std::time::Duration;
 
@@ -110,8 +110,8 @@ async fn a_loss_that_a_call_finds_counts_once() {
     assert_eq!(counted.held_waiting_ended_lost(&name), [0.0, 0.0, 3.0, 3.0]);
 }
 
-/// The permit is detached and adopted while its refresh is under way. To the refresh, the old ID of
-/// the permit is unknown.
+/// The permit is detached and adopted while its refresh is under way. The refresh still uses the
+/// old ID, which the server no longer knows.
 #[tokio::test]
 async fn what_is_given_back_while_it_is_renewed_is_not_lost() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! Semaphore names as labels, up to a maximum number.
+//! Tests of the labels with names of semaphores. The number of these names is limited.
 
 use redis_semaphore::{Error, SemaphoreClient};
 

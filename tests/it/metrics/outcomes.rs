@@ -1,4 +1,4 @@
-//! Each request has one outcome, and counts once.
+//! Tests that each request has one outcome, and counts once.
 
 use std::collections::BTreeMap;
 use std::pin::pin;

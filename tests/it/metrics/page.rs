@@ -1,4 +1,4 @@
-//! `docs/metrics.md` describes exactly the metrics that exist.
+//! Tests that `docs/metrics.md` describes exactly the metrics that exist.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The invariants, checked in the keys after every step.
+//! Checks the invariants in the keys after every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +46,8 @@ impl System {
         self.check_weight(&contents)?;
         self.check_removals(&contents)?;
         self.check_numbers(&contents)?;
-        // The comparison with the model implies S3, because the model has the same queue.
+        // The comparison with the model implies S3 (the strict order), because the model has the
+        // same queue.
         let queue = contents.queue.iter().map(|(id, ticket)| (*ticket, id.clone()));
         ensure(queue.collect::<BTreeSet<_>>().iter().eq(self.model.queue.iter()), || {
             format!("the queue is {:?}, the model says {:?}", contents.queue, self.model.queue)

@@ -1,4 +1,4 @@
-//! Lost keys, which do not occur with a semaphore in memory.
+//! Simulates lost keys in the model. A semaphore in memory loses no keys.
 
 use super::system::Model;
 

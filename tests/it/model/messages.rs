@@ -1,4 +1,4 @@
-//! The messages of the scripts, compared with those of the model.
+//! Compares the messages of the scripts with the messages of the model.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Thousands of random sequences of calls to the scripts. The results are compared with the
-//! semaphore in memory (`src/local`), and the invariants are checked. This also tests the semaphore
-//! in memory.
+//! semaphore in memory (`src/local`), and the invariants are checked. The comparison also tests the
+//! semaphore in memory.
 
 mod client;
 mod invariants;
@@ -52,7 +52,7 @@ pub enum Step {
     },
     /// Removes the key with this number.
     Lose(usize),
-    /// Adds a crowd of clients. The scripts let only some of them call `wake`.
+    /// Adds a crowd of clients. The scripts let only some clients of the crowd call `wake`.
     Crowd,
 }
 
@@ -62,7 +62,7 @@ const DAY: i64 = 86_400_000 * MS;
 /// Two clients that subscribe, and one client that polls.
 pub const CLIENTS: [(&str, &str); 3] = [("P", "client0"), ("P", "client1"), ("N", "client2")];
 
-/// Returns all IDs of a client. Only a few exist, so that calls repeat them.
+/// Returns all IDs of a client. Only a few IDs exist, so that calls repeat the IDs.
 fn ids_of((how, client): (&str, &str)) -> Vec<String> {
     const WANTED: [(i64, i64); 7] =
         [(1, 30_000), (1, 600_000), (1, 500), (2, 30_000), (1, 1), (3, 5_000), (2, 604_800_000)];

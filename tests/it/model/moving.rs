@@ -1,6 +1,7 @@
 //! A cluster in which one node has all slots. During each call, the semaphore's slot is migrating
-//! to another node. All keys are still on the first node. If a script empties a key, however, that
-//! node considers the key moved, and aborts the script when it accesses the key again.
+//! to another node. All keys are still on the first node. If a script empties a key, however, the
+//! first node considers the key moved. The node aborts the script when the script accesses the key
+//! again.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value, cmd};
 

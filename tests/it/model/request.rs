@@ -1,4 +1,4 @@
-//! Requests, and their form as arguments.
+//! The requests of the test, and their form as arguments of the scripts.
 
 #[derive(Debug, Clone)]
 pub struct Request {

@@ -1,4 +1,4 @@
-//! The real scripts on a real server, compared with the model.
+//! Compares the real scripts on a real server with the model.
 
 use std::collections::HashMap;
 
@@ -70,8 +70,8 @@ impl System {
         self.tickets.clear();
         self.freeze_at(START_US);
         for client in 0..2 {
-            // A failed case may leave messages behind. These messages must not affect the smaller
-            // case that follows.
+            // A failed case may leave messages behind. These messages must not affect the next,
+            // smaller case.
             let _of_the_case_before = self.listen(client, true);
         }
     }
@@ -164,7 +164,8 @@ impl System {
         let before = self.model.clone();
         let expected = ask(&mut self.model, script, arguments);
         self.was_refused = expected.is_err();
-        // If the call must fail, E1 is checked. Otherwise the model determines the changes.
+        // If the call must fail, E1 is checked: the call changes nothing. Otherwise, the model
+        // determines the changes.
         let dump = if self.was_refused { self.scripts.dump() } else { Vec::new() };
         match (self.call(script, arguments), expected) {
             (Ok(reply), Ok(expected)) => {

@@ -1,4 +1,4 @@
-//! `lua/functions.lua`: the scripts as Redis functions.
+//! Generates `lua/functions.lua`, which contains the scripts as Redis functions.
 
 use redis_semaphore::ScriptRegistry;
 

@@ -1,5 +1,6 @@
-//! `lua/manifest.json`: the scripts, with their arguments, replies, errors and costs, from their
-//! head comments. Clients in other languages read the manifest.
+//! Generates `lua/manifest.json` from the head comments of the scripts. The manifest contains the
+//! arguments, replies, errors and costs of each script. Clients in other languages read the
+//! manifest.
 
 use redis_semaphore::{Script, ScriptRegistry};
 use serde::Serialize;

@@ -1,4 +1,5 @@
-//! The tables in `docs/protocol.md`: arguments, replies and costs, from the headers of the scripts.
+//! Generates the tables in `docs/protocol.md` from the head comments of the scripts. The tables
+//! contain arguments, replies and costs.
 
 use redis_semaphore::ScriptRegistry;
 

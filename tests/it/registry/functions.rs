@@ -1,4 +1,4 @@
-//! Clients that call functions share semaphores with clients that call scripts.
+//! Tests in which clients that call functions share semaphores with clients that call scripts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use test_support::head::folder;
 use test_support::observer::{Observer, eventually, in_time};
 use test_support::server::{Server, connect};
 
-/// Returns the documented rights, with the rights for functions instead of those for scripts.
+/// Returns the documented rights, with the rights for functions instead of the rights for scripts.
 fn rules(rules: &[String]) -> Vec<String> {
     let scripts = ["+evalsha", "+eval", "+script|load"];
     let rest = rules.iter().filter(|rule| !scripts.contains(&rule.as_str())).cloned();
@@ -157,7 +157,8 @@ async fn without_a_right_for_functions_connecting_names_it() {
     }
 }
 
-/// If memory is full, the server rejects all functions whose flags do not allow them.
+/// If memory is full, the server rejects each function whose flags do not allow a call without free
+/// memory.
 #[tokio::test]
 async fn a_full_memory_takes_nothing_from_those_who_hold() {
     let Some(server) = start() else { return };

@@ -1,5 +1,5 @@
-//! The script registry: a user's own folder, missing and circular includes, and a server that does
-//! not know a script.
+//! Tests of the script registry: a user's own folder, missing and circular includes, and a server
+//! that does not know a script.
 
 mod functions;
 

@@ -1,4 +1,4 @@
-//! Runtimes that end while calls are under way.
+//! Tests of runtimes that end while calls are under way.
 
 use std::sync::mpsc;
 use std::time::Duration;

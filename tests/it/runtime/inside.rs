@@ -1,4 +1,4 @@
-//! A runtime that exists for a limited time inside a task of another runtime.
+//! Tests of a runtime that exists for a limited time inside a task of another runtime.
 
 use std::pin::pin;
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! Calls from outside the I/O runtime: from another runtime while the I/O runtime is idle, is
-//! blocked or has ended, and from outside any runtime. All documented times apply to these calls.
+//! Tests of calls from outside the I/O runtime: from another runtime while the I/O runtime is idle,
+//! is blocked or has ended, and from outside any runtime. All documented times apply to these
+//! calls.
 
 mod ends;
 mod inside;
@@ -22,7 +23,7 @@ use test_support::server::{Server, shared_url, unique_name};
 
 /// A deadline for calls that must end by themselves much earlier.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The response timeout if nothing replies.
+/// The response timeout in tests in which no server replies.
 const SHORT: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -80,7 +81,7 @@ impl Scene {
         (scene, waits)
     }
 
-    /// Connects in an I/O runtime, and then brings that runtime into the given state.
+    /// Connects in an I/O runtime, and brings that runtime into the given state afterwards.
     fn at(home: Home) -> (Arc<Self>, Guard, Ending) {
         let response = match home {
             Home::Runs | Home::Gone => DEADLINE / 2,

@@ -1,4 +1,4 @@
-//! Calls outside any runtime.
+//! Tests of calls outside any runtime.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -14,7 +14,7 @@ use redis_semaphore::{Error, Permit, SemaphoreClient};
 use super::{CALLS, DEADLINE, END, Ending, Home, OK, Scene, doctor, ends, one_worker, shutdown};
 use test_support::server::{shared_url, unique_name};
 
-/// Polls in a thread without a runtime.
+/// Polls a future in a thread without a runtime.
 fn alone<T: Send + 'static>(
     with: T,
     call: impl FnOnce(T) -> BoxFuture<'static, Result<(), Error>> + Send + 'static,

@@ -1,4 +1,5 @@
-//! Tokio's clock is paused: calls that cannot succeed return an error, and nothing loops forever.
+//! Tests in which Tokio's clock is paused. Calls that cannot succeed return an error, and nothing
+//! loops forever.
 
 use std::time::Duration;
 

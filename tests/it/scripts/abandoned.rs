@@ -5,8 +5,8 @@ use super::{Granted, Timed};
 
 const LEASE: i64 = 30_000;
 
-/// Queues the abandoned ID first, and "other" behind it. The client then sends heartbeats for
-/// "other" only.
+/// Queues the abandoned ID first, and "other" behind it. From then on, the client sends heartbeats
+/// for "other" only.
 fn abandoned(how: &str) -> (Timed, String) {
     let client = format!("client {how} 60000");
     let mut semaphore = Timed::start();

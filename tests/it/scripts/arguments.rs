@@ -111,7 +111,7 @@ fn a_forged_id_is_refused_also_behind_one_that_is_right() {
         for index in first..values.len() {
             let argument = &call.arguments[index];
             if let Id(..) | Next = argument.2 {
-                // Both IDs then have the same beginning, except for the invalid part.
+                // Both IDs have the same beginning, except for the invalid part.
                 let mut right = values.clone();
                 right[first] = id_with(4, MAX_COUNT, b"the-one-in-front");
                 let wanted = format!("ARGV[{}] ({}) ", index + 1 + call.repeated, argument.0);
@@ -239,13 +239,15 @@ fn arguments_may_be_neither_missing_nor_too_many() {
     for call in calls() {
         let values = call.values();
         let (fixed, request) = values.split_at(values.len() - call.repeated);
-        // These calls have too few or too many arguments for one request, or too few for two.
+        // These calls have too few arguments for one request, too many arguments for one request,
+        // or too few arguments for two requests.
         let mut bad = vec![values.clone(), values.clone(), [fixed, request, request].concat()];
         bad[0].pop();
         bad[1].push("more".into());
         bad[2].pop();
         if call.repeated == 1 {
-            // One or more arguments are valid.
+            // Each further argument is a whole request, so only a call without a request is
+            // invalid.
             bad = vec![fixed.to_vec()];
         }
         if values.is_empty() {

@@ -6,12 +6,13 @@ use std::ops::Range;
 use super::{Commands, Granted, Timed};
 
 const MANY: usize = 12_000;
-/// The number of expired leases that a call may remove: its bound, plus the ID in its arguments.
+/// The number of expired leases that a call may remove: 1,000, and the lease of the ID in the
+/// arguments.
 const MOST_PURGED: i64 = 1001;
 /// The number of waiters that a call may examine.
 const MOST_LOOKED_AT: i64 = 1000;
-/// The number of commands that a call may run: two for each waiter that it examines or for each
-/// request, and a few for each chunk.
+/// The number of commands that a call may run: two for each waiter or request that the call
+/// examines, and a few for each chunk of members.
 const MOST_COMMANDS: i64 = 2 * MOST_LOOKED_AT + 60;
 /// The number of commands that a call may run if it examines no waiter.
 const MOST_COMMANDS_OF_A_PURGE: i64 = 30;
@@ -285,7 +286,7 @@ fn more_room_than_one_call_may_hand_off_is_handed_off_by_wake() {
     assert_eq!(semaphore.inspect().held, MANY as i64);
 }
 
-/// After the clock stepped back, leases that expire too late are also shortened in chunks.
+/// After the clock stepped back, leases that expire too late are shortened in chunks.
 #[test]
 fn twelve_thousand_leases_are_cut_in_chunks() {
     let mut semaphore = all_ended(1);

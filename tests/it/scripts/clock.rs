@@ -27,7 +27,7 @@ fn an_ended_lease_is_lost_whether_purged_or_not() {
 }
 
 /// After `refresh` has returned that a permit is lost, the permit stays lost, even if the clock
-/// steps back to before its expiry.
+/// steps back to a time before the permit's expiry.
 #[test]
 fn a_permit_that_was_called_lost_stays_lost_when_the_clock_steps_back() {
     for ask in ["p 1000", "p 1", "p q"] {
@@ -49,7 +49,7 @@ fn a_permit_that_was_called_lost_stays_lost_when_the_clock_steps_back() {
     }
 }
 
-/// A permit was moved to another ID, and has then expired. The test refreshes both IDs.
+/// A permit is moved to another ID, and then expires. The test refreshes both IDs.
 #[test]
 fn a_permit_that_was_called_lost_after_an_exchange_stays_lost_when_the_clock_steps_back() {
     let mut semaphore = Timed::start();
@@ -202,7 +202,7 @@ fn tokens_grow_when_the_clock_steps_back_while_nobody_is_there() {
     assert!(later > first + 1, "{later} after {first}");
 }
 
-/// If even the state has expired, only the clock keeps the tokens growing.
+/// If all keys have expired, tokens keep growing only because of the clock.
 #[test]
 fn tokens_grow_when_all_keys_have_expired() {
     let mut semaphore = Timed::start();
@@ -244,7 +244,7 @@ fn after_a_step_back_dead_waiters_go_within_the_longest_heartbeat_timeout_that_w
     for heartbeat_timeout in [1, 1000, 30_000, 600_000] {
         let mut semaphore = five_dead_before_a_live_one(heartbeat_timeout);
         semaphore.pass(-DAY);
-        // Any call lets a script notice the step, for example this heartbeat.
+        // A script notices the step of the clock in any call. This call is a heartbeat.
         semaphore.acquire_for(1, "live poll 1000", "live 1 60000 wait");
         semaphore.pass(heartbeat_timeout.max(1000) + 1);
         semaphore.acquire_for(1, "live poll 1000", "live 1 60000 wait");
@@ -349,7 +349,8 @@ fn a_newcomer_is_behind_a_ticket_of_this_microsecond() {
     assert_eq!(outcomes[1], Outcome::Queued { ticket: this + 1, position: 2 });
 }
 
-/// `last` is ahead of the clock by exactly one second, or by one second and one microsecond.
+/// The last number is ahead of the clock by exactly one second, or by one second and one
+/// microsecond.
 #[test]
 fn leases_are_cut_when_the_last_number_is_more_than_a_second_ahead() {
     for (holders, last, left) in

@@ -3,7 +3,7 @@
 use super::{Timed, script_names};
 use test_support::head::Head;
 
-/// The semaphore's earlier use, which does not affect the numbers.
+/// The earlier use of a semaphore. It does not affect the numbers of commands.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum History {
     Plain,

@@ -1,5 +1,6 @@
-//! If many clients wait, the scripts ask only some of them to call `wake` at the next expiry. Live
-//! waiters pass the dead waiters in the queue. The holder's lease expires after ten minutes.
+//! If many clients wait, the scripts ask only some of these clients to call `wake` at the next
+//! expiry. Live waiters pass the dead waiters in the queue. The holder's lease expires after ten
+//! minutes.
 
 use super::START_US;
 use super::answers::outcomes;
@@ -81,8 +82,8 @@ fn whoever_has_the_head_of_the_queue_is_to_call_wake_whatever_it_asks_for() {
     }
 }
 
-/// The dead waiters belong to many clients. While these clients may be alive, only some clients
-/// behind them are asked to call `wake`.
+/// The dead waiters belong to many clients. While the clients of the dead waiters may be alive,
+/// only some of the clients behind them in the queue are asked to call `wake`.
 #[test]
 fn whoever_is_silent_for_longer_than_a_heartbeat_is_no_crowd() {
     let mut semaphore = one_holds();

@@ -1,4 +1,5 @@
-//! Errors that do not concern the text of one argument. A call with an error changes nothing.
+//! Tests of errors that do not concern the text of one argument. A call with an error changes
+//! nothing.
 
 use super::{Refusal, Timed};
 use super::{fill, in_use, script_names, semaphore_scripts, sound, told};
@@ -325,9 +326,9 @@ const CALLS: [(&str, &str); 13] = [
     ("acquire", "declare_if_unset 5 client poll 600000 first 2 600000 wait"),
 ];
 
-/// A former primary or a lagging replica lacks the latest data. Such a server must not return that
-/// a permit is lost or unknown, or that a request is not granted. After READONLY, a client retries
-/// until the primary replies.
+/// A former primary or a lagging replica lacks the latest data. A server that lacks data must not
+/// return that a permit is lost or unknown, or that a request is not granted. After READONLY, a
+/// client retries until the primary replies.
 #[test]
 fn a_server_that_may_not_write_gives_no_final_answer() {
     let lags: [&[&str]; 5] = [

@@ -1,4 +1,4 @@
-//! No key stays forever, and no key expires while it is in use.
+//! Tests that no key stays forever, and that no key expires while it is in use.
 
 use super::{Timed, outcomes};
 

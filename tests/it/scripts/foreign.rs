@@ -1,4 +1,5 @@
-//! Members of the keys that no client wrote, for example manual entries, cause no problems.
+//! Tests of members that no client wrote, for example manual entries. Such members of a key must
+//! cause no problems.
 
 use super::{START_US, Timed};
 

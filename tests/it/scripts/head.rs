@@ -1,5 +1,5 @@
-//! The head comments are the reference of the protocol. The tests use only these comments to make
-//! calls.
+//! Tests of the scripts' head comments, which are the reference of the protocol. The tests use only
+//! these comments to make calls.
 
 use std::collections::BTreeSet;
 

@@ -1,11 +1,13 @@
-//! Tests of the requests that a head start overtakes, also after the server's clock was set back.
+//! Tests which other requests a request with a head start overtakes. In most tests, the server's
+//! clock was set back.
 
 use super::{Outcome, START_US, Timed};
 
 const DAY: i64 = 24 * 3_600_000;
 
-/// A head start has no effect while the clock is more than a second behind the last number. The
-/// numbers then grow slowly, so earlier requests would be overtaken until the clock catches up.
+/// A head start has no effect while the clock is more than a second behind the last number. During
+/// that time, the numbers grow slowly, so earlier requests would be overtaken until the clock
+/// catches up.
 #[test]
 fn after_a_step_back_nobody_is_overtaken_for_ever_by_head_starts() {
     let mut semaphore = Timed::start();
@@ -93,13 +95,13 @@ fn place_behind_first(ahead: i64, waited: i64) -> i64 {
 }
 
 /// A head start lets a request overtake another request for a time that equals the head start.
-/// After a step back of the clock, that time is up to one second longer. It begins when the clock
-/// is one second behind the ticket of the other request.
+/// After a step back of the clock, this time is up to one second longer. The time begins when the
+/// clock is one second behind the ticket of the other request.
 #[test]
 fn a_head_start_overtakes_for_at_most_a_second_more_after_a_step_back() {
     const DAY_US: i64 = 1000 * DAY;
     for (ahead, waited, position) in [
-        // These results are the same as without a step back.
+        // These results are equal to the results without a step back.
         (1, 0, 1),
         (1, 2, 2),
         (999_999, 0, 1),

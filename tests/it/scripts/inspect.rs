@@ -1,4 +1,4 @@
-//! `inspect` returns everything and changes nothing.
+//! Tests that `inspect` returns everything and changes nothing.
 
 use redis::Value;
 

@@ -162,7 +162,7 @@ fn add_counts_once_within_a_minute() {
     semaphore.assert_weights_agree();
 }
 
-/// Idempotency keys do not affect leases: their expiry requires no `wake`.
+/// Idempotency keys do not affect leases: the expiry of an idempotency key requires no `wake`.
 #[test]
 fn marks_end_no_lease() {
     let mut semaphore = Timed::start();

@@ -1,4 +1,5 @@
-//! Each of the four keys may be lost separately: deleted, evicted, or lost in a failover.
+//! Tests of lost keys. Each of the four keys may be lost separately: a key may be deleted, be
+//! evicted, or be missing after a failover.
 
 use super::{Outcome, Timed};
 
@@ -78,7 +79,7 @@ fn lost_permits_are_free_again_with_all_their_weight() {
     semaphore.lose("permits");
     assert_eq!(semaphore.inspect().held, 0);
     assert_eq!(semaphore.ok("refresh", "heavy 600000 light 600000")[2..], [0, 0]);
-    // The same call has already granted the lost permits to the waiters.
+    // This `refresh` has already granted the lost permits to the waiters.
     let inspection = semaphore.inspect();
     assert_eq!((inspection.held, inspection.queued), (3, 0));
     assert_eq!(semaphore.ok("release", "return heavy pair")[2..], [0, 0]);

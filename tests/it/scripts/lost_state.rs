@@ -1,5 +1,5 @@
-//! The state is lost while there are thousands of holders. Each script recovers in one bounded
-//! call.
+//! Tests in which the state is lost while thousands of holders exist. Each script recovers in one
+//! bounded call.
 
 use super::bounds::{bounded, many};
 use super::{Outcome, Timed};

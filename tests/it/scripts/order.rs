@@ -1,5 +1,5 @@
-//! Tests of the strict order. No request overtakes another request or starves. A request that
-//! returns gets its old position.
+//! Tests of the strict order of grants. No request overtakes another request or starves. A request
+//! that returns gets its old position.
 
 use super::{Outcome, Timed, fresh};
 
@@ -42,8 +42,8 @@ fn weights_add_up_to_the_limit() {
     assert_eq!(granted, [true, false, true, true]);
     assert_eq!(semaphore.acquire_one(10, "e 1 60000 try"), Outcome::Refused);
     semaphore.acquire(10, "e 3 60000 wait f 2 60000 wait g 1 60000 wait");
-    // A weight of 4 is free: the first request fits, the second does not, and the third must not
-    // overtake.
+    // A weight of 4 is free. The first request fits, the second request does not fit, and the third
+    // request must not overtake the second request.
     semaphore.ok("release", "return a");
     let inspection = semaphore.inspect();
     assert_eq!(inspection.holder_ids(), ["c", "d", "e"].into());
@@ -90,8 +90,8 @@ fn queued_requests_are_served_before_the_call_s_own() {
     assert_eq!(semaphore.inspect().holder_ids(), ["b"].into());
 }
 
-/// Queues "x" and "y" in this order. The client of "x" then sends no heartbeat in time, so "x" is
-/// removed.
+/// Queues "x" and "y" in this order. After that, the client of "x" sends no heartbeat in time, so
+/// "x" is removed.
 fn skip_x(semaphore: &mut Timed) -> (i64, i64) {
     semaphore.acquire(2, "a 1 600000 try b 1 600000 try");
     let x = semaphore.acquire_for(2, "absent poll 5000", "x 1 60000 wait")[0].ticket();

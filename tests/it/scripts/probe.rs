@@ -1,5 +1,5 @@
-//! `probe` runs the commands of the other scripts on keys that no semaphore has, and leaves nothing
-//! behind.
+//! Tests of `probe`, which runs the commands of the other scripts on keys that no semaphore has,
+//! and leaves nothing behind.
 
 use std::collections::BTreeSet;
 

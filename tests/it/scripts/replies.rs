@@ -112,7 +112,8 @@ fn a_waiter_gets_the_weight_and_the_lease_that_its_id_says() {
     assert_eq!(semaphore.inspect().holders, expected);
 }
 
-/// A script knows only what an ID contains: another weight or lease makes another ID.
+/// An ID contains a weight and a lease. A request with another weight or lease therefore has
+/// another ID.
 #[test]
 fn words_of_another_weight_or_lease_are_other_requests() {
     let mut semaphore = Timed::start();

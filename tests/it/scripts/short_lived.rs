@@ -40,7 +40,8 @@ fn clients_do_not_pile_up_on_a_semaphore_that_is_always_busy() {
         semaphore.ok("refresh", "holder 600000");
     }
     assert_eq!(members(&mut semaphore, "queue"), 10_000);
-    // The clients of dead waiters have been removed. The waiters are removed at their turn.
+    // The clients of dead waiters have been removed. The waiters are removed when they reach the
+    // head of the queue.
     let reply = bounded(&mut semaphore, "release", "return holder");
     wake_while_asked(&mut semaphore, reply[1]);
     assert_eq!(members(&mut semaphore, "queue"), 0);

@@ -67,7 +67,7 @@ fn no_file_uses_what_some_server_does_not_have() {
         "redis.replicate_commands",
         "redis.set_repl",
         "redis.register_function",
-        "redis.acl_check_cmd(", // a server may lack it: only with pcall
+        "redis.acl_check_cmd(", // An old server lacks this function: use `pcall`.
         "redis.REDIS_VERSION",
         "math.random",
         "SORT",

@@ -23,7 +23,7 @@ pub(super) const MAX_COUNT: u64 = 4_294_967_295;
 pub(super) const MAX_LEASE: u64 = 604_800_000;
 pub(super) const MAX_NUMBER: u64 = 9_007_199_254_740_991;
 
-/// A permit of `in_use`.
+/// The ID of a permit of the semaphore that `in_use` returns.
 pub(super) const HEAVY: &str = "N:client:3:600000:heavy___________";
 /// Returns texts that no argument may contain.
 pub(super) fn blanks_and_controls() -> Vec<Vec<u8>> {

@@ -95,7 +95,7 @@ async fn waiting_for_a_replica_holds_up_nobody_else() {
         let permit = in_time("a permit of another semaphore", other.acquire()).await.unwrap();
         in_time("its release", permit.release()).await.unwrap();
     }
-    // An acquire with acknowledgements on another semaphore uses its own connection.
+    // On another semaphore, an acquire with acknowledgments uses its own connection.
     let careful = client.semaphore("careful").limit(1).acknowledged_by(1, Duration::from_millis(9));
     let refused = in_time("an answer", careful.build().unwrap().acquire()).await;
     assert!(matches!(refused, Err(Error::NotAcknowledged { .. })), "{refused:?}");

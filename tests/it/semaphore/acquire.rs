@@ -39,7 +39,7 @@ async fn tokens_grow_and_permits_tell_what_they_are() {
     }
 }
 
-/// The semaphore's acquire timeout applies, unless the request has its own timeout or
+/// The semaphore's acquire timeout applies, unless the request sets its own timeout or calls
 /// `without_timeout`.
 #[tokio::test]
 async fn a_request_takes_any_weight_and_timeout() {
@@ -125,7 +125,7 @@ async fn a_heavy_request_is_not_starved_and_a_try_never_overtakes() {
         async move { semaphore.acquire_many(4).await.unwrap() }
     });
     observer.sees(3, 1).await;
-    // One permit is free, but later requests must not overtake the heavy one.
+    // One permit is free, but later requests must not overtake the heavy request.
     assert!(semaphore.try_acquire().await.unwrap().is_none());
     let late = tokio::spawn({
         let semaphore = semaphore.clone();
@@ -305,7 +305,7 @@ async fn two_connections_however_many_wait() {
     let server = Server::start();
     let clients = || {
         let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut server.connect()).unwrap();
-        // One of the clients is this connection.
+        // The list also contains this connection.
         list.lines().count() - 1
     };
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();

@@ -41,8 +41,8 @@ fn some_of(semaphores: &[Semaphore]) -> Vec<(usize, u32, AcquireRequest)> {
     numbers.into_iter().map(request).collect()
 }
 
-/// The tasks belong to two processes. Without an order, tasks would soon wait for each other's
-/// permits.
+/// The tasks belong to two processes. If calls did not acquire in one order, the tasks would soon
+/// wait for each other's permits.
 #[tokio::test]
 async fn many_with_overlapping_sets_all_have_their_turns() {
     let names = names_of(&unique_name());
@@ -174,7 +174,8 @@ impl Scene {
         [self.semaphores[1].request(), self.semaphores[0].request()]
     }
 
-    /// Waits until the call holds a permit of the first semaphore and is queued for the second.
+    /// Waits until the call holds a permit of the first semaphore and is queued for a permit of the
+    /// second semaphore.
     async fn waits(&self) {
         self.observers[0].sees(1, 0).await;
         self.observers[1].sees(LIMIT.into(), 1).await;

@@ -363,7 +363,8 @@ async fn an_adoption_that_is_dropped_is_given_back() {
             Stage::ReplyNever => scene.proxy.cut_commands(),
             Stage::HungUp => {
                 scene.proxy.hang_up();
-                // The release arrives first and finds nothing. Then the adoption arrives.
+                // The release arrives first and finds nothing. The adoption arrives after the
+                // release.
                 let now = async || scene.server.calls("zrem");
                 eventually("a release has come", now, |now| *now > removals).await;
                 scene.proxy.stick(false);

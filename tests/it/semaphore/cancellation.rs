@@ -1,5 +1,5 @@
-//! An acquire is dropped at every stage, with every outcome on the server. Afterwards the weight
-//! held and the length of the queue are the same as before.
+//! Tests in which an acquire is dropped at every stage, with every outcome on the server. After the
+//! drop, the weight held and the length of the queue are the same as before the acquire.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// For a grant, some permits stay free. For the other outcomes, other callers' permits use the
+    /// If the outcome is a grant, some permits stay free. Otherwise, other callers' permits use the
     /// whole limit.
     async fn set(outcome: Outcome) -> Self {
         let server = Server::start();
@@ -153,7 +153,7 @@ async fn dropped_when_the_permit_was_handed_over() {
     for message in [Flow::Hold, Flow::Swallow, Flow::Pass] {
         let mut scene = Scene::set(Outcome::Queued).await;
         let mut waiting = Box::pin(scene.semaphore.acquire_many(2));
-        // Polls the future only until it waits.
+        // The future is polled only until it waits.
         tokio::select! {
             biased;
             _ = &mut waiting => unreachable!("others hold everything"),

@@ -1,4 +1,5 @@
-//! `acquire_all` never deadlocks, because all calls acquire in one order and form no circle.
+//! Tests that `acquire_all` never deadlocks, because all calls acquire in one order and form no
+//! circle.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -9,8 +10,8 @@ use test_support::observer::{Observer, in_time};
 use test_support::scripts::keys_of;
 use test_support::server::Server;
 
-/// The names in the byte order of their keys. The names alone sort differently, because a key does
-/// not end with the name.
+/// The names in the byte order of their keys. The byte order of the names is different, because a
+/// key does not end with the name.
 const IN_ORDER: [&str; 3] = ["B", "a-1", "a"];
 
 #[test]
@@ -53,8 +54,8 @@ async fn the_order_is_that_of_the_bytes_of_the_keys() {
 }
 
 /// Three callers of three semaphores with limit 1. Each caller requests its semaphores one after
-/// the other, and waits for each permit. A caller that holds all its permits releases them and
-/// starts again.
+/// the other, and waits for each permit. A caller that holds all its permits releases these permits
+/// and starts again.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 struct Callers {
     /// The number of semaphores that each caller has requested.

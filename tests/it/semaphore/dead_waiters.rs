@@ -1,5 +1,5 @@
-//! A holder crashes, and many waiters are dead, too. The first live waiter gets the permit as soon
-//! as the lease expires, and few clients call `wake` without effect.
+//! Tests in which a holder crashes, and many waiters are dead, too. The first live waiter gets the
+//! permit as soon as the lease expires, and few clients call `wake` without effect.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -121,19 +121,19 @@ fn lease_end(server: &Server, name: &str) -> i64 {
     permits[0].1
 }
 
-/// The dead waiters in front of the live one.
+/// The dead waiters in front of the live waiter.
 #[derive(Debug, Clone, Copy)]
 struct Dead {
     processes: usize,
     requests: usize,
-    /// If true, the waiters die after the live waiter has joined the queue. If false, they die
-    /// before.
+    /// If true, the dead waiters die after the live waiter has joined the queue. If false, they die
+    /// before the live waiter joins the queue.
     dies_later: bool,
     /// Whether the connections stay open, like a stopped process's connections.
     is_silent: bool,
 }
 
-/// Queues one live waiter behind the dead ones. Returns the time between the expiry of the lease
+/// Queues one live waiter behind the dead waiters. Returns the time between the expiry of the lease
 /// and the waiter's grant.
 async fn one_behind(
     server: &Arc<Server>,

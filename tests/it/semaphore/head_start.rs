@@ -11,7 +11,7 @@ use test_support::server::{shared_url, unique_name};
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// Connects like another process.
+/// Returns the semaphore over a separate connection, like a semaphore in another process.
 async fn semaphore(name: &str) -> Semaphore {
     let client = SemaphoreClient::builder().heartbeat_timeout(HEARTBEAT_TIMEOUT);
     let client = client.connect(&shared_url()).await.unwrap();

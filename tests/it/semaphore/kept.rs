@@ -1,5 +1,5 @@
-//! A process keeps no data of dropped semaphores, except the numbers of IDs that are still in use.
-//! The test measures this in a separate process.
+//! Tests that a process keeps no data of dropped semaphores, except the numbers of IDs that are
+//! still in use. A separate process measures its own memory.
 
 use std::time::Duration;
 

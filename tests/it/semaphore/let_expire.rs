@@ -88,8 +88,8 @@ async fn no_window_holds_more_starts_than_the_limit() {
     assert!(shortest >= window, "{} starts within {shortest} ms", LIMIT + 1);
 }
 
-/// Moves the server's clock forward, so that a restarted lease is clearly longer. Returns the rest
-/// of the lease.
+/// Moves the server's clock forward, so that a restarted lease is clearly longer than the current
+/// lease. Returns the rest of the current lease.
 pub(super) async fn use_up(server: &Server, left: impl AsyncFn() -> Duration) -> Duration {
     let before = left().await;
     server.clock.run_ahead_by(60_000_000);
@@ -268,7 +268,7 @@ async fn what_was_not_started_is_given_back() {
     let scene = Scene::set().await;
     let both = scene.semaphore.acquire_many(2).await.unwrap();
     let mut waiting = Box::pin(scene.semaphore.acquire());
-    // Polls the future only until it waits.
+    // The future is polled only until it waits.
     tokio::select! {
         biased;
         _ = &mut waiting => unreachable!("all is held"),

@@ -1,4 +1,5 @@
-//! The server has executed a call, but its reply is lost. The retry returns the same result.
+//! Tests of lost replies. The server has executed a call, but the reply is lost. The retry returns
+//! the same result.
 
 use std::time::Duration;
 

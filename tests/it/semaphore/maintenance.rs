@@ -37,8 +37,8 @@ async fn waits_dropped_at_any_moment_leave_nothing() {
     observer.sees(0, 0).await;
 }
 
-/// While the server considers this process alive, it could grant a permit to the dropped wait. That
-/// permit would stay taken for one lease.
+/// While the server considers this process alive, the server could grant a permit to the dropped
+/// wait. That permit would stay taken for one lease.
 #[tokio::test]
 async fn a_wait_dropped_in_an_outage_longer_than_its_lease_leaves_the_queue() {
     let server = Server::start();
@@ -56,7 +56,8 @@ async fn a_wait_dropped_in_an_outage_longer_than_its_lease_leaves_the_queue() {
     proxy.refuse_connections(true);
     proxy.cut_all();
     waiting.abort();
-    // This time exceeds the lease of the dropped wait and the time for its last attempts.
+    // This time is longer than the sum of two times: the lease of the dropped wait, and the time
+    // for the last attempts.
     passed(Instant::now() + lease * 3).await;
     proxy.refuse_connections(false);
     observer.sees(1, 0).await;

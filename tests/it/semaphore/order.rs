@@ -1,5 +1,6 @@
-//! A program's own calls, including drops and canceled calls, take effect in the order in which the
-//! program makes them. The behavior equals that of Tokio's semaphore, whose calls never overlap.
+//! Tests that a program's own calls, including drops and canceled calls, take effect in the order
+//! in which the program makes them. Tokio's semaphore, whose calls never overlap, behaves in the
+//! same way.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -266,7 +267,7 @@ async fn the_order_survives_connections_that_are_cut() {
 }
 
 /// A server that was restarted or promoted may know the script of the next call, but not the script
-/// `release`. The release then takes one more round trip.
+/// `release`. In that case, the release takes one more round trip.
 #[tokio::test]
 async fn the_order_survives_scripts_that_are_forgotten() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! A `PermitWatch` reports every kind of end of a permit, and keeps nothing alive.
+//! Tests that a `PermitWatch` reports every way in which a permit ends, and keeps nothing alive.
 
 use std::time::{Duration, Instant};
 
@@ -90,8 +90,8 @@ async fn ends_unlost(end: impl AsyncFnOnce(Permit)) {
     let is_in_time = Instant::now() < deadline;
     assert!(!watch.is_held());
     in_time("the end", subtask).await.unwrap();
-    // The later expiry of the lease is no loss. If the machine stood still, the permit may have
-    // been lost before its end.
+    // The permit has ended, so the expiry of its lease is no loss. If the machine stood still,
+    // however, the permit may have been lost before it ended.
     passed(deadline).await;
     assert!(!watch.is_lost() || !is_in_time);
     observer.sees(0, 0).await;
@@ -146,7 +146,7 @@ async fn told_at_once_when_given_back() {
     let builder = client.semaphore(unique_name()).limit(1).lease(Duration::from_secs(3600));
     let permit = builder.build().unwrap().acquire().await.unwrap();
     let watch = permit.watch();
-    // The second future releases the permit after the first one waits.
+    // The second future releases the permit after the first future has begun to wait.
     let ends = async { tokio::join!(biased; watch.ended(), async { drop(permit) }) };
     in_time("the end", ends).await;
 }

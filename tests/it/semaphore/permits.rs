@@ -195,7 +195,8 @@ fn dropped_outside_a_runtime_and_after_its_end() {
     drop(outside);
     runtime.block_on(observer.sees(1, 0));
     drop(runtime);
-    // The permit can be neither refreshed nor released any more. The drop logs this and returns.
+    // The permit can be neither refreshed nor released any more. The drop logs the failure and
+    // returns.
     drop(late);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
@@ -226,7 +227,7 @@ async fn ten_thousand_are_renewed_with_few_calls() {
     let permits = tasks.join_all().await.into_iter().flatten().collect::<Vec<_>>();
     redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut server.connect()).unwrap();
     let started = Instant::now();
-    // A lease that was not refreshed would have expired by then.
+    // At this moment, a lease that was not refreshed would have expired.
     passed(started + lease).await;
     let intervals = started.elapsed().as_secs_f64() / (lease / 3).as_secs_f64();
     let per_interval = server.calls("evalsha") as f64 / intervals.ceil();
@@ -320,8 +321,8 @@ async fn many_short_holds_leave_one_renewal() {
     permit.release().await.unwrap();
 }
 
-/// The maintenance ends with the I/O runtime. A wait in another runtime must then not hang, and a
-/// permit that is dropped in that runtime is released.
+/// The maintenance ends with the I/O runtime. After that end, a wait in another runtime must not
+/// hang, and a permit that is dropped in that other runtime is released.
 #[test]
 fn a_wait_ends_with_the_runtime_of_the_maintenance() {
     let (url, name) = (shared_url(), unique_name());

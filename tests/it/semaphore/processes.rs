@@ -1,5 +1,5 @@
-//! Several processes share one semaphore. One process is killed, and another process is stopped for
-//! longer than its lease.
+//! Tests in which several processes share one semaphore. One process is killed, and another process
+//! is stopped for longer than its lease.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,8 +10,8 @@ use test_support::child::{self, Process, say};
 use test_support::observer::Observer;
 use test_support::server::{shared_url, unique_name};
 
-/// The lease of processes that are killed or stopped. It is short, so that other processes do not
-/// wait long.
+/// The lease of processes that are killed or stopped. This lease is short, so that other processes
+/// do not wait long.
 const SHORT: Duration = Duration::from_millis(1_500);
 /// The lease of processes that must not lose a permit on a busy machine.
 const LONG: Duration = Duration::from_secs(300);

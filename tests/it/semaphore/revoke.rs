@@ -1,4 +1,4 @@
-//! An operator revokes permits and requests of other processes.
+//! Tests in which an operator revokes permits and requests of other processes.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use test_support::server::{Server, connect, shared_admin_url, shared_url, unique
 
 const LEASE: Duration = Duration::from_secs(9);
 
-/// Connects like another process.
+/// Returns the semaphore over a separate connection, like a semaphore in another process.
 async fn semaphore(name: &str) -> Semaphore {
     let builder = SemaphoreClient::builder().heartbeat_timeout(Duration::from_millis(600));
     let client = builder.connect(&shared_url()).await.unwrap();

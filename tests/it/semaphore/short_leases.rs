@@ -1,4 +1,5 @@
-//! `acquire` never returns a permit that is already lost, however busy the caller's thread is.
+//! Tests that `acquire` never returns a permit that is already lost, however busy the caller's
+//! thread is.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -22,7 +23,8 @@ async fn outcome(acquire: impl Future<Output = Result<Permit, Error>>) -> Result
     .await
 }
 
-/// Blocks the thread once for each of `milliseconds`, and yields to other tasks after each time.
+/// Blocks the thread once for each of `milliseconds`, and yields to other tasks after each of these
+/// times.
 async fn keep_busy(milliseconds: impl Iterator<Item = u64>) {
     for busy in milliseconds {
         std::thread::sleep(Duration::from_millis(busy));

@@ -148,7 +148,7 @@ async fn calls_follow_the_keys_of_a_slot_on_its_way() {
     scene.ends_well().await;
 }
 
-/// All keys are on the node when the call arrives, but the call empties one of them. The node
+/// All keys are on the node when the call arrives, but the call empties one of the keys. The node
 /// considers that key as moved, and aborts a script that accesses the key again.
 #[tokio::test]
 async fn a_release_of_the_last_permit_of_a_slot_that_begins_to_move_is_not_half_done() {
@@ -252,8 +252,8 @@ async fn a_silent_node_holds_up_no_semaphore_of_another() {
     let client = builder.connect_cluster(cluster.urls()).await.unwrap();
     let [there, here] = [1, 2].map(|node| build(&client, &cluster.name_at(node)));
     drop(there.acquire().await.unwrap());
-    // If the test takes long, the other nodes consider the silent node failed. They must still
-    // serve their own slots.
+    // If the test takes long, the other nodes consider the silent node failed. The other nodes must
+    // still serve their own slots.
     cluster.allow_gaps();
     cluster.nodes[1].signal(Signal::SIGSTOP);
     let held_up = tokio::spawn(async move { there.acquire().await });
@@ -338,6 +338,24 @@ async fn the_doctor_looks_at_every_node() {
     assert_eq!(about(1), [(Verdict::Critical, "persistence")], "{diagnosis}");
 }
 
+/// The reachable nodes are examined, too.
+#[tokio::test]
+async fn the_doctor_reports_a_node_that_is_away() {
+    let Some(mut cluster) = Cluster::start(2, false).await else { return };
+    let client = connect(&cluster).await;
+    cluster.nodes[1].kill();
+    let diagnosis = client.doctor().await.unwrap();
+    assert_eq!(diagnosis.servers.len(), 2, "{diagnosis}");
+    let away = format!("127.0.0.1:{}", cluster.nodes[1].port);
+    let report = diagnosis.servers.iter().find(|report| report.address == away).unwrap();
+    let [check] = &report.checks[..] else { panic!("{diagnosis}") };
+    assert_eq!((check.verdict, check.name), (Verdict::Critical, "connection"), "{diagnosis}");
+    assert!(check.fix.as_ref().unwrap().contains("start the server"), "{diagnosis}");
+    cluster.nodes[0].kill();
+    let gone = client.doctor().await.unwrap_err();
+    assert!(matches!(gone, Error::Connect { .. }), "{gone}");
+}
+
 #[tokio::test]
 async fn connecting_says_what_is_wrong() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
@@ -369,8 +387,8 @@ async fn connecting_says_what_is_wrong() {
     assert_eq!(address, "127.0.0.1:1");
 }
 
-/// The client has missed no messages of other nodes. With thousands of semaphores, retries at these
-/// nodes would be a storm of calls.
+/// Only the connection for one node's messages is cut, so the client has missed no messages of
+/// other nodes. With thousands of semaphores, retries at the other nodes would be a storm of calls.
 #[tokio::test]
 async fn only_who_was_heard_at_a_node_asks_again_when_its_messages_were_cut() {
     let Some(cluster) = Cluster::start(2, false).await else { return };

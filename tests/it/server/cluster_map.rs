@@ -1,4 +1,4 @@
-//! A client's map of the cluster stays correct while other nodes fail, leave and move.
+//! Tests that a client's map of the cluster stays correct while nodes fail, leave and move.
 
 use std::time::Duration;
 

@@ -127,7 +127,7 @@ async fn a_replica_takes_over_behind_the_same_address() {
     pair.promote(1);
     pair.demote(0, 1);
     proxy.lead_to(pair.servers[1].port);
-    // A client that neither holds nor waits finds out at its next call that writes.
+    // A client that neither holds nor waits finds out when it makes a call that writes.
     assert!(build(&observer).try_acquire().await.unwrap().is_none());
     scene.ends_well(&pair).await;
 }

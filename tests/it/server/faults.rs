@@ -328,7 +328,8 @@ async fn an_answer_that_a_hand_off_has_overtaken_gives_nothing_back() {
     held.release().await.unwrap();
     let permit = in_time("the permit", waiting).await.unwrap().unwrap();
     proxy.replies(Flow::Pass);
-    // These calls use the same connection, so the held-back reply has been read when they return.
+    // These calls use the same connection, so the held-back reply has been read when these calls
+    // return.
     for _ in 0..50 {
         assert_eq!(semaphore.inspect().await.unwrap().held, 1);
     }

@@ -23,11 +23,12 @@ pub struct Turn {
     /// process reported that it holds the permit.
     pub offered: Option<Moment>,
     pub adopted: Option<Moment>,
-    /// The end of the turn. Only the result of a release may follow.
+    /// The end of the turn. After the end, only the result of a release may be recorded.
     pub end: Option<(Moment, End)>,
     /// The moment of the result of the release, and whether the permit was still held.
     pub released: Option<(Moment, bool)>,
-    /// The moment after which the process had no permit, and whether the permit was lost by then.
+    /// The moment after which the process had no permit, and whether the permit was lost by that
+    /// moment.
     pub gone: Option<(Moment, bool)>,
 }
 
@@ -38,7 +39,7 @@ pub struct Grant {
     /// held the permit between that moment and `at`.
     pub since: Moment,
     pub token: u64,
-    /// The last known expiry of its lease.
+    /// The last known expiry of the permit's lease.
     pub until: Moment,
 }
 
@@ -53,7 +54,7 @@ pub enum End {
     WithoutPermit(Why),
     Lost,
     Released(How),
-    /// Its process was killed.
+    /// The process was killed.
     Died,
 }
 
@@ -114,7 +115,8 @@ impl Turn {
     }
 }
 
-/// Returns all turns, ordered by request. Returns an error if the log contains an impossible event.
+/// Returns all turns, in the order of their requests. Returns an error if the log contains an
+/// impossible event.
 pub fn turns(events: &[Event]) -> Result<Vec<Turn>, String> {
     let queued = queued(events);
     let (mut turns, mut offers) = (Turns::new(), Offers::new());

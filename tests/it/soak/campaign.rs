@@ -224,7 +224,7 @@ impl<T: Topology> Campaign<T> {
         }
         self.field.crew.join();
         self.watchers.iter().for_each(JoinHandle::abort);
-        // The last permits that were detached or left to expire stay until their leases expire.
+        // Detached permits, and permits that were left to expire, remain until their leases expire.
         let lasts =
             |number: &usize| matches!(KINDS[*number].special, Special::Leaves | Special::Passes);
         let mut numbers: Vec<_> = (0..KINDS.len()).collect();
@@ -249,7 +249,7 @@ impl<T: Topology> Campaign<T> {
     fn check_keys(&self, semaphore: usize) {
         let topology = &self.field.topology;
         let (name, mut connection) = (&topology.names()[semaphore], topology.home_of(semaphore));
-        // Keys live for twice the time for which they are needed, and at least for a minute. They
+        // Keys live for twice the time for which they are needed, and at least for a minute. Keys
         // are needed while the last token is ahead of the clock, which may have moved back.
         let needed = 2 * (LEASE + HEARTBEAT_TIMEOUT + MARK + topology.clock_moved());
         let needed = needed.as_millis() as i64;

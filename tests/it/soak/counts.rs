@@ -1,4 +1,4 @@
-//! The counts of a client process, which the checker compares with its reports.
+//! The counts of a client process. The checker compares these counts with the process's reports.
 
 use super::history::{Counts, What};
 use super::topology::Names;

@@ -1,5 +1,5 @@
-//! The client processes, as the test run sees them. Each runs this test program, with parameters in
-//! its environment.
+//! The client processes, as the test run sees them. Each process runs this test program, with
+//! parameters in the environment.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -160,7 +160,8 @@ impl Crew {
         kill(Pid::from_raw(child.id() as i32), signal).unwrap();
     }
 
-    /// Ends all processes in order, after their waiting requests have been granted.
+    /// Closes the inputs of all processes, so that each process ends after its waiting requests
+    /// have been granted.
     pub fn dismiss(&mut self) {
         self.inputs.lock().clear();
     }

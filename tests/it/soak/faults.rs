@@ -7,15 +7,15 @@ use tokio::time::sleep;
 use super::crew::{Crew, Log};
 use super::topology::{Nemesis, Topology};
 
-/// A fault, which is undone after some time. Its target is chosen at random.
+/// A fault, which is undone after some time. The target of the fault is chosen at random.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
-    // Faults in all topologies.
+    // These faults occur in all topologies.
     KillClient,
     StopClient,
     KillConnections,
     ForgetScripts,
-    // Faults of a single server and of the network before it.
+    // These faults concern a single server, or the network between the server and the clients.
     CutCommands,
     CutWakeups,
     CutAll,
@@ -30,11 +30,11 @@ pub enum Fault {
     ClockForward,
     ClockBack,
     LoseData,
-    // Faults of a primary with sentinels.
+    // These faults concern a primary with sentinels.
     KillPrimary,
     StopPrimary,
     FailOver,
-    // Faults in a cluster.
+    // These faults concern a cluster.
     KillNode,
     StopNode,
     TakeOver,
@@ -66,8 +66,8 @@ impl Fault {
         )
     }
 
-    /// Returns whether waiters of processes other than the target may lose their positions or their
-    /// turns.
+    /// Returns whether waiters of processes other than the target may lose their positions in the
+    /// queue, or may be skipped.
     pub fn spoils_order(self) -> bool {
         !matches!(self, Self::KillClient | Self::StopClient | Self::ForgetScripts)
     }
@@ -86,7 +86,8 @@ impl<T: Topology> Field<T> {
     /// Injects the fault, and undoes it after some time.
     pub async fn inflict(&mut self, fault: Fault, random: &mut fastrand::Rng) {
         let while_it_lasts = match fault.may_last() && self.lasted.is_multiple_of(2) {
-            // Longer than a lease, and long enough to see that a loss is reported in time.
+            // This time is longer than a lease, so that the test sees whether a loss is reported in
+            // time.
             true => random.u64(2300..2800),
             false => random.u64(20..600),
         };

@@ -19,7 +19,8 @@ pub struct Event {
 }
 
 impl Event {
-    /// Returns whether the event belongs to a turn that the text names, or affects turns.
+    /// Returns whether the event belongs to a turn that the text names. Also returns true for an
+    /// event that belongs to no turn, unless the event reports a change of a queue.
     pub fn is_about(&self, text: &str) -> bool {
         let what = serde_json::to_value(&self.what).unwrap();
         let of_turn = what.as_object().and_then(|what| what.values().next()?.get("turn"));
@@ -85,13 +86,13 @@ pub enum How {
     DroppedRelease,
     Drop,
     Forget,
-    /// Detached, so that another process can adopt it.
+    /// The permit is detached, so that another process can adopt it.
     Pass,
-    /// Left to expire by a call.
+    /// `let_expire` is called.
     Leave,
-    /// Left to expire by a call whose future is dropped soon.
+    /// `let_expire` is called, and its future is dropped soon.
     DroppedLeave,
-    /// Left to expire by dropping the permit.
+    /// The permit is dropped, and is left to expire.
     LeavingDrop,
 }
 
@@ -159,7 +160,8 @@ pub enum What {
         turn: u64,
         detached: String,
     },
-    /// The process no longer has the permit. Contains whether the permit was lost by then.
+    /// The process no longer has the permit. The event contains whether the permit was lost by this
+    /// moment.
     Gone {
         turn: u64,
         lost: bool,
@@ -182,7 +184,7 @@ pub enum What {
         limit: u64,
     },
     /// Permits with tokens up to `token` may have been lost on the server between `since` and now.
-    /// Their holders find out at their next refresh.
+    /// The holders of these permits find out at their next refresh.
     Unsettled {
         semaphore: usize,
         since: Moment,

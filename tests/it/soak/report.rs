@@ -18,7 +18,8 @@ pub struct Report {
     operations_by_kind: BTreeMap<String, u64>,
     faults_by_kind: BTreeMap<String, u64>,
     slowest_recovery_ms: BTreeMap<String, u64>,
-    /// The topology, the time in s since the beginning, the violated rule, and the details.
+    /// Each text contains the topology, the time in s since the beginning, the violated rule, and
+    /// the details.
     pub violation_texts: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! The tickets that a server may have issued at a moment, while its clock was set forward and back.
-//! A ticket is never smaller than the largest time that the clock has shown before.
+//! The tickets that a server may have issued at a given moment. The server's clock is set forward
+//! and back. A ticket is never smaller than the largest time that the clock has shown before.
 
 use super::history::{Event, Moment, What};
 

@@ -1,5 +1,5 @@
-//! A picture of a test run, as SVG. For each semaphore it shows the weight held, the limit and the
-//! number of waiters, and below them the faults.
+//! A picture of a test run, as SVG. For each semaphore, the picture shows the weight held, the
+//! limit and the number of waiters. The faults are below the semaphores.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! Grant messages report only grants that have been made.
+//! Tests that grant messages report only grants that have been made.
 
 mod refused;
 mod unwanted;
@@ -39,7 +39,7 @@ async fn an_old_message_is_not_a_new_grant() {
     holder.release().await.unwrap();
     assert!(observer.look().await.last_token > before, "it had no turn");
     let next = in_time("the next one's turn", other.acquire()).await.unwrap();
-    // Now the client sends its request again and is queued. Then the old message arrives.
+    // The client sends its request again and is queued. After that, the old message arrives.
     proxy.requests(Flow::Pass);
     observer.sees(1, 1).await;
     proxy.messages(Flow::Pass);

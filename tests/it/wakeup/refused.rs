@@ -1,4 +1,4 @@
-//! A user that may subscribe to the channels of only some semaphores.
+//! Tests of a user that may subscribe to the channels of only some semaphores.
 
 use std::time::Duration;
 

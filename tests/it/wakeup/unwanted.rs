@@ -1,5 +1,5 @@
-//! A client releases a permit that it no longer wants. No message makes it release a permit that it
-//! holds.
+//! Tests of unwanted grants. A client releases a permit that it no longer wants, but no message
+//! makes the client release a permit that it holds.
 
 use std::time::Duration;
 
@@ -145,8 +145,8 @@ async fn no_message_takes_a_permit_that_was_passed_on_or_left() {
     semaphore.adopt(detached).await.unwrap().release().await.unwrap();
 }
 
-/// The client keeps the ID for one lease. If the ID is granted later, the client releases that
-/// permit.
+/// The client keeps the ID for one lease. If the ID is granted after that time, the client releases
+/// the granted permit.
 #[tokio::test]
 async fn what_was_left_is_known_no_longer_than_for_its_lease() {
     let server = Server::start();

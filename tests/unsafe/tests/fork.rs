@@ -1,5 +1,5 @@
-//! A process forks while it is connected. The child has a copy of its parent's memory, but neither
-//! its connections nor its threads.
+//! Tests in which a process forks while it is connected. The child has a copy of its parent's
+//! memory, but neither its connections nor its threads.
 
 use std::fs::File;
 use std::io::{Read, Write};

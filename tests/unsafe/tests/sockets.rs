@@ -35,8 +35,8 @@ fn sockets_to(port: u16) -> Vec<Options> {
     let open = std::fs::read_dir("/proc/self/fd").unwrap();
     let open = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
     open.filter_map(|number| {
-        // SAFETY: another thread may have closed this descriptor. The options may then be wrong or
-        // missing, but the next call reads them again.
+        // SAFETY: another thread may have closed this descriptor. In that case, the options may be
+        // wrong or missing, but the next call reads them again.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         let socket = SockRef::from(&descriptor);
         let peer = socket.peer_addr().ok()?.as_socket()?;

@@ -128,8 +128,8 @@ impl Guard {
         let _ = self.started.socket.write_all(format!("{word}\n").as_bytes());
     }
 
-    /// Waits for the next report. If the guard has ended, this waits forever. As the guard's
-    /// parent, the CLI finds out about the end in another way.
+    /// Waits for the next report. If the guard has ended, this function waits forever. As the
+    /// guard's parent, the CLI finds out about the end in another way.
     pub async fn report(&mut self) -> Report {
         match self.next_report().await {
             Some(report) => report,

@@ -26,9 +26,10 @@ use crate::output::note;
 use crate::run::command::{Change, NAME, SHORT_PAUSE, await_change, prepare};
 use crate::run::family::Family;
 
-/// The interval between checks whether a command that stopped without a permit was continued.
+/// A stopped command whose time is up is checked at this interval, because it may be continued.
 const PAUSE_WHILE_STOPPED: Duration = Duration::from_millis(100);
-/// How long killed processes may remain. On a busy machine, they end only when they get CPU time.
+/// How long killed processes may remain before the guard names them. On a busy machine, they end
+/// only when they get CPU time.
 const UNTIL_NAMED: Duration = Duration::from_secs(2);
 /// The guard kills all processes this many times before it names the remaining processes. Without
 /// /proc it finds only its own children, so each attempt kills one generation. A search takes up to

@@ -12,7 +12,7 @@ use crate::run::command::{Change, Ended};
 pub enum Word {
     /// Start a process for the command, with this permit: see `starter.rs`.
     Prepare { token: u64, id: String },
-    /// The command, for a guard that replaces the guard that started it.
+    /// The process ID of the command, for a guard that did not start the command itself.
     Started(Pid),
     /// The command may run for this time. A later message replaces an earlier message.
     MayRun(Duration),

@@ -20,7 +20,7 @@ pub fn bar(summary: &Summary, width: usize) -> String {
         None => return String::new(),
         Some(0) => return "paused".to_owned(),
         Some(_) if summary.held == 0 => 0,
-        // The bar is neither empty nor full unless the semaphore is.
+        // The bar is empty only for an empty semaphore, and full only for a full semaphore.
         Some(_) if share(summary) < 1.0 => ((share(summary) * width as f64 * 8.0) as usize).max(1),
         Some(limit) if summary.held > u64::from(limit) => {
             return block::FULL.repeat(width.saturating_sub(1)) + OVER;
@@ -54,14 +54,14 @@ pub fn held(seen: &[Option<Seen>]) -> String {
     seen.iter().map(|seen| level(seen.map(|seen| seen.held().into()))).collect()
 }
 
-/// Draws how many requests waited, relative to the largest number in that time.
+/// Draws how many requests waited, relative to the largest number in the shown time.
 pub fn queued(seen: &[Option<Seen>]) -> String {
     let most = seen.iter().flatten().map(|seen| seen.queued).max().unwrap_or(0).max(SHORT_QUEUE);
     let share = |seen: Seen| seen.queued as f64 / most as f64;
     seen.iter().map(|seen| level(seen.map(share))).collect()
 }
 
-/// Returns a space if nothing is known. A line means 0.
+/// Returns the character for a share: a space if the share is unknown, or a line if it is 0.
 fn level(share: Option<f64>) -> &'static str {
     const SOME: [&str; 7] = [
         bar::ONE_QUARTER,

@@ -156,7 +156,7 @@ fn draw_table(rows: Vec<Row<'_>>, widths: &[u16], head: &[&str], frame: &mut Fra
     frame.render_widget(Table::new(rows, widths).header(head), area);
 }
 
-/// Returns a title, which shows whether more lines exist than the look returned.
+/// Returns a title, which shows whether more holders or waiters exist than Redis returned.
 fn title(of: &str, told: usize, are_more: bool) -> String {
     if are_more { format!("{of} (first {told})") } else { of.to_owned() }
 }

@@ -82,7 +82,7 @@ fn revoke(victim: &Victim) -> Vec<String> {
     lines
 }
 
-/// Returns the text that the documentation of `Semaphore::revoke` supports.
+/// Returns the warning before a permit is revoked: see the documentation of `Semaphore::revoke`.
 fn permit(lease: Option<Duration>) -> Vec<String> {
     let (usual, longest) = match lease.map(overlap) {
         Some((usual, longest)) => (at_most(usual), at_most(longest)),

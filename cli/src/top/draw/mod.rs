@@ -45,11 +45,14 @@ pub fn draw(state: &State, now: Moment, frame: &mut Frame) {
 }
 
 fn title_of(state: &State) -> String {
-    let count = state.rows.len();
-    let what = if count == 1 { "semaphore" } else { "semaphores" };
+    let what = match (state.rows.len(), &state.list) {
+        (0, None) => "semaphores".to_owned(),
+        (1, _) => "1 semaphore".to_owned(),
+        (count, _) => format!("{count} semaphores"),
+    };
     let like = like(state);
     let pace = humantime::format_duration(state.every);
-    format!("redis-semaphore: {count} {what}{like} under prefix {}, every {pace}", state.prefix)
+    format!("redis-semaphore: {what}{like} under prefix {}, every {pace}", state.prefix)
 }
 
 fn like(state: &State) -> String {
@@ -79,8 +82,8 @@ fn draw_notices(state: &State, now: Moment, frame: &mut Frame, area: Rect) {
     }
 }
 
-/// Returns the notices. Problems precede the outcome of a change. Without notices, there is room
-/// for a whole ID.
+/// Returns the notices. A problem is shown before the outcome of a change. Without notices, the
+/// whole ID of the marked line is shown instead.
 fn notices_of(state: &State, now: Moment) -> Vec<(String, Style)> {
     let trouble = trouble_of(state, now).map(|text| (text, state.colored(Color::Red)));
     let message = state.message.clone().map(|text| (text, Style::new().bold()));
@@ -95,6 +98,9 @@ fn notices_of(state: &State, now: Moment) -> Vec<(String, Style)> {
 }
 
 fn trouble_of(state: &State, now: Moment) -> Option<String> {
+    if let (None, Some(reason)) = (&state.list, &state.contact.trouble) {
+        return Some(format!("No list of names yet: {reason}"));
+    }
     let last = state.contact.last;
     let silent = now.instant.saturating_duration_since(last.instant);
     // A part of a cluster may still reply.
@@ -113,8 +119,8 @@ fn trouble_of(state: &State, now: Moment) -> Option<String> {
     if let Some(List { last, trouble: Some(reason) }) = &state.list {
         return Some(format!("No new list of names since {}: {reason}", time_of_day(*last)));
     }
-    // No call has failed yet. This counts only calls in progress on semaphores, because lists are
-    // rare and slow.
+    // No call has failed yet. Only calls for single semaphores are checked, because lists of names
+    // are rare and slow.
     let awaited = state.rows.values().filter(|row| row.is_asked);
     let asked = awaited.filter_map(|row| row.looked_at).min()?;
     let silent = now.instant.saturating_duration_since(asked.max(last.instant));

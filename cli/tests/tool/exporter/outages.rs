@@ -72,7 +72,7 @@ async fn a_slow_server_does_not_hold_up_the_answer() {
     exporter.logs_outage("could not be read within 500ms").await;
 }
 
-/// A stopped server does not delay the end of the exporter either.
+/// A stopped server delays neither the reply nor the end of the exporter.
 #[tokio::test]
 async fn a_server_that_says_nothing_from_the_start_does_not_hold_up_the_answer() {
     let server = Server::start();

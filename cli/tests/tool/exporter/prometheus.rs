@@ -1,5 +1,5 @@
-//! Tests with the real Prometheus of Debian: everything that `docs` publishes works with these
-//! metrics. `.ci/run` installs the programs and enables these tests.
+//! Tests with Debian's Prometheus that the queries, the alerts and the dashboard in `docs` work
+//! with the exporter's metrics. `.ci/run` installs the programs and enables these tests.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -42,7 +42,7 @@ fn each_alert_fires_when_it_should() {
     }
 }
 
-/// Returns the queries of docs/metrics.md. A line of description precedes each query.
+/// Returns the queries of docs/metrics.md. A comment line precedes each query.
 fn queries() -> Vec<String> {
     let (_, block) = METRICS.split_once("```promql\n").unwrap();
     let (block, _) = block.split_once("```").unwrap();
@@ -62,8 +62,8 @@ fn the_queries_that_are_told_can_be_asked() {
     promtool(Command::new("promtool").args(["check", "rules"]).arg(file));
 }
 
-/// Checks the names of metrics that client processes report, and the exporter does not. Prometheus
-/// adds suffixes to the names of histograms.
+/// Checks the names of the metrics that only client processes report, so that no exporter is
+/// needed. Prometheus adds suffixes to the names of histograms.
 #[test]
 fn queries_and_alerts_ask_for_metrics_that_there_are() {
     const OURS: &str = "redis_semaphore_client_";

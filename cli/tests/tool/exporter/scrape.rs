@@ -104,7 +104,7 @@ pub struct Answer {
     pub body: String,
 }
 
-/// Each header ends with a line break.
+/// Sends an HTTP request. Each header in `headers` ends with a line break.
 pub async fn get(address: SocketAddr, path: &str, headers: &str) -> Answer {
     let asked = async {
         let mut stream = TcpStream::connect(address).await.unwrap();

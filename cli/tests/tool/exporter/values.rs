@@ -138,7 +138,7 @@ async fn no_more_than_the_most_are_told() {
     assert_eq!(seen.omitted("max"), 0.0);
 }
 
-/// The exporter still reports the other semaphores.
+/// If a semaphore cannot be read, the exporter still reports the other semaphores.
 #[tokio::test]
 async fn one_that_cannot_be_read_is_counted() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! The address, the pages, and the end of the exporter.
+//! Tests the address and the pages of the exporter, and how it ends.
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::Command;

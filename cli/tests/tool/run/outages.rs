@@ -1,4 +1,5 @@
-//! Redis becomes unavailable while the CLI waits, or has a permit to release.
+//! Tests the CLI if Redis becomes unavailable while the CLI waits for a permit or has to release a
+//! permit.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -38,7 +39,7 @@ fn assert_told_once(told: &str, name: &str) {
     assert!(is_so, "{told}");
 }
 
-/// A CLI that starts during an outage waits for its end.
+/// A CLI that starts during an outage waits for the end of the outage.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_begins_in_an_outage_waits_for_its_end() {
     let server = Server::start();
@@ -75,7 +76,7 @@ fn a_release_that_is_refused_is_repeated() {
     assert_eq!(tool.line(), "on");
     server.run("CONFIG SET min-replicas-to-write 1");
     std::fs::write(&file, "").unwrap();
-    // The number of attempts is larger than the number made before the outage is reported.
+    // The number of rejected attempts shows that the CLI has reported the outage and still retries.
     let refusals = || {
         let info: String =
             redis::cmd("INFO").arg("errorstats").query(&mut server.connect()).unwrap();
@@ -96,7 +97,7 @@ fn an_outage_is_told_to_who_waits_and_its_end() {
     let name = unique_name();
     let (_holder, mut waiter) = two(&server, &name, &["--limit", "1"]);
     server.kill();
-    // A restart that is over at the second attempt is not reported.
+    // The server starts again only after a retry, because the CLI does not report a shorter outage.
     waiter.tells("; retrying");
     // The server is empty, so no permit is held.
     server.start_again();
@@ -119,7 +120,7 @@ fn a_timeout_comes_in_time_without_redis() {
     assert!(lines[1].contains("a permit that was just granted stays taken"), "{told}");
 }
 
-/// The status is not 75, which means that all permits are held.
+/// The status is not 75, because 75 would mean that all permits are held.
 #[test]
 fn a_timeout_in_an_outage_is_one_of_redis() {
     let mut server = Server::start();
@@ -133,7 +134,10 @@ fn a_timeout_in_an_outage_is_one_of_redis() {
         told.lines().any(|line| line.contains(" is unavailable: ") && names_one(line)),
         "{told}"
     );
-    assert!(told.contains(" became unavailable "), "{told}");
+    assert!(
+        told.contains("no permit within 10 s (last queue position: 1), and Redis at "),
+        "{told}"
+    );
 }
 
 /// Earlier replies do not matter. Only a reply to the request itself means that all permits are

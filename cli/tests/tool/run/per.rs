@@ -1,4 +1,4 @@
-//! `--per` limits the number of starts, and not of running commands.
+//! `--per` limits the number of starts, and not the number of running commands.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;

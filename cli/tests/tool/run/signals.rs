@@ -37,8 +37,8 @@ fn signals_are_passed_on_to_the_command_and_its_children() {
                   sleep 0.02; done' & echo on; while :; do sleep 0.02; done";
     let mut tool =
         Tool::start(&mut run(&url, &[&name, "--limit", "1", "--", "bash", "-c", script]));
-    // Not every `sh` knows the name of SIGSTKFLT, which is 16. Both processes have reported that
-    // their handlers are installed.
+    // The script traps signal 16, because not every `sh` knows its name, SIGSTKFLT. When both
+    // processes have printed "on", their handlers are installed.
     assert_eq!([tool.line(), tool.line()], ["on", "on"]);
     for signal in [
         Signal::SIGHUP,

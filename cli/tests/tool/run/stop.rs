@@ -119,7 +119,7 @@ fn a_wait_is_stopped_and_goes_on() {
     shell.sees("ran");
 }
 
-/// Starts a CLI whose command is stopped, with a server that does not reply from then on.
+/// Starts a CLI and stops its command. After the stop, the server does not reply any more.
 fn stop_in_an_outage(files: &Files, name: &str, options: &str) -> (Server, Shell, [i32; 2], u128) {
     let server = Server::start();
     let mut shell = Shell::start(&server.url);

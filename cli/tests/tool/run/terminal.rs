@@ -12,8 +12,8 @@ use super::support::tool::{Tool, outcome, run, state};
 use crate::support::eventually;
 use crate::support::unique_name;
 
-/// The beginning of a command, which reads a line as soon as it has the terminal. Before the
-/// command has the terminal, the CLI gets ^C and ^Z.
+/// The beginning of a test command. The command reads a line as soon as it has the terminal. Before
+/// the command has the terminal, the CLI gets ^C and ^Z.
 const BEGIN: &str = "echo first; read x; echo on";
 
 fn has_begun(shell: &mut Shell) {
@@ -36,7 +36,8 @@ fn enter_script(shell: &mut Shell, name: &str, script: &str) {
 fn the_command_reads_from_the_terminal_and_the_shell_does_so_again() {
     let name = unique_name();
     let mut shell = Shell::start(&shared_url());
-    // When a job stops, the shell prints its command line, which must not look like its output.
+    // When a job stops, the shell prints the command line of the job. This line must not look like
+    // the output of the job.
     shell.enter(&format!(
         "sh -c '$TOOL run {name} --limit 1 -- sh -c \"echo one; read x; echo re\\\"\\\"ad \\$x\"; \
          echo two; read y; echo the\"\"n $y'"
@@ -69,7 +70,8 @@ fn an_interrupt_from_the_keyboard_reaches_the_command_and_ends_the_loop() {
     await_held_and_queued(&shared_url(), &name, (0, 0));
 }
 
-/// The shell did not get the signal, because the command was in the foreground.
+/// The terminal sends the signal only to the command, which is in the foreground, and not to the
+/// shell that runs the script.
 #[test]
 fn an_interrupt_from_the_keyboard_ends_the_script_that_runs_the_tool() {
     let name = unique_name();
@@ -94,7 +96,8 @@ fn in_the_background_of_a_script_it_leaves_the_terminal_alone() {
     let reads = "for i in 1 2 3; do read x; echo read $x; done";
     enter_script(&mut shell, &name, &format!("{run} &\n{reads}; kill $!; wait\n"));
     shell.sees("on");
-    // A process that has begun to read continues, wherever the terminal is.
+    // A process that has begun to read continues, even if another process group now has the
+    // terminal.
     for line in ["1st", "2nd", "3rd"] {
         shell.enter(line);
         shell.sees(&format!("read {line}"));

@@ -21,15 +21,15 @@ const WAYS: [&str; 9] = [
     r#"timeout 100 sh -c "$FAR"; true"#,
     r#"setsid -w sh -c "$FAR"; true"#,
     r#"set -m; sh -c "$FAR" & wait"#,
-    // An orphan, whose environment does not mention its semaphore.
+    // This way creates an orphan, whose environment does not contain the name of the semaphore.
     r#"env -i setsid -f sh -c "$FAR"; sleep 600"#,
     r#"echo x | xargs -P2 -I{} setsid -w sh -c "$FAR"; true"#,
     r#"printf 'all:\n\t@timeout 100 sh -c "$$FAR"\n' | make -s -j2 -f -; true"#,
     r#"python3 -c 'import os, subprocess
 subprocess.call(["sh", "-c", os.environ["FAR"]], start_new_session=True)'; true"#,
-    // With its own terminal, as with `ssh -t`.
+    // The program has its own terminal, as with `ssh -t`.
     r#"script -qec 'sh -c "$FAR"' /dev/null; true"#,
-    // Below a parent that does not wait for its children.
+    // The program has a parent that does not wait for its children.
     r#"setsid python3 -c 'import os, signal
 if not os.fork():
     os._exit(0)
@@ -209,7 +209,7 @@ fn as_root(words: &[&str]) {
     assert!(done.status.success(), "{words:?}: {done:?}");
 }
 
-/// Even if an operator has stopped the guard, whose name is unfamiliar, the CLI ends the command.
+/// An operator may stop the guard, because its name is unfamiliar. The CLI still ends the command.
 #[test]
 fn a_guard_that_is_stopped_goes_on() {
     let name = unique_name();

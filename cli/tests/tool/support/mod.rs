@@ -5,7 +5,7 @@ pub mod tool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Long enough for a busy machine. A test that passes never waits this long.
+/// The longest wait of a test, even on a busy machine. A test that passes never waits this long.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
 

@@ -14,8 +14,8 @@ pub struct Pane {
 }
 
 impl Pane {
-    /// Starts a pane of 80 by 24 with a shell that runs this command. The pane stays after the
-    /// command has ended.
+    /// Starts a pane of 80 columns and 24 lines, with a shell that runs this script. The pane stays
+    /// after the command has ended.
     pub fn start(script: &str) -> Self {
         let socket = std::env::temp_dir().join(format!("top-{}", Uuid::new_v4()));
         let pane = Self { socket };

@@ -134,7 +134,7 @@ impl Clients {
             let expected = Answer::Held(self.case.model.holds(number));
             let refresh = async move { was_held(permit.refresh().await) };
             self.start_other(format!("refresh of {number}"), expected, refresh).await;
-            // If the refresh of a permit is under way, the next one is sent after its reply.
+            // If a refresh of a permit is under way, the next refresh is sent after the reply.
             now += u64::from(!asked.insert(number));
         }
         Batches { now: now + batches(picks.len(), lead) - 1, strays: 0 }
@@ -239,7 +239,7 @@ impl Clients {
             }
         }
         self.settle(false).await?;
-        // Each request may be too heavy or given up, which takes two more calls.
+        // Each request may be too heavy or may be given up. Either case takes two more calls.
         self.strays = 2 * asks.len() as u64;
         self.check_order(old)
     }

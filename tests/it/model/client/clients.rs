@@ -1,4 +1,5 @@
-//! Two clients of a real server. They act like two processes, and are compared with the reference.
+//! Two clients of a real server. The clients act like two processes, and their results are compared
+//! with the reference.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -17,7 +18,8 @@ use test_support::server::{Server, unique_name};
 pub type Future<T> = Pin<Box<dyn std::future::Future<Output = T>>>;
 pub type Acquiring = Future<Result<Option<Permit>, Error>>;
 
-/// Longer than the test takes, so that clients make no calls other than the test's operations.
+/// This time is longer than the test takes, so clients make no calls other than the test's
+/// operations.
 const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub struct Clients {
@@ -160,7 +162,7 @@ impl Clients {
         };
         self.settle(true).await?;
         // A request that was too heavy is rejected in its own call. If the request was queued, its
-        // client may have sent all its requests again, and has released them.
+        // client may have sent all requests again, and has released those requests.
         let heavy = 4 * (self.refused_as_too_heavy() - heavy_before);
         let calls = self.calls() - calls_before - (self.own_calls - own_before);
         let allowed = batches.now + batches.strays + heavy + self.strays;

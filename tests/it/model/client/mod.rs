@@ -1,5 +1,5 @@
-//! Hundreds of random bursts of operations through the public API, which batches them. The results
-//! are compared with a reference, and the invariants are checked.
+//! Hundreds of random bursts of operations through the public API. The API batches the operations.
+//! The results are compared with a reference, and the invariants are checked.
 
 mod bursts;
 mod clients;
@@ -35,8 +35,8 @@ pub enum Change {
     Clear,
 }
 
-/// Operations that a client starts at the same time. Numbers select permits and waits, modulo the
-/// number that exist.
+/// Operations that a client starts at the same time. A number selects a permit or a wait, modulo
+/// the number of existing permits or waits.
 #[derive(Debug, Clone)]
 pub enum Burst {
     Acquire(Vec<Ask>),

@@ -1,4 +1,5 @@
-//! The reference for a semaphore on which no lease expires: its limit, holders and waiters.
+//! The reference for a semaphore on which no lease expires. The reference has a limit, holders and
+//! waiters.
 
 use std::collections::BTreeMap;
 

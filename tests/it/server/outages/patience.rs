@@ -78,7 +78,8 @@ async fn a_wait_hears_of_its_grant_however_late_the_answer() {
         holder.release().await.unwrap();
     }
     ours.into_iter().for_each(|semaphore| _ = turns.spawn(turn(semaphore)));
-    // Calls fail, and are sent again at different moments, some of them together.
+    // Calls fail. The failed calls are sent again at different moments, and some calls are sent
+    // again together.
     let again = proxy.passed_requests() + SEMAPHORES / 7;
     let passed = async || proxy.passed_requests();
     eventually("calls went out again", passed, |passed| *passed >= again).await;

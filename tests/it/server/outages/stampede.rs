@@ -1,4 +1,4 @@
-//! Many clients that lost Redis at the same moment do not reconnect at the same moment.
+//! Tests that many clients that lost Redis at the same moment do not reconnect at the same moment.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The grants and their tokens.
+//! The rules about grants and their tokens.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ impl Case<'_> {
                 steps.push((to, false, *turn));
             }
         }
-        // If an end and a beginning have the same time, the end comes first.
+        // If one belief ends at the moment at which another belief begins, the end comes first.
         steps.sort_by_key(|(at, begins, _)| (*at, *begins));
         let mut inside: Vec<&Turn> = Vec::new();
         for (at, begins, turn) in steps {
@@ -90,9 +90,9 @@ impl Case<'_> {
         sure
     }
 
-    /// Returns the expiry of a permit left to expire: one lease after the call if the call was
-    /// confirmed, otherwise one lease after the last refresh. If the server may have lost the
-    /// permit earlier, returns the moment of that loss.
+    /// Returns the expiry of a permit that was left to expire. If `let_expire` was confirmed, the
+    /// lease starts with that call. Otherwise, the lease starts with the last refresh. If the
+    /// server may have lost the permit earlier, returns the moment of that loss.
     fn left_until(&self, turn: &Turn) -> Option<Moment> {
         let (left, end) = turn.end?;
         let began = match (end, turn.released) {
@@ -128,8 +128,8 @@ impl Case<'_> {
         lost.chain(turn.offered.map(|at| (at, adopted)))
     }
 
-    /// S4: a request made after another grant gets a larger token. Only an adopted permit keeps its
-    /// token.
+    /// S4: a request made after the grant of another request gets a larger token. Only an adopted
+    /// permit keeps its token.
     pub fn tokens(&self) -> Vec<Violation> {
         self.semaphores().filter_map(|turns| Self::tokens_of(&turns)).collect()
     }

@@ -1,4 +1,4 @@
-//! The losses of permits.
+//! The rules about losses of permits.
 
 use super::super::beliefs::{End, Turn};
 use super::super::history::Moment;

@@ -16,14 +16,13 @@ use super::history::{Event, Moment, What};
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     pub lease: Moment,
-    /// The longest allowed delay of the report of a loss. Timers and a busy machine cause such
-    /// delays.
+    /// The longest allowed delay of the report of a loss. Timers and a busy machine cause delays.
     pub late: Moment,
     /// The longest time of a call if no fault is active.
     pub way: Moment,
     /// The longest possible wait if no fault is active. The checker adds the duration of faults.
     pub wait: Moment,
-    /// The time for which a call that does not wait is retried without a reply.
+    /// If no reply arrives, a call that does not wait is retried for this time.
     pub patience: Moment,
     /// The unit in which the server counts leases.
     pub tick: Moment,
@@ -39,7 +38,7 @@ pub struct Violation {
     pub what: String,
 }
 
-/// Returns the violations in this history. Its events are ordered by time.
+/// Returns the violations in this history. The events must be ordered by time.
 pub fn judge(events: &[Event], bounds: Bounds) -> Result<Vec<Violation>, String> {
     let case =
         Case { events, bounds, turns: turns(events)?, circumstances: Circumstances::new(events) };
@@ -95,8 +94,8 @@ impl Case<'_> {
         self.events.iter().filter_map(violation).collect()
     }
 
-    /// Returns the violations that the test run found itself: L2, and processes that do not
-    /// recover.
+    /// Returns the violations that the test run found itself: keys that never expire (L2), and
+    /// processes that do not recover.
     fn found(&self) -> Vec<Violation> {
         let violation = |event: &Event| match &event.what {
             What::Found { rule, what } => {

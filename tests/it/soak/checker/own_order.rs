@@ -1,4 +1,5 @@
-//! A permit that a process gives up is free for the next call of this process.
+//! The rule about a process's own order: a permit that the process gives up is free for the next
+//! call of the process.
 
 use super::super::history::{Moment, What};
 use super::{Case, Violation};

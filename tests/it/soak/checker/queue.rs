@@ -1,4 +1,4 @@
-//! The order and the length of waits.
+//! The rules about the order and the length of waits.
 
 use super::super::beliefs::Turn;
 use super::super::history::{Call, Moment};

@@ -1,4 +1,5 @@
-//! A client process: its tasks take turns at the semaphores, and report what they believe.
+//! A client process: the tasks of the process acquire permits of the semaphores, and report which
+//! permits they believe they hold.
 
 mod own;
 mod set;
@@ -34,7 +35,8 @@ pub struct Orders {
     pub names: Names,
 }
 
-/// Works until its input is closed. Each line of the input is a permit that another process offers.
+/// Runs the tasks until the standard input is closed. Each line of the input is a permit that
+/// another process offers.
 pub fn run(orders: &Orders) {
     let teller = Teller::new(orders.process);
     tell_of_panics(&teller);

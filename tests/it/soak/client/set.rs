@@ -1,4 +1,4 @@
-//! Turns that acquire several semaphores in one call.
+//! A client task that acquires permits of several semaphores in one call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use super::super::{KINDS, Special};
 use super::task::Task;
 use super::teller::Teller;
 
-/// A task whose turns acquire several semaphores. While it acquires, it holds no other permit.
+/// A task whose turns acquire several semaphores. While the task acquires, it holds no other
+/// permit.
 pub struct SetTask {
     /// One task for each semaphore. Each turn uses some of these tasks.
     of: Vec<Task>,
@@ -35,7 +36,7 @@ impl SetTask {
         }
     }
 
-    /// Acquires two of the semaphores or all of them, in random order.
+    /// Acquires permits of two semaphores or of all semaphores, in random order.
     async fn turn(&mut self) {
         self.random.shuffle(&mut self.of);
         let some = &self.of[..self.random.usize(2..=self.of.len())];

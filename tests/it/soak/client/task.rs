@@ -1,4 +1,4 @@
-//! Turns at one semaphore.
+//! A client task that repeatedly acquires permits of one semaphore.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -67,7 +67,7 @@ const BOUNDS: Bounds = Bounds {
     lease: LEASE.as_nanos() as Moment,
     late: 300_000_000,
     way: 300_000_000,
-    // Twice the longest work of the slow semaphores.
+    // This is twice the longest work of the slow semaphores.
     wait: 10_000_000_000,
     patience: 2 * RESPONSE_TIMEOUT.as_nanos() as Moment,
     // The server counts in ms, and its time may be slewed.
@@ -78,7 +78,7 @@ const BOUNDS: Bounds = Bounds {
 /// The bounds with failovers. The first call after a failover has to find the new primary.
 const BOUNDS_WITH_FAILOVER: Bounds = Bounds { way: 1_000_000_000, ..BOUNDS };
 
-/// Long enough for a call that is under way to fail, and for one more call to fail.
+/// In this time, a call that is under way can fail, and one more call can fail after it.
 const CALLS_END: Duration = RESPONSE_TIMEOUT.saturating_mul(2);
 
 /// After this time without a reply, a server counts as failed. A slow server on an overloaded
@@ -108,8 +108,9 @@ impl Address {
     }
 }
 
-/// Records that permits granted until now may have been lost since then, because a promoted replica
-/// may lack the last acknowledged writes. This works only for servers that use the machine's clock.
+/// Records that permits granted until now may have been lost after `since`, because a promoted
+/// replica may lack the last acknowledged writes. This function works only for servers that use the
+/// machine's clock.
 fn unsettle(log: &Log, since: Moment) {
     let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let token = clock.as_micros() as u64;

@@ -145,7 +145,7 @@ fn what_is_left_counts_until_its_lease_ends() {
     let next = |at| [asks(5, 2, 1), holds(at, 2, 1, 11, 200), releases(at + 1, 2, 1)];
     let with = |how, more: &[Event], at| broken(&[&left(how)[..], more, &next(at)].concat());
     let answered = std::slice::from_ref(&answered);
-    // The lease starts with `let_expire`. The server counts in units of 1.
+    // The lease starts with `let_expire`. The server counts time in units of 1.
     assert_eq!(with(How::Leave, answered, 38), ["over-admission"]);
     assert_eq!(with(How::Leave, answered, 39), NONE);
     // Without a result, the lease starts with the earlier refresh, at 1.

@@ -55,8 +55,8 @@ fn a_head_start_that_is_too_large_is_seen() {
     assert_eq!(overtakes(Call::HeadStart, 4), NONE);
     // Adopting a permit does not require a position in the queue.
     assert_eq!(overtakes(Call::Adopt, 0), NONE);
-    // Requests that arrive while the clock is behind count as having arrived at the same time.
-    // After the clock has caught up, arrival times count again.
+    // After the server's clock stepped back, all requests count as having arrived at the same time
+    // until the clock has caught up. From then on, arrival times count again.
     let set = |since, ahead| [event(since + 1, ALL, What::ClockIs { since, ahead })];
     assert_eq!(overtakes_from(0, &set(2, -100), Call::HeadStart, 0), NONE);
     assert_eq!(overtakes_from(0, &set(2, -100), Call::Acquire, 0), ["order"]);
