@@ -373,8 +373,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last, because this write may empty the queue, and a script must not access
--- an emptied key again.
+-- The queue is written last: this may empty it, and a script must not access an emptied key again.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
@@ -858,8 +857,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last, because this write may empty the queue, and a script must not access
--- an emptied key again.
+-- The queue is written last: this may empty it, and a script must not access an emptied key again.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
@@ -971,8 +969,7 @@ local function try(calls)
   return failed
 end
 
--- The calls that create no key are tried first. If one of them fails, the script creates no keys,
--- because it might be unable to remove them.
+-- The commands that clean up are tried first: if one of them fails, nothing may be written.
 local failed = try({
   {'PEXPIREAT', STATE, 1},
   {'TIME'},
@@ -1317,8 +1314,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last, because this write may empty the queue, and a script must not access
--- an emptied key again.
+-- The queue is written last: this may empty it, and a script must not access an emptied key again.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
@@ -1633,8 +1629,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last, because this write may empty the queue, and a script must not access
--- an emptied key again.
+-- The queue is written last: this may empty it, and a script must not access an emptied key again.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
@@ -1885,8 +1880,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last, because this write may empty the queue, and a script must not access
--- an emptied key again.
+-- The queue is written last: this may empty it, and a script must not access an emptied key again.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))

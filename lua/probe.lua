@@ -2,8 +2,7 @@
 --
 -- A client calls this script once when it connects, with a random semaphore name. The errors show
 -- that a right is missing (for a command, a key or a channel), or that the server is a replica or
--- too old. From Redis 7.0 on, the script checks the right to each command before it uses the
--- command, so the server denies no command.
+-- too old. From Redis 7.0 on, it checks each right before it calls, so that no call is denied.
 --
 -- KEYS[1] permits   as for every script, but with a name that nothing else uses
 -- KEYS[2] queue
@@ -63,8 +62,7 @@ local function try(calls)
   return failed
 end
 
--- The calls that create no key are tried first. If one of them fails, the script creates no keys,
--- because it might be unable to remove them.
+-- The commands that clean up are tried first: if one of them fails, nothing may be written.
 local failed = try({
   {'PEXPIREAT', STATE, 1},
   {'TIME'},

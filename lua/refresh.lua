@@ -1,8 +1,7 @@
 -- refresh: restarts the leases of permits that are still held, then grants permits to waiters.
 --
 -- A permit with an expired lease is lost, even if no script has removed it yet. A permit can be
--- moved to a new ID. After this move, the old ID is unknown. If a move is repeated, only the lease
--- restarts.
+-- moved to a new ID. The old ID is then unknown. If a move is repeated, only the lease restarts.
 --
 -- KEYS[1] permits   sorted set: ID -> expiry of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: ID -> ticket

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_has_bounds() {
+    fn durations_outside_the_bounds_are_rejected() {
         let read = duration_within(Duration::from_millis(50), WEEK);
         assert_eq!(read("50ms"), Ok(Duration::from_millis(50)));
         assert_eq!(read("7days"), Ok(WEEK));
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_month_is_no_unit() {
+    fn months_and_years_are_rejected_as_units() {
         for wrong in
             ["5M", "1h 5M", "1M30s", "1month", "2 months", "1y", "2yrs", "1 year", "3years"]
         {

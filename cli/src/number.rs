@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_has_bounds() {
+    fn numbers_outside_the_bounds_are_rejected() {
         let read = number(1..=10);
         assert_eq!((read("1"), read("10")), (Ok(1), Ok(10)));
         for wrong in ["", "0", "11", "+1", "-1", "1x", "4294967296"] {
@@ -33,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_counted_in_a_larger_unit() {
+    fn the_error_for_a_number_above_u32_suggests_a_larger_unit() {
         let read = number(0..=u32::MAX);
         assert_eq!(read("4294967295"), Ok(u32::MAX));
         assert!(read("4294967296").unwrap_err().ends_with("for example MiB instead of bytes"));

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_have_stars_and_question_marks() {
+    fn patterns_match_with_stars_question_marks_and_escapes() {
         for (name, pattern) in [
             ("", "*"),
             ("jobs", "jobs"),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_fits_nothing_is_explained() {
+    fn an_unmatched_pattern_gets_advice_for_common_mistakes() {
         let names = ["Mailer", "caf\u{e9}"].map(str::to_owned);
         for (pattern, advice) in [
             ("", Some("a name is never empty: write \"*\" for all names")),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn many_stars_take_no_longer() {
+    fn matching_a_pattern_with_many_stars_is_not_exponential() {
         let name = "a".repeat(10_000);
         assert!(!is_like(&name, &("*a".repeat(20) + "*b")));
         assert!(is_like(&name, &"*a".repeat(20)));

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_begin_below_each_other() {
+    fn table_columns_are_aligned() {
         let rows = [["ä", "1", "x"], ["longer", "22", ""]];
         let rows = rows.map(|row| row.map(str::to_owned).to_vec());
         let shown = table(&["NAME", "N", "LAST"], &rows);
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_promised_is_rounded_up() {
+    fn upper_bounds_of_times_are_rounded_up() {
         assert_eq!(at_most(Duration::from_secs(10) / 3), "4s");
         assert_eq!(at_most(Duration::from_secs(10)), "10s");
         assert_eq!(at_most(Duration::from_secs(1) / 3), "334ms");

@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signs_of_patterns_in_a_prefix_mean_themselves() {
+    fn pattern_characters_in_a_prefix_are_escaped() {
         assert_eq!(pattern("shop:sem"), "shop:sem:{*}:state");
         assert_eq!(pattern(r"a*b?[c]\d"), r"a\*b\?\[c\]\\d:{*}:state");
     }

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_server_is_told_from_a_renamed_command() {
+    fn an_old_server_is_distinguished_from_a_renamed_command() {
         for (version, is_cluster, kind, words) in [
             ("7.0.15", false, Kind::Unusable, "has renamed or disabled PUBLISH"),
             ("6.2.0", false, Kind::Unusable, "renamed"),
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_is_named_as_the_server_does() {
+    fn the_unknown_command_is_read_from_the_error_message() {
         let said = "ERR unknown command 'SCRIPT', with args beginning with: 'LOAD' 'local x = \"'";
         assert_eq!(command_in(said).as_deref(), Some("SCRIPT"));
         assert_eq!(command_in("ERR unknown command `evalsha`, with").as_deref(), Some("evalsha"));

@@ -143,7 +143,7 @@ mod tests {
     const OURS: &str = "P:web.1.2:";
 
     #[test]
-    fn an_id_tells_its_number() {
+    fn the_number_of_an_id_is_parsed_from_the_id() {
         let start = start(OURS, 1, 30_000);
         for number in [0, 1, 63, 64, u128::from(u64::MAX), 1 << 64, u128::MAX, 7 << 100 | 9] {
             for start in [
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_process_never_made_has_no_number_here() {
+    fn an_id_that_this_process_did_not_create_has_no_number() {
         let nonce = "0".repeat(22);
         for strange in [
             String::new(),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_of_any_client_tells_its_lease() {
+    fn the_lease_is_parsed_from_the_id_of_any_client() {
         let lease = Some(Duration::from_millis(30_000));
         for id in [
             "P:web-7.4711.k3f9zq:1:30000:9fJ2mQ0xV7sT1bLc".to_owned(),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_of_one_name_differ() {
+    fn clients_with_the_same_name_are_distinct() {
         let (one, other) = (new_client("web.7"), new_client("web.7"));
         assert_ne!(one, other);
         assert_eq!((client_name_of(&one), one.len()), ("web.7", "web.7".len() + 1 + RANDOM));

@@ -53,7 +53,7 @@ mod tests {
     /// Checks the pauses themselves, because a test with a thousand reconnecting clients would fail
     /// on a busy machine.
     #[test]
-    fn they_grow_to_the_longest_and_are_never_the_same() {
+    fn pauses_grow_to_the_maximum_and_differ_between_clients() {
         let timeout = Duration::from_secs(60);
         let [mut one, mut other] = [(); 2].map(|()| Backoff::of_connections(timeout));
         for most in [20, 40, 80, 160, 320, 640, 1000, 1000] {

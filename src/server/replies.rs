@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn one_without_end_is_too_large() {
+    fn an_endless_reply_is_too_large() {
         let piece = [b'a'; 1000];
         for start in
             ["$1000000\r\n", "+", "-ERR ", ":", "*1000000000\r\n+", "$99999999999999999999\r\n"]

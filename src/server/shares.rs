@@ -135,7 +135,7 @@ e7d1 127.0.0.1:30001@31001,host1 myself,master - 0 0 1 connected 0-5459 7000 [93
     }
 
     #[test]
-    fn a_primary_tells_its_own_slots_and_those_on_their_way() {
+    fn a_primary_reports_its_own_and_its_moving_slots() {
         let read = Share::read(NODES).unwrap();
         assert_eq!(read, share("e7d1", "0-5459 7000", "93-<-67ed 7->-67ed"));
         assert_eq!(read.size(), 5461);
@@ -144,7 +144,7 @@ e7d1 127.0.0.1:30001@31001,host1 myself,master - 0 0 1 connected 0-5459 7000 [93
     }
 
     #[test]
-    fn slots_without_a_node_and_moves_to_strangers_are_trouble() {
+    fn unassigned_slots_and_moves_to_unknown_nodes_are_errors() {
         let trouble = |shares| Shares(shares).trouble().map(|error| error.to_string());
         let whole = || share("a", "0-16383", "");
         assert_eq!(trouble(vec![whole()]), None);

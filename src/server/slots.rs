@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_those_of_the_specification() {
+    fn slot_numbers_match_the_cluster_specification() {
         // These values are examples of the specification, and the check value of its checksum.
         assert_eq!(slot_of("123456789"), 0x31c3);
         assert_eq!(slot_of("foo"), 12_182);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_moved_is_looked_for_in_its_new_place() {
+    fn a_moved_slot_is_looked_up_at_its_new_node() {
         let range = (0..=16_383, address("one", 1));
         let mut slots = SlotMap { ranges: vec![range], ..SlotMap::default() };
         slots.moved(7, address("two", 2));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_no_map() {
+    fn an_unreadable_reply_gives_no_slot_map() {
         let asked = address("one", 1);
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let node = |host: Value| Value::Array(vec![host, Value::Int(6379), text("id")]);

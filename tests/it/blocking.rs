@@ -30,7 +30,7 @@ fn assert_refused<T: std::fmt::Debug>(refused: Result<T, Error>) {
 }
 
 #[test]
-fn no_more_threads_than_the_limit_are_inside() {
+fn threads_never_hold_more_permits_than_the_limit() {
     let name = unique_name();
     // The two semaphores use separate connections, as two processes do.
     let (all, one) = (open(&name, 3), open(&name, 3));
@@ -55,7 +55,7 @@ fn no_more_threads_than_the_limit_are_inside() {
 }
 
 #[test]
-fn a_thread_waits_for_a_loss() {
+fn lost_blocks_the_thread_until_a_permit_is_lost() {
     let client = SemaphoreClient::connect(&shared_url()).unwrap();
     let [lasting, ended] = [600_000, 3_000].map(|ms| {
         let semaphore = client.semaphore(unique_name()).limit(3).auto_refresh(false);
@@ -77,7 +77,7 @@ fn a_thread_waits_for_a_loss() {
 }
 
 #[test]
-fn each_call_does_what_the_async_one_does() {
+fn blocking_calls_work_like_their_async_counterparts() {
     let name = unique_name();
     let (client, semaphore) = open(&name, 4);
     let three = semaphore.acquire_many(3).unwrap();
@@ -113,7 +113,7 @@ fn each_call_does_what_the_async_one_does() {
 }
 
 #[test]
-fn several_at_once() {
+fn blocking_acquire_all_acquires_all_permits_or_none() {
     let names = [unique_name(), unique_name()];
     // The two semaphores use different connections.
     let [(_, one), (client, other)] = names.map(|name| open(&name, 2));
@@ -138,7 +138,7 @@ fn several_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_async_thread_gets_an_error_and_no_hang() {
+async fn a_blocking_call_on_an_async_thread_returns_an_error() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 2).await;
     assert_refused(SemaphoreClient::connect(&shared_url()));
@@ -172,14 +172,14 @@ async fn an_async_thread_gets_an_error_and_no_hang() {
 }
 
 #[tokio::test]
-async fn a_current_thread_runtime_gets_an_error_too() {
+async fn a_blocking_connect_in_a_current_thread_runtime_returns_an_error() {
     assert_refused(SemaphoreClient::connect(&shared_url()));
     let connected = tokio::task::spawn_blocking(|| SemaphoreClient::connect(&shared_url()));
     connected.await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn what_is_dropped_is_given_back() {
+async fn a_permit_is_released_when_it_is_dropped_after_its_client() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 1).await;
     let its = name.clone();
@@ -203,7 +203,7 @@ fn threads() -> usize {
 /// This is not a test, but a separate process that counts its threads. In the process of the tests,
 /// the count would include threads of other tests.
 #[test]
-fn a_process_that_counts_its_threads() {
+fn child_process_counts_its_background_threads() {
     if child::role().is_none() {
         return;
     }
@@ -217,8 +217,8 @@ fn a_process_that_counts_its_threads() {
 }
 
 #[tokio::test]
-async fn the_thread_ends_with_the_last_of_all() {
-    let mut process = Process::start("blocking::a_process_that_counts_its_threads", "");
+async fn the_background_thread_ends_after_a_drop_or_a_failed_connect() {
+    let mut process = Process::start("blocking::child_process_counts_its_background_threads", "");
     assert_eq!(process.next().await.as_deref(), Some("none is left"));
 }
 
@@ -244,7 +244,7 @@ async fn a_wait_ends_when_the_semaphore_is_closed() {
 }
 
 #[tokio::test]
-async fn a_loss_is_told() {
+async fn refresh_and_watch_report_a_lost_permit() {
     let name = unique_name();
     let its = name.clone();
     let permit = on_a_thread(move || open(&its, 1).1.acquire().unwrap()).await;

@@ -12,7 +12,7 @@ use test_support::server::Server;
 /// Checks that the source contains the beginning of each log message that `docs/troubleshooting.md`
 /// quotes. The test does not check that the crate logs the message.
 #[test]
-fn each_log_message_of_the_page_is_in_the_source() {
+fn each_log_message_in_troubleshooting_md_is_in_the_source() {
     let page = include_str!("../../docs/troubleshooting.md");
     let (_, section) = page.split_once("## Log messages").unwrap();
     let texts: Vec<&str> = section
@@ -29,7 +29,7 @@ fn each_log_message_of_the_page_is_in_the_source() {
 
 /// Checks that each test named in `tests/cases.md` exists.
 #[test]
-fn each_case_from_elsewhere_names_its_test() {
+fn each_test_named_in_cases_md_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = include_str!("../cases.md");
     let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| ")).collect();
@@ -61,7 +61,7 @@ fn read_all(folder: &Path) -> String {
 
 /// Runs the command of `docs/troubleshooting.md` that lists the holders.
 #[tokio::test]
-async fn who_is_listed_at_night_holds() {
+async fn the_documented_command_lists_only_current_holders() {
     let page = include_str!("../../docs/troubleshooting.md");
     let line = page.lines().find(|line| line.contains("permits' $(date")).expect("the line");
     let server = Server::start();

@@ -61,7 +61,7 @@ impl Log {
 /// Each loss is logged once, however the holder finds out about the loss. The test also drops and
 /// detaches lost permits.
 #[tokio::test]
-async fn each_loss_is_told_once() {
+async fn each_loss_is_logged_once() {
     let (log, _logged) = Log::here();
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let builder = || client.semaphore(unique_name()).limit(1);
@@ -100,7 +100,7 @@ async fn each_loss_is_told_once() {
 
 /// Only the client that changes the declared limit logs a warning.
 #[tokio::test]
-async fn limits_that_differ_are_told() {
+async fn a_change_of_the_declared_limit_is_logged_once() {
     let (log, _logged) = Log::here();
     let name = unique_name();
     for (limit, warnings) in [(3, 0), (3, 0), (5, 1)] {
@@ -118,7 +118,7 @@ async fn limits_that_differ_are_told() {
 /// Proxies, and servers with a `timeout`, cut connections. A cut is not logged if the next attempt
 /// to connect succeeds.
 #[tokio::test]
-async fn a_cut_that_is_over_at_the_next_attempt_is_not_told() {
+async fn a_cut_connection_is_not_logged_if_the_next_attempt_succeeds() {
     let (log, _logged) = Log::here();
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
@@ -139,7 +139,7 @@ async fn a_cut_that_is_over_at_the_next_attempt_is_not_told() {
 
 /// An outage is logged once, even if many attempts fail or some connections succeed.
 #[tokio::test]
-async fn an_outage_is_told_once_with_its_reason_and_its_end() {
+async fn an_outage_is_logged_once_with_its_reason_and_its_end() {
     let (log, _logged) = Log::here();
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
@@ -175,7 +175,7 @@ async fn an_outage_is_told_once_with_its_reason_and_its_end() {
 /// A granted permit shows that the server accepts writes. The outage is therefore over, even if
 /// another script was rejected.
 #[tokio::test]
-async fn an_outage_in_which_one_script_was_rejected_ends_with_a_permit() {
+async fn a_grant_logs_the_end_of_an_outage_in_which_another_script_was_rejected() {
     let (log, _logged) = Log::here();
     let server = Server::start();
     let replicas_are_needed = |number: &str| {
@@ -198,7 +198,7 @@ async fn an_outage_in_which_one_script_was_rejected_ends_with_a_permit() {
 
 /// If a cluster is down, its nodes reject calls of scripts, but reply to other commands.
 #[tokio::test]
-async fn an_outage_of_a_cluster_is_told_once_with_its_end() {
+async fn an_outage_of_a_cluster_is_logged_once_with_its_end() {
     let Some(mut cluster) = Cluster::start(3, false).await else { return };
     let (log, _logged) = Log::here();
     // Each failed call makes the client read the map of the slots.

@@ -83,7 +83,7 @@ fn assert_names_the_cause<T: std::fmt::Debug>(outcome: Result<T, Error>, operati
 }
 
 #[tokio::test]
-async fn whoever_asks_for_a_permit_is_told_why_not_and_leaves_nothing() {
+async fn on_a_full_server_a_rejected_acquire_names_the_cause_and_changes_nothing() {
     // With the limit 2, a permit is free. With the limit 1, the request would be queued.
     for limit in [2, 1] {
         let mut scene = Scene::usual(limit).await;
@@ -112,7 +112,7 @@ async fn whoever_asks_for_a_permit_is_told_why_not_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_new_semaphore_is_refused_as_well_and_connecting_is_not() {
+async fn a_full_server_rejects_a_first_acquire_but_accepts_connections() {
     let mut scene = Scene::usual(1).await;
     scene.fill_memory();
     let client = SemaphoreClient::connect(&scene.server.url()).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_new_semaphore_is_refused_as_well_and_connecting_is_not() {
 }
 
 #[tokio::test]
-async fn what_is_given_back_is_handed_on() {
+async fn a_full_server_grants_released_permits_to_waiters() {
     let mut scene = Scene::usual(1).await;
     let first = scene.semaphore.acquire().await.unwrap();
     let mut waiting = JoinSet::new();
@@ -150,7 +150,7 @@ async fn what_is_given_back_is_handed_on() {
 }
 
 #[tokio::test]
-async fn permits_are_renewed() {
+async fn a_full_server_refreshes_permits() {
     let lease = Duration::from_secs(3);
     let mut scene = Scene::set(2, lease, Duration::from_secs(15)).await;
     let (idle, by_hand) =
@@ -166,7 +166,7 @@ async fn permits_are_renewed() {
 }
 
 #[tokio::test]
-async fn those_who_wait_outlast_it_and_keep_their_places() {
+async fn waiters_survive_a_full_server_and_keep_their_order() {
     let heartbeat_timeout = Duration::from_millis(600);
     let mut scene = Scene::set(1, Duration::from_secs(60), heartbeat_timeout).await;
     let holder = scene.semaphore.acquire().await.unwrap();
@@ -191,7 +191,7 @@ async fn those_who_wait_outlast_it_and_keep_their_places() {
 }
 
 #[tokio::test]
-async fn those_who_wait_are_told_when_it_lasts_too_long() {
+async fn a_wait_fails_if_the_server_is_full_longer_than_the_outage_tolerance() {
     let server = Server::start();
     let builder = SemaphoreClient::builder().heartbeat_timeout(Duration::from_millis(300));
     let builder = builder.outage_tolerance(Duration::from_millis(500));

@@ -11,7 +11,7 @@ use test_support::server::Server;
 use test_support::tls::TlsServer;
 
 #[tokio::test]
-async fn connecting_installs_no_provider_for_the_program() {
+async fn connecting_installs_no_process_wide_crypto_provider() {
     let plain = Server::start();
     let client = SemaphoreClient::connect(&plain.url()).await.unwrap();
     assert!(CryptoProvider::get_default().is_none(), "after a connection without TLS");

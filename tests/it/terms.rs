@@ -81,7 +81,7 @@ fn names_in(value: &Value, names: &mut Vec<String>) {
 }
 
 #[test]
-fn the_manifest_uses_the_terms() {
+fn public_names_of_the_manifest_are_terms_of_concepts_md() {
     let manifest: Value = serde_json::from_str(&read("lua/manifest.json")).unwrap();
     let mut names = Vec::new();
     for part in ["id", "keys", "errors", "scripts"] {
@@ -91,7 +91,7 @@ fn the_manifest_uses_the_terms() {
 }
 
 #[test]
-fn the_json_of_the_cli_uses_the_terms() {
+fn json_names_of_the_cli_are_terms_of_concepts_md() {
     let folder = root().join("cli/src/commands");
     let files = fs::read_dir(folder).unwrap().map(|file| fs::read_to_string(file.unwrap().path()));
     let names: Vec<String> =
@@ -100,7 +100,7 @@ fn the_json_of_the_cli_uses_the_terms() {
 }
 
 #[test]
-fn the_clients_use_the_terms() {
+fn public_names_of_the_clients_are_terms_of_concepts_md() {
     let node = read("clients/node/index.d.ts");
     let node = [
         matches(&node, r"(?m)^  (?:readonly |static )*(\w+)\??[:(]"),

@@ -47,19 +47,19 @@ async fn load(limit: &str) -> u32 {
 }
 
 #[tokio::test]
-async fn no_more_than_the_limit_are_inside_of_two_processes() {
+async fn two_processes_never_handle_more_requests_at_once_than_the_limit() {
     assert_eq!(load("3").await, 3);
 }
 
 /// Checks that the measured number can exceed the limit, if the layer is missing.
 #[tokio::test]
-async fn without_the_layer_there_are_more() {
+async fn without_the_layer_concurrent_requests_exceed_the_limit() {
     assert!(load("without-a-layer").await > 3);
 }
 
 /// Tests two processes of the example `axum`. The semaphore shows which requests hold permits.
 #[tokio::test]
-async fn the_example_lets_three_in_and_ends_in_good_order() {
+async fn the_axum_example_handles_three_requests_at_once_and_shuts_down_cleanly() {
     let redis = Server::start();
     let observer = Observer::new(&redis.url(), "reports", 3).await;
     let [one, other] = [Example::start(&redis.url()).await, Example::start(&redis.url()).await];
@@ -203,7 +203,7 @@ async fn a_permit_is_held_until_the_body_has_ended() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_gives_the_permit_back() {
+async fn a_permit_is_released_when_the_http_client_disconnects() {
     let service = Service::start(&shared_url(), with_long_lease, waits).await;
     let response = service.get().await;
     service.sees(1, 0).await;
@@ -217,7 +217,7 @@ async fn a_client_that_goes_away_gives_the_permit_back() {
 }
 
 #[tokio::test]
-async fn who_may_not_wait_is_shed() {
+async fn a_request_is_shed_if_no_request_may_wait() {
     let service = Service::start(&shared_url(), with_long_lease, sheds).await;
     let response = service.get().await;
     assert!(is_shed(&service.get().await));
@@ -227,7 +227,7 @@ async fn who_may_not_wait_is_shed() {
 }
 
 #[tokio::test]
-async fn no_more_wait_than_may() {
+async fn a_request_is_shed_if_the_maximum_number_of_requests_waits() {
     let service = Service::start(&shared_url(), with_long_lease, waits).await;
     let first = service.get().await;
     let waiting = service.begin("");
@@ -238,7 +238,7 @@ async fn no_more_wait_than_may() {
 }
 
 #[tokio::test]
-async fn who_waits_for_too_long_is_shed() {
+async fn a_request_is_shed_after_its_acquire_timeout() {
     let impatient = |builder: SemaphoreBuilder| builder.acquire_timeout(Duration::from_secs(1));
     let service = Service::start(&shared_url(), impatient, waits).await;
     let first = service.get().await;
@@ -248,7 +248,7 @@ async fn who_waits_for_too_long_is_shed() {
 }
 
 #[tokio::test]
-async fn without_redis_everybody_is_shed() {
+async fn every_request_is_shed_while_redis_is_unavailable() {
     for layer in [waits, sheds] {
         let redis = Server::start();
         let service = Service::start(&redis.url(), with_long_lease, layer).await;
@@ -262,7 +262,7 @@ async fn without_redis_everybody_is_shed() {
 /// Both a request that may wait and a request that may not wait fail early, although the response
 /// timeout is minutes long.
 #[tokio::test]
-async fn nobody_waits_for_redis_longer_than_for_a_permit() {
+async fn a_request_waits_for_redis_no_longer_than_for_a_permit() {
     let redis = Server::start();
     let patient = SemaphoreClient::builder().response_timeout(Duration::from_secs(600));
     let semaphores = patient.connect(&redis.url()).await.unwrap();
@@ -334,7 +334,7 @@ async fn a_loss_ends_the_body_with_an_error() {
 }
 
 #[tokio::test]
-async fn a_loss_before_the_response_is_told_instead_of_it() {
+async fn a_request_is_shed_if_its_permit_is_lost_before_the_response() {
     let redis = Server::start();
     let service = Service::start(&redis.url(), with_short_lease, waits).await;
     let response = service.begin("silent");

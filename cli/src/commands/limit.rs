@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_a_number_or_more_or_clear() {
+    fn a_limit_change_is_a_number_an_increment_or_clear() {
         assert_eq!("7".parse(), Ok(Change::Set(7)));
         assert_eq!("+7".parse(), Ok(Change::Add(7)));
         assert_eq!("clear".parse(), Ok(Change::Clear));

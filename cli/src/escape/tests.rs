@@ -40,7 +40,7 @@ fn texts() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
     #[test]
-    fn whatever_others_wrote_is_safe(text in texts()) {
+    fn any_text_is_safe_for_a_terminal_after_escaping(text in texts()) {
         must_be_safe(&line(&text));
         must_be_safe(&value(&text));
         let kept = super::text(&text);
@@ -50,26 +50,26 @@ proptest! {
 
     /// Two different values look different, because each can be restored from its escapes.
     #[test]
-    fn a_value_can_be_told_from_all_others(text in texts()) {
+    fn a_value_can_be_restored_from_its_escaped_form(text in texts()) {
         prop_assert_eq!(unescaped(&value(&text)), text);
     }
 
     #[test]
-    fn json_is_safe_and_exact(text in texts()) {
+    fn json_strings_are_safe_for_a_terminal_and_exact(text in texts()) {
         let written = json(&text);
         must_be_safe(&written);
         prop_assert_eq!(serde_json::from_str::<String>(&written).unwrap(), text);
     }
 
     #[test]
-    fn other_spellings_look_different(text in texts()) {
+    fn different_normal_forms_of_a_text_look_different(text in texts()) {
         let (one, other): (String, String) = (text.nfc().collect(), text.nfd().collect());
         prop_assert_eq!(one == other, value(&one).nfc().eq(value(&other).nfc()));
     }
 }
 
 #[test]
-fn each_character_of_the_kind_is_escaped() {
+fn unsafe_characters_are_escaped() {
     // Tests each character below U+3200, and a sample of each range above.
     let beyond =
         ('\u{3200}'..'\u{34000}').step_by(29).chain(('\u{e0000}'..'\u{e1000}').step_by(29));
@@ -97,7 +97,7 @@ fn each_character_of_the_kind_is_escaped() {
 }
 
 #[test]
-fn what_people_write_is_shown_as_it_is() {
+fn ordinary_text_in_many_scripts_is_not_escaped() {
     for text in [
         "jobs-1: \"a\\*b\" {x} ~",
         "漢字 かが 한국어",
@@ -115,7 +115,7 @@ fn what_people_write_is_shown_as_it_is() {
 }
 
 #[test]
-fn what_was_copied_from_the_screen_is_told_from_a_name() {
+fn an_argument_with_copied_escapes_is_rejected_with_a_bash_spelling() {
     for name in ["jobs", "a\\u", "\\u{", "\\u{x}", "\u{9b}"] {
         assert_eq!(argument(name).as_deref(), Ok(name));
     }
@@ -127,7 +127,7 @@ fn what_was_copied_from_the_screen_is_told_from_a_name() {
 }
 
 #[test]
-fn a_value_has_no_spaces_that_are_not_seen() {
+fn leading_trailing_and_repeated_spaces_in_a_value_are_escaped() {
     for (raw, shown) in [
         ("a b", "a b"),
         (" a", "\\u{20}a"),

@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sweep_counts_what_overlaps() {
+    fn the_sweep_returns_the_maximum_number_of_overlapping_intervals() {
         let most = |intervals: &[(u64, u64)]| most_at_once(intervals.iter().copied());
         assert_eq!(most(&[]), 0);
         assert_eq!(most(&[(1, 5)]), 1);

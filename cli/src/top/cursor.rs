@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_stays_at_the_top_until_it_is_moved_and_with_its_line_then() {
+    fn the_cursor_stays_at_the_top_until_moved_then_follows_its_line() {
         let mut cursor = Cursor::default();
         cursor.settle(&["b", "a"]);
         assert_eq!(cursor.index(), 0);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_have_the_mark_on_them() {
+    fn the_visible_page_contains_the_marked_line() {
         assert_eq!(page(0, 5, 3), 0..3);
         assert_eq!(page(4, 5, 3), 3..5);
         assert_eq!(page(0, 0, 3), 0..0);

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_on_average_and_queued_at_most_is_kept() {
+    fn the_history_keeps_the_average_held_and_the_maximum_queued() {
         let mut history = History::default();
         for (held, queued) in [(1, 5), (3, 0), (2, 0)] {
             history.add(7, &Summary { held, queued, limit: Some(4), ..Summary::default() });
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_looked_at_is_not_known() {
+    fn the_history_has_gaps_for_times_without_reads() {
         let mut history = History::default();
         for (number, queued) in [(0, 1), (0, 3), (0, 2), (1, 7), (4, 5)] {
             add(&mut history, number, queued);

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_the_screen_is_looked_at_most_often() {
+    fn semaphores_on_the_screen_are_read_most_often() {
         let (searches, looks) = calls_within(Duration::from_secs(60), 100);
         assert_eq!(searches, 12);
         let (seen, others) = looks.split_at(19);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_answers_come_to_all_in_turns() {
+    fn semaphores_on_the_screen_are_read_in_turn_if_replies_are_slow() {
         let asked = Top { pattern: None, every: EVERY };
         let mut state = State::new("sem", &asked, Size::new(80, 24));
         (10..29).for_each(|number| drop(state.rows.insert(number.to_string(), Row::default())));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_asked_than_is_answered() {
+    fn the_number_of_calls_without_a_reply_is_bounded() {
         let asked = Top { pattern: None, every: EVERY };
         let mut state = State::new("sem", &asked, Size::new(80, 24));
         (0..100).for_each(|number| drop(state.rows.insert(number.to_string(), Row::default())));

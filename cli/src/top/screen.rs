@@ -107,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_leaves_the_terminal_as_it_was() {
+    fn a_panic_restores_the_terminal() {
         match env::var(PANICS).as_deref() {
             Ok("here") => return panic_on(|panic| panic()),
             Ok(_) => return panic_on(|panic| assert!(thread::spawn(panic).join().is_err())),
             Err(_) => {}
         }
         let program = env::current_exe().unwrap().display().to_string();
-        let test = "top::screen::tests::a_panic_leaves_the_terminal_as_it_was";
+        let test = "top::screen::tests::a_panic_restores_the_terminal";
         for (place, status) in [("here", 101), ("beside", 0)] {
             let folder = Folder::create();
             // A backtrace would be longer than the screen.

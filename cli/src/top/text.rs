@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_long_is_cut() {
+    fn too_long_text_is_truncated_with_an_ellipsis() {
         assert_eq!(fitted("jobs", 4), "jobs");
         assert_eq!(fitted("jobs!", 4), "job…");
         assert_eq!(fitted_end("P:web:1", 4), "…b:1");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_break_between_words_and_within_long_ones() {
+    fn lines_break_between_words_and_within_long_words() {
         assert_eq!(wrapped("a bc  def", 4), ["a bc", "def"]);
         assert_eq!(wrapped("a bcdefg h", 3), ["a", "bcd", "efg", "h"]);
         assert_eq!(wrapped("", 3), [""]);

@@ -4,7 +4,7 @@ use crate::support::server::Server;
 use crate::support::tool::{Outcome, tool};
 
 #[test]
-fn it_runs_as_a_user_who_has_only_the_keys_under_the_prefix() {
+fn the_demo_runs_as_a_user_limited_to_keys_under_the_prefix() {
     let server = Server::start();
     server.run("ACL SETUSER teacher on >geheim ~mine* &mine* +@all");
     server.run("ACL SETUSER default off");
@@ -21,7 +21,7 @@ fn it_runs_as_a_user_who_has_only_the_keys_under_the_prefix() {
 }
 
 #[test]
-fn what_it_cannot_do_it_refuses() {
+fn the_demo_fails_without_a_single_reachable_server() {
     let url = "redis://127.0.0.1:1/";
     for options in [
         &["--url", url, "--cluster"][..],

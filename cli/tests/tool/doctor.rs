@@ -7,7 +7,7 @@ use crate::support::tool::{Outcome, tool};
 
 /// The example in the guide uses the server of `scripts/with-redis`, and so does this test.
 #[test]
-fn it_prints_what_the_guide_shows() {
+fn the_doctor_prints_the_output_that_the_guide_shows() {
     let mut command = tool(&["doctor"]);
     command.env("REDIS_URL", std::env::var("REDIS_URL").expect("scripts/with-redis"));
     let Outcome { status, stdout, stderr } = Outcome::of(command);
@@ -23,7 +23,7 @@ fn it_prints_what_the_guide_shows() {
 }
 
 #[test]
-fn the_exit_status_tells_whether_a_finding_is_critical() {
+fn the_doctor_exits_with_0_for_notices_and_69_without_a_server() {
     let server = Server::start_with(&["--appendonly", "yes"]);
     let Outcome { status, stdout, stderr } = server.tool(&["doctor"]);
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
@@ -40,7 +40,7 @@ fn the_exit_status_tells_whether_a_finding_is_critical() {
 }
 
 #[test]
-fn a_lack_of_rights_names_the_option_for_a_user_that_only_reads() {
+fn the_doctor_suggests_read_only_if_write_rights_are_missing() {
     let server = Server::start();
     server
         .run("ACL SETUSER looker on nopass ~* &* +@read +@connection +evalsha +script|load +eval +time +ping +subscribe");
@@ -57,7 +57,7 @@ fn a_lack_of_rights_names_the_option_for_a_user_that_only_reads() {
 }
 
 #[test]
-fn programs_get_each_check_with_its_fix() {
+fn json_output_of_the_doctor_has_each_check_with_its_fix() {
     let server = Server::start();
     let outcome = server.tool(&["doctor", "--json"]);
     assert_eq!(outcome.status, Some(1), "{outcome:?}");

@@ -64,7 +64,7 @@ fn a_holder(now: &Inspection) -> u32 {
 }
 
 #[tokio::test]
-async fn two_processes_with_weights_are_measured() {
+async fn a_load_of_two_processes_with_weights_has_consistent_results() {
     let name = unique_name();
     let arguments = "--json --duration 1s --processes 2 --tasks 7 --limit 4 --weight 2 --hold 2ms";
     // Statistics of the server require the right to run INFO.
@@ -95,7 +95,7 @@ async fn two_processes_with_weights_are_measured() {
 
 /// `--name` without `--limit` does not change the limit for other processes.
 #[tokio::test]
-async fn a_semaphore_in_use_keeps_its_limit() {
+async fn a_load_without_a_limit_option_keeps_the_declared_limit() {
     let (url, name) = (shared_url(), unique_name());
     let arguments = format!("--json --duration 100ms --tasks 4 --name {name}");
     fails(&run(&url, &arguments).await, 2, "declare one with --limit N");
@@ -109,7 +109,7 @@ async fn a_semaphore_in_use_keeps_its_limit() {
 }
 
 #[tokio::test]
-async fn more_held_than_the_limit_says_is_exit_status_1() {
+async fn a_load_that_holds_more_than_its_limit_exits_with_1() {
     let name = unique_name();
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = client.semaphore(&name).limit(2).build().unwrap();
@@ -123,7 +123,7 @@ async fn more_held_than_the_limit_says_is_exit_status_1() {
 }
 
 #[tokio::test]
-async fn the_results_are_a_table_and_the_progress_is_told_beside_it() {
+async fn the_load_prints_results_to_stdout_and_progress_to_stderr() {
     let output = run(&shared_admin_url(), "--duration 2s --tasks 4").await;
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let table = String::from_utf8(output.stdout).unwrap();
@@ -163,7 +163,7 @@ async fn too_many_in_a_terminal(environment: (&str, &str)) -> String {
 }
 
 #[tokio::test]
-async fn what_should_not_be_is_red_in_a_terminal() {
+async fn an_exceeded_limit_is_printed_in_red_in_a_terminal() {
     let shown = too_many_in_a_terminal(("COLUMNS", "80")).await;
     assert!(shown.contains("\nmost held at once  \x1b[31m2 of 1\x1b[0m\r\n"), "{shown}");
     assert!(shown.contains("\nlost permits       0\r\n"), "{shown}");
@@ -172,7 +172,7 @@ async fn what_should_not_be_is_red_in_a_terminal() {
 }
 
 #[tokio::test]
-async fn wrong_arguments_are_exit_status_2() {
+async fn wrong_arguments_fail_with_exit_status_2() {
     let url = shared_url();
     for (arguments, reason) in [
         ("--limit 0", "must be a number from 1 to 4294967295"),
@@ -195,14 +195,14 @@ async fn wrong_arguments_are_exit_status_2() {
 }
 
 #[tokio::test]
-async fn an_unreachable_server_is_exit_status_69() {
+async fn an_unreachable_server_fails_with_exit_status_69() {
     let output = run("redis://127.0.0.1:1/", "").await;
     fails(&output, 69, "redis-semaphore: cannot connect to Redis at 127.0.0.1:1: ");
     assert_eq!(output.stderr.iter().filter(|byte| **byte == b'\n').count(), 1, "{output:?}");
 }
 
 #[tokio::test]
-async fn what_the_server_refuses_to_tell_is_null() {
+async fn statistics_that_the_user_may_not_read_are_null() {
     let output = run(&shared_url(), "--json --duration 1s").await;
     let results = results(&output, 0);
     assert!(number(&results, "/acquires") > 0.0, "{results}");
@@ -230,7 +230,7 @@ async fn endless_load() -> (Child, Observer) {
 }
 
 #[tokio::test]
-async fn an_interrupted_load_tells_what_it_has_and_leaves_nothing_behind() {
+async fn an_interrupted_load_prints_results_and_releases_permits_and_requests() {
     let (load, observer) = endless_load().await;
     signal(load.id().unwrap(), Signal::SIGINT);
     let results = results(&end_of(load).await, 0);
@@ -240,21 +240,21 @@ async fn an_interrupted_load_tells_what_it_has_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_killed_load_leaves_nothing_behind() {
+async fn permits_and_requests_of_a_killed_load_are_released() {
     let (mut load, observer) = endless_load().await;
     load.kill().await.unwrap();
     observer.sees(0, 0).await;
 }
 
 #[tokio::test]
-async fn a_process_that_dies_fails_the_load() {
+async fn a_killed_worker_process_fails_the_load() {
     let (load, observer) = endless_load().await;
     signal(a_holder(&observer.look().await), Signal::SIGKILL);
     fails(&end_of(load).await, 69, "it ended unexpectedly (signal: 9");
 }
 
 #[tokio::test]
-async fn a_lost_permit_is_counted_and_held_no_longer() {
+async fn a_lost_permit_is_counted_as_lost_and_not_as_held() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 1).await;
     let arguments = "--json --duration 600s --limit 1 --tasks 1 --hold 600s --lease 3s";

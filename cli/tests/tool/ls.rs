@@ -6,7 +6,7 @@ use test_support::acl;
 use crate::support::server::{Server, until_queued};
 
 #[tokio::test]
-async fn each_has_a_line_with_who_holds_and_who_waits() {
+async fn ls_prints_held_limit_queued_and_wait_of_each_semaphore() {
     let server = Server::start();
     let client = server.semaphores().await;
     let held = client.semaphore("a*b").limit(3).build().unwrap();
@@ -39,7 +39,7 @@ async fn each_has_a_line_with_who_holds_and_who_waits() {
 }
 
 #[tokio::test]
-async fn one_that_cannot_be_read_does_not_hide_the_others() {
+async fn an_unreadable_semaphore_does_not_hide_the_other_semaphores() {
     let server = Server::start();
     let client = server.semaphores().await;
     let jobs = client.semaphore("jobs").limit(1).build().unwrap();
@@ -56,7 +56,7 @@ async fn one_that_cannot_be_read_does_not_hide_the_others() {
 }
 
 #[tokio::test]
-async fn who_may_only_look_sees_all_and_is_told_what_it_lacks_for_more() {
+async fn a_read_only_user_can_read_all_and_errors_name_the_missing_right() {
     let server = Server::start_with(&["--appendonly", "yes"]);
     acl::set_user(&mut server.connect(), acl::LOOKER, &acl::looker_rules()[0]);
     let client = server.semaphores().await;

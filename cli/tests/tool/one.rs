@@ -13,7 +13,7 @@ fn texts<'a>(list: &'a Value, field: &str) -> Vec<&'a str> {
 }
 
 #[tokio::test]
-async fn inspect_shows_holders_and_waiters_in_their_order() {
+async fn inspect_shows_holders_then_waiters_in_queue_order() {
     let server = Server::start();
     let client = server.semaphores().await;
     let jobs = client.semaphore("jobs").limit(2).build().unwrap();
@@ -57,7 +57,7 @@ async fn inspect_shows_holders_and_waiters_in_their_order() {
 }
 
 #[tokio::test]
-async fn inspect_shows_all_pages() {
+async fn inspect_shows_all_holders_of_several_pages() {
     const HOLDERS: usize = 2_300;
     let server = Server::start();
     let client = server.semaphores().await;
@@ -115,7 +115,7 @@ async fn a_limit_is_shown_changed_and_cleared() {
 }
 
 #[tokio::test]
-async fn what_was_revoked_is_told_and_for_how_long_both_may_work() {
+async fn revoke_reports_the_revoked_permit_and_the_possible_overlap() {
     let server = Server::start();
     let jobs = server.semaphores().await.semaphore("jobs").limit(1).build().unwrap();
     let held = jobs.acquire().await.unwrap();

@@ -9,7 +9,7 @@ use crate::support::server::Server;
 use crate::support::tool::{Outcome, tool};
 
 #[test]
-fn what_is_wrong_is_told_with_what_is_right() {
+fn errors_for_wrong_arguments_suggest_the_correct_form() {
     for (arguments, words) in [
         (&["runn"][..], "a similar subcommand exists: 'run'"),
         (&["ls", "--jsn"], "a similar argument exists: '--json'"),
@@ -56,7 +56,7 @@ fn months_are_not_mistaken_for_minutes() {
 
 /// The library checks some of the options.
 #[test]
-fn options_are_told_by_their_names() {
+fn errors_of_the_library_name_the_cli_option() {
     let server = Server::start();
     for (arguments, words) in [
         (
@@ -101,7 +101,7 @@ fn a_wrong_variable_is_named_and_its_value_is_not_shown() {
 }
 
 #[test]
-fn a_file_that_is_too_long_for_a_password_is_told() {
+fn a_password_file_longer_than_16_kib_is_rejected() {
     let folder = Folder::create();
     let file = folder.join("password");
     std::fs::write(&file, "a".repeat(20_000)).unwrap();
@@ -111,7 +111,7 @@ fn a_file_that_is_too_long_for_a_password_is_told() {
 
 /// The CLI would reject a password in an argument.
 #[test]
-fn no_url_with_a_password_is_recommended() {
+fn url_errors_do_not_recommend_a_password_in_the_url() {
     for url in ["nowhere", "http://jobs", "redis://"] {
         let refused = Outcome::of(tool(&["--url", url, "ls"]));
         refused.fails(2, "a URL looks like redis://");

@@ -12,7 +12,7 @@ fn full() -> File {
 }
 
 #[test]
-fn a_log_that_cannot_be_had_is_told() {
+fn an_invalid_rust_log_value_is_reported() {
     let server = Server::start();
     let mut command = tool(&["ls"]);
     command.env("REDIS_URL", &server.url).env("RUST_LOG", "redis_semaphore=warning");
@@ -25,7 +25,7 @@ fn a_log_that_cannot_be_had_is_told() {
 }
 
 #[tokio::test]
-async fn output_that_cannot_be_written_is_status_74() {
+async fn output_that_cannot_be_written_gives_exit_status_74() {
     let server = Server::start_with(&["--appendonly", "yes"]);
     let jobs = server.semaphores().await.semaphore("jobs").limit(2).build().unwrap();
     let held = jobs.acquire().await.unwrap();
@@ -54,7 +54,7 @@ async fn output_that_cannot_be_written_is_status_74() {
 
 /// This test closes the pipe as `head` does.
 #[test]
-fn who_has_read_enough_closes_the_pipe() {
+fn a_closed_output_pipe_gives_exit_status_74_without_a_message() {
     let server = Server::start();
     for arguments in [&["ls"][..], &["man"], &["--help"]] {
         let (reader, writer) = std::io::pipe().unwrap();
@@ -67,7 +67,7 @@ fn who_has_read_enough_closes_the_pipe() {
 }
 
 #[test]
-fn nobody_need_read_what_is_told_beside_the_answer() {
+fn an_unwritable_standard_error_does_not_change_the_exit_status() {
     let server = Server::start();
     let mut command = tool(&["ls"]);
     command.env("REDIS_URL", &server.url).stderr(full());
@@ -78,7 +78,7 @@ fn nobody_need_read_what_is_told_beside_the_answer() {
 }
 
 #[test]
-fn a_system_without_files_is_status_71() {
+fn a_lack_of_file_descriptors_gives_exit_status_71() {
     let mut command = Command::new("sh");
     // The tests may run with file descriptor 3 open. The limit allows no other descriptor.
     command.args(["-c", &format!("exec 3>&-; ulimit -n 4; exec {TOOL} ls")]);
@@ -86,7 +86,7 @@ fn a_system_without_files_is_status_71() {
 }
 
 #[test]
-fn the_manual_has_all_commands_and_their_options() {
+fn the_manual_describes_commands_and_their_options() {
     let manual = Outcome::of(tool(&["man"])).stdout.replace('\\', "");
     for text in ["redis-semaphore run", "--no-wait", "--limit", "redis-semaphore ls", "--hold"] {
         assert!(manual.contains(text), "{text}");
@@ -112,7 +112,7 @@ fn bash_completes_the_options_of_a_command() {
 
 /// Only the CLI itself may start a guard or a worker of `load`.
 #[test]
-fn processes_that_are_parts_of_the_tool_are_no_commands() {
+fn internal_commands_are_rejected_and_have_no_completions() {
     Outcome::of(tool(&["guard"])).fails(2, "unrecognized subcommand 'guard'");
     Outcome::of(tool(&["load", "--worker"])).fails(2, "unexpected argument '--worker'");
     for shell in ["bash", "zsh", "fish"] {

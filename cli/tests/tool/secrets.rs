@@ -72,7 +72,7 @@ fn are_silent(outcomes: &[Outcome], written: &str) {
 }
 
 #[test]
-fn a_secret_of_a_url_is_in_no_output() {
+fn a_secret_in_a_url_does_not_appear_in_the_output() {
     let server = server();
     let mut served = 0;
     for url in URLS {
@@ -88,7 +88,7 @@ fn a_secret_of_a_url_is_in_no_output() {
 }
 
 #[test]
-fn a_secret_from_elsewhere_is_in_no_output() {
+fn a_secret_from_a_file_or_variable_does_not_appear_in_the_output() {
     let server = server();
     let folder = Folder::create();
     for (number, content) in [

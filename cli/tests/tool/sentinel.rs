@@ -8,7 +8,7 @@ use crate::support::eventually;
 use crate::support::tool::{Outcome, tool};
 
 #[tokio::test]
-async fn the_tool_has_a_password_for_the_sentinels_and_another_for_the_primary() {
+async fn the_cli_uses_separate_passwords_for_the_sentinels_and_the_primary() {
     const PASSWORD: &str = "only-for-sentinels";
     let pair = Pair::start();
     pair.servers.iter().for_each(|server| server.grant("+scan"));
@@ -39,7 +39,7 @@ async fn the_tool_has_a_password_for_the_sentinels_and_another_for_the_primary()
 
 /// The message contains the server that was tried, and what the sentinels report about that server.
 #[tokio::test]
-async fn a_primary_that_is_gone_is_named() {
+async fn the_error_for_an_unreachable_primary_names_its_address() {
     let mut pair = Pair::start();
     let sentinels = Sentinels::watch(&pair);
     let urls = sentinels.urls().join(",");

@@ -34,7 +34,7 @@ fn is_silent(outcome: &Outcome, secret: &str) {
 }
 
 #[test]
-fn a_password_among_the_arguments_is_refused_and_not_repeated() {
+fn a_password_in_an_argument_is_rejected_and_not_repeated() {
     for url in [
         format!("redis://importer:{PASSWORD}@127.0.0.1:1/"),
         format!("redis://127.0.0.1:1/,redis://:{PASSWORD}@127.0.0.1:2/"),
@@ -70,7 +70,7 @@ fn a_password_among_the_arguments_is_refused_and_not_repeated() {
 
 /// The user in a URL may be a password whose colon is missing.
 #[test]
-fn a_url_in_a_wrong_place_is_not_repeated() {
+fn a_misplaced_url_with_a_user_is_rejected_and_not_repeated() {
     let help = Outcome::of(tool(&["--help"])).stdout;
     let variables = help.split("[env: ").skip(1).filter_map(|rest| rest.split(['=', ']']).next());
     let variables: Vec<_> = variables.filter(|variable| *variable != "REDIS_URL").collect();
@@ -102,7 +102,7 @@ fn a_url_in_a_wrong_place_is_not_repeated() {
 }
 
 #[test]
-fn what_only_looks_like_a_password_is_none() {
+fn a_user_name_or_command_argument_is_not_mistaken_for_a_password() {
     let server = Server::start();
     let nodes = format!("redis://importer@127.0.0.1:{0}/,{1}", server.port, server.url);
     // If `importer` were considered a password, the CLI would reject the URL with another error.
@@ -137,7 +137,7 @@ fn a_password_comes_from_a_file_or_the_environment() {
 
 /// `load` connects both for its semaphores and for the server's statistics.
 #[test]
-fn user_and_password_may_come_from_two_places() {
+fn user_and_password_may_come_from_different_sources() {
     let server = server();
     let mut load = tool(&["load", "--duration", "100ms", "--hold", "0s", "--json"]);
     load.env("REDIS_URL", format!("redis://importer@127.0.0.1:{}/", server.port));
@@ -158,7 +158,7 @@ fn user_and_password_may_come_from_two_places() {
 }
 
 #[test]
-fn what_is_said_twice_must_be_the_same() {
+fn contradictory_users_or_passwords_are_rejected() {
     let server = Server::start();
     let folder = Folder::create();
     let file = folder.join("password");
@@ -185,7 +185,7 @@ fn what_is_said_twice_must_be_the_same() {
 
 /// The input of `--password-file <(vault read ...)` is a pipe, which can be read only once.
 #[test]
-fn a_password_comes_from_what_can_be_read_once() {
+fn a_password_file_may_be_a_pipe_that_can_be_read_only_once() {
     let server = server();
     for (command, file) in [("ls", "/dev/stdin"), ("ls", "/dev/fd/0"), ("doctor", "/dev/stdin")] {
         let mut command = doctor_or(command, &server, file);
@@ -214,7 +214,7 @@ fn doctor_or(command: &str, server: &Server, file: &str) -> Command {
 }
 
 #[test]
-fn what_is_odd_about_a_file_is_said() {
+fn errors_for_unusable_password_files_give_the_reason() {
     let folder = Folder::create();
     let file = folder.join("password");
     let fifo = folder.join("fifo");
@@ -254,7 +254,7 @@ fn what_is_odd_about_a_file_is_said() {
 
 /// If the parameter were ignored, the CLI would use database 0, which has other semaphores.
 #[test]
-fn a_database_behind_a_question_mark_is_refused_wherever_it_stands() {
+fn a_db_parameter_in_any_url_is_rejected() {
     let server = Server::start();
     let url = format!("redis://127.0.0.1:{}/?protocol=resp3&db=3", server.port);
     let several = format!("{},{url}", server.url);
@@ -285,7 +285,7 @@ fn a_wrong_password_is_not_shown() {
 }
 
 #[tokio::test]
-async fn a_cluster_is_reached_where_it_is_said_to_be_one() {
+async fn a_cluster_requires_the_cluster_option() {
     let server = Server::start_cluster();
     let version: String = redis::cmd("INFO").arg("server").query(&mut server.connect()).unwrap();
     if version.contains("redis_version:6.") {
@@ -304,7 +304,7 @@ async fn a_cluster_is_reached_where_it_is_said_to_be_one() {
 
 /// Some scripts set an unused variable to an empty text.
 #[test]
-fn a_variable_that_is_empty_is_not_set() {
+fn empty_environment_variables_except_redis_url_count_as_unset() {
     let server = Server::start();
     let mut command = tool(&["ls"]);
     for name in ["CLUSTER", "SENTINEL", "USER", "PASSWORD", "PASSWORD_FILE", "SEMAPHORE_PREFIX"] {
@@ -322,7 +322,7 @@ fn a_variable_that_is_empty_is_not_set() {
 }
 
 #[test]
-fn a_cluster_may_be_told_in_many_words() {
+fn the_variable_redis_cluster_accepts_several_boolean_values() {
     let server = Server::start();
     let ls = |value, arguments: &[&str]| {
         let mut command = tool(&[&["ls"], arguments].concat());
@@ -341,7 +341,7 @@ fn a_cluster_may_be_told_in_many_words() {
 }
 
 #[test]
-fn arguments_need_not_be_text() {
+fn a_file_argument_need_not_be_utf_8() {
     let mut command = tool(&["ls", "--url", "redis://127.0.0.1:1/", "--password-file"]);
     command.arg(OsStr::from_bytes(b"/nowhere/\xff"));
     Outcome::of(command).fails(2, "--password-file: ");

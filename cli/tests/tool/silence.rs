@@ -14,7 +14,7 @@ use crate::support::tool::tool;
 const PATIENT: [&str; 2] = ["--response-timeout", "10min"];
 
 #[test]
-fn who_is_told_to_end_while_it_connects_ends() {
+fn sigterm_ends_a_cli_that_is_connecting() {
     for command in ["ls", "load", "demo"] {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("redis://{}/", silent.local_addr().unwrap());

@@ -80,7 +80,7 @@ async fn names_and_ids_are_escaped_and_stay_exact_in_json() {
 }
 
 #[tokio::test]
-async fn what_the_server_says_is_escaped_in_errors_and_in_the_log() {
+async fn text_from_the_server_is_escaped_in_errors_and_in_the_log() {
     let server = Server::start();
     let mut connection = server.connect();
     let user = STEERING.replace(|c: char| c.is_whitespace() || c == '\0', "");
@@ -116,7 +116,7 @@ async fn what_the_server_says_is_escaped_in_errors_and_in_the_log() {
 }
 
 #[tokio::test]
-async fn a_pattern_or_name_that_fits_nothing_is_explained() {
+async fn a_pattern_or_name_without_a_match_gets_advice() {
     let server = Server::start();
     let empty = server.tool(&["ls"]);
     assert!(empty.stderr.contains("no semaphore exists under the prefix \"sem\""), "{empty:?}");

@@ -22,7 +22,7 @@ fn list(server: &TlsServer, options: &[(&str, &[u8])]) -> Output {
 }
 
 #[tokio::test]
-async fn the_tool_takes_an_authority_and_a_certificate_from_files() {
+async fn tls_authority_and_client_certificate_are_read_from_files() {
     let Some(server) = TlsServer::start("127.0.0.1", &[]) else { return };
     let (root, own) = (server.authority.root_cert(), server.authority.certificate("a client"));
     let stranger = Authority::create().certificate("a client");
@@ -54,7 +54,7 @@ async fn the_tool_takes_an_authority_and_a_certificate_from_files() {
 }
 
 #[test]
-fn a_url_is_enough_where_the_system_trusts_the_authority() {
+fn no_tls_option_is_needed_if_the_system_trusts_the_authority() {
     let options = ["--tls-auth-clients", "no", "--appendonly", "yes"];
     let Some(server) = TlsServer::start("127.0.0.1", &options) else { return };
     let root = server.server.folder().join("trusted.pem");
@@ -70,7 +70,7 @@ fn a_url_is_enough_where_the_system_trusts_the_authority() {
 /// The CLI ignores neither an invalid file of certificates, nor a TLS option for a server without
 /// TLS.
 #[test]
-fn certificates_that_cannot_be_used_are_refused() {
+fn unusable_certificates_are_rejected() {
     let folder = Folder::create();
     let file = folder.0.join("ca.pem");
     fs::write(&file, "-----BEGIN CERTIFICATE-----\nnone\n-----END CERTIFICATE-----\n").unwrap();
@@ -82,7 +82,7 @@ fn certificates_that_cannot_be_used_are_refused() {
 }
 
 #[test]
-fn insecure_is_refused_with_what_to_do_instead() {
+fn an_insecure_tls_url_is_rejected_with_an_alternative() {
     let outcome = Outcome::of(tool(&["--url", "rediss://127.0.0.1:1/#insecure", "ls"]));
     outcome.fails(
         2,

@@ -35,7 +35,7 @@ async fn warm(url: &str, limit: u32) -> Semaphore {
 }
 
 #[tokio::test]
-async fn a_caller_that_is_not_polled_holds_nobody_up() {
+async fn an_unpolled_call_does_not_block_calls_of_the_same_semaphore() {
     let semaphore = warm(&shared_url(), 3).await;
     let mut left = pin!(semaphore.acquire());
     begin(&mut left).await;
@@ -58,7 +58,7 @@ async fn a_caller_that_is_not_polled_holds_nobody_up() {
 /// Inspections and changes of the limit are not batched. Each unpolled call could occupy one of the
 /// client library's slots for commands.
 #[tokio::test]
-async fn many_looks_and_changes_that_are_not_polled_hold_nobody_up() {
+async fn many_unpolled_inspections_and_limit_changes_do_not_block_an_acquire() {
     let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(600));
     let client = builder.connect(&shared_url()).await.unwrap();
     let build = || client.semaphore(unique_name()).limit(3).build().unwrap();
@@ -73,7 +73,7 @@ async fn many_looks_and_changes_that_are_not_polled_hold_nobody_up() {
 }
 
 #[tokio::test]
-async fn a_caller_that_is_not_polled_holds_nobody_up_when_its_call_must_be_repeated() {
+async fn an_unpolled_acquire_does_not_block_another_when_their_call_is_retried() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let semaphore = warm(&proxy.url(), 3).await;
@@ -92,7 +92,7 @@ async fn a_caller_that_is_not_polled_holds_nobody_up_when_its_call_must_be_repea
 }
 
 #[tokio::test]
-async fn a_caller_that_is_dropped_holds_nobody_up_and_leaves_nothing() {
+async fn a_dropped_acquire_does_not_block_others_and_is_removed_from_the_server() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 1).await;
     let client = SemaphoreClient::connect(&url).await.unwrap();
@@ -112,7 +112,7 @@ async fn a_caller_that_is_dropped_holds_nobody_up_and_leaves_nothing() {
 
 /// A runtime other than the I/O runtime may end while a call from that runtime is under way.
 #[test]
-fn a_caller_whose_runtime_ends_holds_nobody_up() {
+fn an_acquire_whose_runtime_has_ended_does_not_block_another_acquire() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let home = runtime();
     let semaphore = home.block_on(warm(&shared_url(), 2));
@@ -130,7 +130,7 @@ fn a_caller_whose_runtime_ends_holds_nobody_up() {
 /// The I/O runtime has ended. A call in a second runtime starts to reconnect. After that start,
 /// nothing drives the second runtime.
 #[test]
-fn a_caller_that_begins_to_connect_in_a_runtime_that_then_rests_holds_nobody_up() {
+fn a_reconnect_in_an_idle_runtime_does_not_block_calls_in_another_runtime() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let server = Server::start();
     let faults = tokio::runtime::Runtime::new().unwrap();
@@ -165,7 +165,7 @@ fn a_caller_that_begins_to_connect_in_a_runtime_that_then_rests_holds_nobody_up(
 
 /// All semaphores of a process share one connection, and one attempt to connect.
 #[tokio::test]
-async fn a_caller_that_is_left_alone_while_it_connects_holds_up_no_other_semaphore() {
+async fn an_unpolled_call_that_reconnects_does_not_block_other_semaphores() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let timeout = Duration::from_millis(300);
@@ -195,7 +195,7 @@ async fn a_caller_that_is_left_alone_while_it_connects_holds_up_no_other_semapho
 
 /// The client library has 50 slots for commands, which are assigned in order of arrival.
 #[tokio::test]
-async fn callers_of_many_semaphores_that_are_left_alone_hold_up_no_release() {
+async fn unpolled_acquires_of_many_semaphores_do_not_block_releases() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let prefix = unique_name();
     let names = (0..150).map(|number| format!("{prefix}-{number}"));
@@ -217,7 +217,7 @@ async fn callers_of_many_semaphores_that_are_left_alone_hold_up_no_release() {
 }
 
 #[tokio::test]
-async fn a_caller_that_is_left_alone_while_it_declares_the_limit_holds_nobody_up() {
+async fn an_unpolled_acquire_that_declares_the_limit_does_not_block_a_try_acquire() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = client.semaphore(unique_name()).limit(2).build().unwrap();
     let mut left = pin!(semaphore.acquire());
@@ -229,7 +229,7 @@ async fn a_caller_that_is_left_alone_while_it_declares_the_limit_holds_nobody_up
 /// The server rejects the whole call. The server's error names only one of the requests that are
 /// too heavy. The other requests must not wait for thousands of separate rejections.
 #[tokio::test]
-async fn many_requests_that_are_too_heavy_hold_nobody_up() {
+async fn many_too_heavy_requests_do_not_block_a_valid_request_and_cost_few_calls() {
     let server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let semaphore = client.semaphore("heavy").limit(3).build().unwrap();

@@ -41,7 +41,7 @@ impl Scene {
 const PATIENT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn what_is_asked_while_a_call_is_out_does_not_wait_for_its_answer() {
+async fn requests_do_not_wait_for_the_reply_to_an_earlier_call() {
     let scene = Scene::set(20, PATIENT).await;
     let permits: Vec<Permit> =
         futures_util::future::join_all((0..5).map(|_| async { scene.acquire(1).await.unwrap() }))
@@ -101,7 +101,7 @@ async fn connecting_takes_two_round_trips() {
 /// A handoff needs only two messages: the release to the server, and the grant message to the
 /// waiter.
 #[tokio::test]
-async fn a_hand_off_takes_one_way_there_and_one_way_on() {
+async fn a_handoff_needs_only_the_release_and_the_grant_message() {
     let scene = Scene::set(1, PATIENT).await;
     let other = Proxy::start(scene.server.port).await;
     let waits = SemaphoreClient::builder().response_timeout(PATIENT);
@@ -127,7 +127,7 @@ async fn a_hand_off_takes_one_way_there_and_one_way_on() {
 
 /// After a connection is lost, calls without a reply are sent again in their original order.
 #[tokio::test]
-async fn calls_that_fail_together_are_made_again_in_their_order() {
+async fn calls_that_fail_together_are_retried_in_their_original_order() {
     let scene = Scene::set(1, PATIENT).await;
     let held = scene.semaphore.acquire().await.unwrap();
     // These calls never reach the server, so only the second attempts determine their order.
@@ -154,7 +154,7 @@ async fn calls_that_fail_together_are_made_again_in_their_order() {
 
 /// The order holds even if the connection of the first request is lost.
 #[tokio::test]
-async fn requests_of_one_permit_do_not_overtake_each_other() {
+async fn refreshes_of_one_permit_do_not_overtake_each_other() {
     let scene = Scene::set(1, PATIENT).await;
     let permit = scene.semaphore.acquire().await.unwrap();
     let answered = Mutex::new(Vec::new());
@@ -180,7 +180,7 @@ async fn requests_of_one_permit_do_not_overtake_each_other() {
 /// The client abandons the connection on which it sent `acquire`. The network delivers that call
 /// after a retry has been granted and released.
 #[tokio::test]
-async fn a_copy_of_an_acquire_that_arrives_after_its_release_leaves_nothing() {
+async fn a_permit_granted_to_a_late_copy_of_an_acquire_is_released() {
     let scene = Scene::set(1, Duration::from_millis(300)).await;
     scene.proxy.stick(true);
     let permit = in_time("a permit", scene.acquire(1)).await.unwrap().unwrap();
@@ -192,7 +192,7 @@ async fn a_copy_of_an_acquire_that_arrives_after_its_release_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_copy_of_a_try_that_arrives_after_its_refusal_leaves_nothing() {
+async fn a_permit_granted_to_a_late_copy_of_a_try_acquire_is_released() {
     let scene = Scene::set(1, Duration::from_millis(300)).await;
     let held = scene.semaphore.acquire().await.unwrap();
     scene.proxy.stick(true);
@@ -210,7 +210,7 @@ async fn a_copy_of_a_try_that_arrives_after_its_refusal_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_copy_of_a_new_limit_that_arrives_late_undoes_no_newer_one() {
+async fn a_late_copy_of_set_limit_does_not_override_a_newer_limit() {
     let scene = Scene::set(1, Duration::from_millis(300)).await;
     let other = SemaphoreClient::connect(&scene.server.url()).await.unwrap();
     let other = other.semaphore(scene.semaphore.name()).limit(1).build().unwrap();
@@ -249,7 +249,7 @@ async fn a_new_semaphore_needs_one_call_for_its_first_permit() {
 }
 
 #[tokio::test]
-async fn a_stall_that_meets_many_calls_is_one_timeout() {
+async fn a_stall_that_affects_many_calls_does_not_close_the_connection() {
     let scene = Scene::set(9, Duration::from_secs(2)).await;
     let connections = scene.proxy.accepted();
     scene.proxy.replies(Flow::Hold);
@@ -269,7 +269,7 @@ async fn a_stall_that_meets_many_calls_is_one_timeout() {
 }
 
 #[tokio::test]
-async fn a_bad_request_among_calls_that_are_out_fails_alone() {
+async fn too_heavy_requests_fail_without_affecting_other_requests() {
     let scene = Scene::set(4, PATIENT).await;
     scene.proxy.replies(Flow::Hold);
     let one = scene.acquire(1);
@@ -289,7 +289,7 @@ async fn a_bad_request_among_calls_that_are_out_fails_alone() {
 /// A request in the same call as the heavy request would be sent again after the rejection, and
 /// would be queued behind later requests.
 #[tokio::test]
-async fn who_comes_with_a_request_that_is_too_heavy_keeps_its_place() {
+async fn requests_sent_with_a_too_heavy_request_keep_their_queue_position() {
     let scene = Scene::set(4, PATIENT).await;
     let held = scene.acquire(4).await.unwrap().unwrap();
     scene.proxy.replies(Flow::Hold);
@@ -311,7 +311,7 @@ async fn who_comes_with_a_request_that_is_too_heavy_keeps_its_place() {
 }
 
 #[tokio::test]
-async fn a_shutdown_with_calls_that_are_out_leaves_nothing() {
+async fn shutdown_releases_the_permits_and_requests_of_calls_under_way() {
     let scene = Scene::set(3, PATIENT).await;
     let held = scene.semaphore.acquire().await.unwrap();
     scene.proxy.replies(Flow::Hold);

@@ -23,7 +23,7 @@ async fn try_out(url: &str) {
 }
 
 #[tokio::test]
-async fn over_tcp_a_socket_and_to_another_database() {
+async fn a_client_can_use_tcp_a_unix_socket_and_another_database() {
     let server = Server::start();
     let mut admin = server.connect();
     server.grant("+select");
@@ -47,7 +47,7 @@ async fn over_tcp_a_socket_and_to_another_database() {
 }
 
 #[tokio::test]
-async fn with_a_password() {
+async fn a_client_connects_with_a_password() {
     let server = Server::start();
     let password = ["requirepass", "geheim"];
     redis::cmd("CONFIG").arg("SET").arg(&password).exec(&mut server.connect()).unwrap();
@@ -55,7 +55,7 @@ async fn with_a_password() {
 }
 
 #[tokio::test]
-async fn settings_out_of_range_are_refused_before_anything_is_sent() {
+async fn invalid_client_settings_are_rejected_before_connecting() {
     let builder = SemaphoreClient::builder;
     let long = "x".repeat(201);
     for (what, builder) in [
@@ -81,7 +81,7 @@ async fn settings_out_of_range_are_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn semaphores_that_can_never_work_are_refused() {
+async fn invalid_semaphore_settings_and_weights_are_rejected() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let named = |name: &str| client.semaphore(name.to_owned()).limit(1);
     let ok = || client.semaphore("ok");

@@ -44,7 +44,7 @@ fn can_be_asked(server: &Server) -> bool {
 }
 
 #[tokio::test]
-async fn at_a_server_nothing_is_denied() {
+async fn a_client_of_a_single_server_sends_no_denied_command() {
     let server = Server::start();
     acl::set_user(&mut server.connect(), acl::LOOKER, &acl::looker_rules()[0]);
     let observer = SemaphoreClient::connect(&server.admin_url()).await.unwrap();
@@ -72,7 +72,7 @@ async fn at_a_server_nothing_is_denied() {
 }
 
 #[tokio::test]
-async fn in_a_cluster_nothing_is_denied() {
+async fn a_client_of_a_cluster_sends_no_denied_command() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
     let admins: Vec<_> = cluster.nodes.iter().map(Server::admin_url).collect();
     let observers = SemaphoreClient::builder().connect_cluster(admins).await.unwrap();

@@ -99,7 +99,7 @@ async fn changes_nothing(client: &SemaphoreClient, name: &str, id: &str) {
 
 /// A read-only client may connect to a replica.
 #[tokio::test]
-async fn who_only_looks_may_end_at_a_replica() {
+async fn a_read_only_client_may_connect_to_a_replica() {
     let (primary, name) = (Server::start(), unique_name());
     let theirs = SemaphoreClient::connect(&primary.url()).await.unwrap();
     let _permit = theirs.semaphore(&*name).limit(2).build().unwrap().acquire().await.unwrap();
@@ -113,7 +113,7 @@ async fn who_only_looks_may_end_at_a_replica() {
 }
 
 #[tokio::test]
-async fn who_may_only_look_sees_all_and_changes_nothing() {
+async fn a_read_only_user_can_make_all_read_only_calls_and_no_changes() {
     let (server, name) = (Server::start(), unique_name());
     make_looker(&server, &acl::looker_rules()[0]);
     let theirs = SemaphoreClient::connect(&server.url()).await.unwrap();
@@ -132,7 +132,7 @@ async fn who_may_only_look_sees_all_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn who_may_only_look_sees_all_of_a_cluster() {
+async fn a_read_only_user_can_make_read_only_calls_but_no_changes_in_a_cluster() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
     cluster.nodes.iter().for_each(|node| make_looker(node, &acl::looker_rules()[1]));
     let name = cluster.name_at(1);
@@ -147,7 +147,7 @@ async fn who_may_only_look_sees_all_of_a_cluster() {
 }
 
 #[tokio::test]
-async fn without_any_one_of_the_rights_it_is_named() {
+async fn connecting_names_the_right_that_a_read_only_user_lacks() {
     let server = Server::start();
     let rules = &acl::looker_rules()[0];
     let is_right = |rule: &&String| rule.starts_with(['+', '~', '&']);
@@ -164,7 +164,7 @@ async fn without_any_one_of_the_rights_it_is_named() {
 }
 
 #[tokio::test]
-async fn without_the_rights_for_lists_the_list_says_so() {
+async fn names_reports_a_missing_scan_right_and_omits_keys_without_dbsize() {
     let server = Server::start();
     let rules = &acl::looker_rules()[0];
     make_looker(&server, &acl::without(rules, "+scan"));
@@ -182,7 +182,7 @@ async fn without_the_rights_for_lists_the_list_says_so() {
 
 /// The client retries a denied subscription only with each heartbeat, over the same connection.
 #[tokio::test]
-async fn a_node_that_may_not_be_listened_to_is_not_asked_all_the_time() {
+async fn a_denied_subscription_is_retried_rarely_and_without_reconnecting() {
     const HEARTBEAT: Duration = Duration::from_millis(200);
     let Some(cluster) = Cluster::start(2, false).await else { return };
     cluster.nodes.iter().for_each(|node| make_looker(node, &acl::looker_rules()[1]));

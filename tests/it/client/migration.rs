@@ -115,7 +115,7 @@ async fn worker_with_both(semaphore: Semaphore, mut tokens: Tokens, work: Arc<Wo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_takes_both_may_work_beside_those_who_know_only_the_old_one() {
+async fn workers_that_take_an_old_token_and_a_permit_never_exceed_the_limit() {
     let list = unique_name();
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = client.semaphore(unique_name()).limit(PERMITS).build().unwrap();
@@ -141,7 +141,7 @@ async fn whoever_takes_both_may_work_beside_those_who_know_only_the_old_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permits_are_moved_one_by_one_while_old_and_new_work() {
+async fn permits_move_one_by_one_from_the_old_design_without_exceeding_the_limit() {
     let (name, list) = (unique_name(), unique_name());
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = client.semaphore(&name).limit(PERMITS).build().unwrap();

@@ -37,7 +37,7 @@ async fn names(client: &SemaphoreClient) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn whatever_signs_are_in_names_and_prefixes() {
+async fn names_finds_semaphores_with_special_characters_in_names_and_prefixes() {
     let mut server = server();
     let rules: Vec<_> = test_support::acl::documented_rules()
         .iter()
@@ -69,7 +69,7 @@ async fn whatever_signs_are_in_names_and_prefixes() {
 }
 
 #[tokio::test]
-async fn after_a_cut_in_the_middle_it_begins_anew() {
+async fn names_returns_all_names_although_the_connection_is_cut_during_the_scan() {
     let server = server();
     fill(&server, OTHERS);
     let proxy = Proxy::start(server.port).await;
@@ -99,7 +99,7 @@ async fn after_a_cut_in_the_middle_it_begins_anew() {
 }
 
 #[tokio::test]
-async fn a_server_that_goes_away_is_an_error() {
+async fn names_returns_an_error_if_the_server_is_killed() {
     let mut server = server();
     fill(&server, OTHERS);
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
@@ -111,7 +111,7 @@ async fn a_server_that_goes_away_is_an_error() {
 
 /// The client connected before the failover, when the other server was the primary.
 #[tokio::test]
-async fn after_a_failover_it_is_the_new_primary_that_is_asked() {
+async fn names_reads_the_new_primary_after_a_failover() {
     let pair = Pair::start();
     pair.servers.iter().for_each(|server| server.grant("+scan"));
     let client = SemaphoreClient::builder().connect_primary_of(pair.urls()).await.unwrap();
@@ -134,7 +134,7 @@ async fn cluster() -> Option<Cluster> {
 }
 
 #[tokio::test]
-async fn of_a_cluster_all_primaries_are_asked() {
+async fn names_reads_all_primaries_of_a_cluster() {
     let Some(cluster) = cluster().await else { return };
     let client = SemaphoreClient::builder().connect_cluster([&*cluster.urls()[0]]).await.unwrap();
     let mut all = [cluster.name_at(0), cluster.name_at(1), cluster.name_at(0)];
@@ -183,7 +183,7 @@ async fn no_name_is_missed_while_slots_move() {
 }
 
 #[tokio::test]
-async fn a_slot_without_a_node_is_an_error() {
+async fn names_returns_an_error_if_a_slot_has_no_node() {
     let Some(cluster) = cluster().await else { return };
     let client = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
     for node in 0..2 {

@@ -24,7 +24,7 @@ fn rights(rules: &[String]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn without_any_one_of_the_rights_connecting_names_the_right() {
+async fn connecting_names_the_right_that_the_user_lacks() {
     let mut server = Server::start();
     let rules = acl::documented_rules();
     for lacking in rights(rules) {
@@ -42,7 +42,7 @@ async fn without_any_one_of_the_rights_connecting_names_the_right() {
 
 /// From Redis 7.2 on, the error of a command in a script contains the user's name.
 #[tokio::test]
-async fn a_user_with_the_name_of_another_trouble_lacks_a_right_all_the_same() {
+async fn a_missing_right_is_reported_for_a_user_named_readonly() {
     let server = Server::start();
     let rules = acl::without(acl::documented_rules(), "+zadd");
     acl::set_user(&mut server.connect(), "readonly", &rules);
@@ -55,7 +55,7 @@ async fn a_user_with_the_name_of_another_trouble_lacks_a_right_all_the_same() {
 }
 
 #[tokio::test]
-async fn without_any_one_of_its_rights_connecting_to_a_cluster_names_the_right() {
+async fn connecting_to_a_cluster_names_the_right_that_the_user_lacks() {
     let Some(mut cluster) = Cluster::start(1, false).await else { return };
     let node = &mut cluster.nodes[0];
     let rules = acl::cluster_rules();
@@ -71,7 +71,7 @@ async fn without_any_one_of_its_rights_connecting_to_a_cluster_names_the_right()
 }
 
 #[tokio::test]
-async fn whoever_asks_for_roles_or_waits_for_replicas_needs_a_right_more() {
+async fn connect_primary_of_requires_role_and_acknowledged_by_requires_wait() {
     let server = Server::start();
     let connect = async || SemaphoreClient::builder().connect_primary_of([server.url()]).await;
     match connect().await {
@@ -168,7 +168,7 @@ fn assert_refused<T: std::fmt::Debug>(what: &str, answer: Result<T, RedisError>)
 }
 
 #[tokio::test]
-async fn tenants_with_the_same_names_do_not_meet() {
+async fn tenants_with_equal_semaphore_names_do_not_affect_each_other() {
     let tenants = Tenants::start().await;
     let ours = semaphore_of(&tenants.server, "ours", "ours").await.unwrap();
     let permit = ours.try_acquire().await.unwrap().expect("there is room in ours");
@@ -179,7 +179,7 @@ async fn tenants_with_the_same_names_do_not_meet() {
 }
 
 #[tokio::test]
-async fn connecting_with_the_prefix_of_another_tenant_names_the_keys() {
+async fn connecting_with_another_tenants_prefix_names_the_missing_key_right() {
     let tenants = Tenants::start().await;
     match semaphore_of(&tenants.server, "ours", "theirs").await {
         Err(Error::Connect { right: Some(right), .. }) => assert_eq!(right, "~theirs:{*"),
@@ -215,7 +215,7 @@ async fn no_script_runs_on_the_keys_of_another_tenant() {
 }
 
 #[tokio::test]
-async fn nobody_is_told_anything_over_the_channel_of_another_tenant() {
+async fn a_tenant_cannot_publish_or_subscribe_to_channels_of_another_tenant() {
     let mut tenants = Tenants::start().await;
     let channels = tenants.channels();
     assert_eq!(channels.len(), 2, "{channels:?}");
@@ -256,7 +256,7 @@ async fn nobody_is_told_anything_over_the_channel_of_another_tenant() {
 
 /// The user can neither read other data nor change how the server runs.
 #[tokio::test]
-async fn the_user_has_no_rights_besides() {
+async fn the_documented_user_cannot_access_other_data_or_administer_the_server() {
     let mut tenants = Tenants::start().await;
     for command in [
         "GET theirs",

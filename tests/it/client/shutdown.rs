@@ -46,7 +46,7 @@ impl Scene {
 
 /// After a shutdown no background task is left that could release a granted permit.
 #[tokio::test]
-async fn a_try_that_is_dropped_after_a_shutdown_is_given_back() {
+async fn a_granted_try_acquire_dropped_after_a_shutdown_is_released() {
     let scene = Scene::set().await;
     let Scene { proxy, observer, client, .. } = &scene;
     let trying = scene.granted_try().await;
@@ -57,7 +57,7 @@ async fn a_try_that_is_dropped_after_a_shutdown_is_given_back() {
 }
 
 #[tokio::test]
-async fn a_permit_that_is_dropped_after_a_shutdown_is_given_back() {
+async fn a_permit_dropped_after_a_shutdown_is_released() {
     let Scene { observer, client, semaphore, .. } = &Scene::set().await;
     let permit = semaphore.acquire().await.unwrap();
     client.shutdown().await;
@@ -66,7 +66,7 @@ async fn a_permit_that_is_dropped_after_a_shutdown_is_given_back() {
 }
 
 #[tokio::test]
-async fn no_try_is_granted_after_a_shutdown() {
+async fn a_try_acquire_fails_if_its_reply_arrives_after_a_shutdown() {
     let scene = Scene::set().await;
     let Scene { proxy, observer, client, .. } = &scene;
     let trying = scene.granted_try().await;
@@ -79,7 +79,7 @@ async fn no_try_is_granted_after_a_shutdown() {
 /// The first call of one wait is under way, and another wait is queued. Both waits end before the
 /// shutdown, because only the shutdown waits for the server.
 #[tokio::test]
-async fn waits_end_at_once_in_a_shutdown_that_gets_no_answer() {
+async fn waits_end_at_once_although_a_shutdown_gets_no_reply() {
     let Scene { proxy, observer, client, semaphore, .. } = &Scene::set().await;
     let _holder = semaphore.acquire().await.unwrap();
     let queued = tokio::spawn(semaphore.request().acquire());
@@ -101,7 +101,7 @@ async fn waits_end_at_once_in_a_shutdown_that_gets_no_answer() {
 }
 
 #[tokio::test]
-async fn a_shutdown_that_gets_no_answer_returns() {
+async fn a_shutdown_without_a_reply_returns() {
     let Scene { proxy, observer, client, semaphore, .. } = &Scene::set().await;
     let permit = semaphore.acquire().await.unwrap();
     proxy.commands(Flow::Hold);
@@ -115,7 +115,7 @@ async fn a_shutdown_that_gets_no_answer_returns() {
 
 /// A permit may be dropped at the moment at which the background maintenance ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permits_dropped_during_a_shutdown_are_given_back() {
+async fn permits_dropped_during_a_shutdown_are_released() {
     let url = shared_url();
     for _ in 0..100 {
         let name = unique_name();
@@ -137,7 +137,7 @@ async fn permits_dropped_during_a_shutdown_are_given_back() {
 /// A wait may no longer be polled when the shutdown begins. For example, `select!` stops polling a
 /// wait when a termination signal arrives.
 #[tokio::test]
-async fn a_wait_that_nobody_polls_any_more_is_given_back() {
+async fn an_unpolled_acquire_is_released_by_a_shutdown() {
     let Scene { observer, client, semaphore, .. } = &Scene::set().await;
     let mut waiting = semaphore.acquire().boxed();
     assert!(waiting.as_mut().now_or_never().is_none());
@@ -147,7 +147,7 @@ async fn a_wait_that_nobody_polls_any_more_is_given_back() {
 }
 
 #[tokio::test]
-async fn shutdown_ends_waits_gives_back_and_refuses_what_comes_after() {
+async fn shutdown_ends_waits_completes_releases_and_rejects_later_acquires() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 1).await;
     let others = SemaphoreClient::connect(&url).await.unwrap();
@@ -178,7 +178,7 @@ async fn shutdown_ends_waits_gives_back_and_refuses_what_comes_after() {
 /// The shutdown begins while acquires are under way. Each acquire ends with a permit that the
 /// server knows, or with an error and no permit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shutdown_at_any_moment_hands_out_nothing_that_is_not_held() {
+async fn an_acquire_during_a_shutdown_returns_a_held_permit_or_an_error() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 1_000).await;
     for round in 0..20 {

@@ -15,7 +15,7 @@ fn assert_short(value: &impl Debug) {
 }
 
 #[tokio::test]
-async fn a_thousand_waits_are_not_printed() {
+async fn debug_output_is_short_with_a_thousand_waits() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 1).await;
     let client = SemaphoreClient::connect(&url).await.unwrap();
@@ -39,7 +39,7 @@ async fn a_thousand_waits_are_not_printed() {
 }
 
 #[tokio::test]
-async fn nor_are_permits_of_many_semaphores_nor_their_names() {
+async fn debug_output_of_permits_names_and_diagnoses_is_short() {
     let server = Server::start();
     server.grant("+scan");
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
@@ -59,14 +59,14 @@ async fn nor_are_permits_of_many_semaphores_nor_their_names() {
 
 /// A server may return an error text of any length.
 #[test]
-fn nor_is_the_whole_text_of_an_error() {
+fn debug_output_of_a_long_server_error_is_short() {
     let code = redis::ErrorKind::Extension;
     let said: redis::RedisError = (code, "it says", "x".repeat(1 << 20)).into();
     assert_short(&Error::from(said));
 }
 
 #[test]
-fn nor_are_urls_and_the_texts_of_scripts() {
+fn debug_output_of_builders_credentials_and_scripts_is_short() {
     assert_short(&SemaphoreClient::builder());
     assert_short(&Credentials::new("secret"));
     assert_short(ScriptRegistry::embedded());

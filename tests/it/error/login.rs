@@ -60,14 +60,14 @@ async fn are_all_alike(url: &str, error: &str) {
 }
 
 #[tokio::test]
-async fn an_error_in_reply_to_a_login_is_the_same() {
+async fn an_error_in_reply_to_the_first_commands_is_the_same_for_every_login() {
     for error in ERRORS {
         are_all_alike(&peer(move |stream| replies(stream, error)).await, error).await;
     }
 }
 
 #[tokio::test]
-async fn an_error_without_a_question_is_the_same() {
+async fn an_error_sent_before_any_command_is_the_same_for_every_login() {
     for error in ERRORS {
         are_all_alike(&peer(move |stream| rejects(stream, error)).await, error).await;
     }
@@ -83,7 +83,7 @@ fn limit_connections(server: &Server, number: u32) -> redis::Connection {
 /// A client makes two connections. The server rejects either the first connection or the second
 /// connection.
 #[tokio::test]
-async fn a_full_server_is_a_full_server() {
+async fn connecting_reports_a_server_without_free_connections() {
     for free in [0, 1] {
         let server = Server::start();
         server.grant("+select");

@@ -101,7 +101,7 @@ fn assert_says(error: &Error, kind: ConnectErrorKind, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn nobody_listens_there() {
+async fn connecting_reports_that_nothing_listens_at_the_address() {
     let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let refused = refusal(&format!("redis://{unused}/")).await;
     assert_says(
@@ -121,13 +121,13 @@ async fn nobody_listens_there() {
 }
 
 #[tokio::test]
-async fn a_name_that_nobody_knows() {
+async fn connecting_reports_a_host_name_that_cannot_be_resolved() {
     let refused = refusal("redis://no-such-host.invalid/").await;
     assert_says(&refused, ConnectErrorKind::Unreachable, &["the host name cannot be resolved"]);
 }
 
 #[tokio::test]
-async fn somebody_listens_who_is_not_redis() {
+async fn connecting_reports_a_server_that_is_not_redis() {
     let refused = refusal(&peer(echo).await).await;
     assert_says(&refused, ConnectErrorKind::NotRedis, &["the server is not Redis", "PING"]);
 
@@ -146,14 +146,14 @@ async fn somebody_listens_who_is_not_redis() {
 }
 
 #[tokio::test]
-async fn somebody_listens_who_says_nothing() {
+async fn connecting_reports_a_server_that_does_not_reply() {
     let refused = refusal_within(&peer(silent).await, Duration::from_millis(100)).await;
     let words = ["the server accepts connections but did not reply within 100 ms"];
     assert_says(&refused, ConnectErrorKind::TimedOut, &words);
 }
 
 #[tokio::test]
-async fn a_replica() {
+async fn connecting_reports_that_the_server_is_a_replica() {
     let primary = Server::start();
     let replica = Server::start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
     let words = ["the server is a replica", "connect to the primary"];
@@ -161,7 +161,7 @@ async fn a_replica() {
 }
 
 #[tokio::test]
-async fn another_database() {
+async fn connecting_reports_a_missing_select_right_and_an_unknown_database() {
     let server = Server::start();
     let refused = refusal(&format!("{}3", server.url())).await;
     let words = ["the user lacks the right +select"];
@@ -172,7 +172,7 @@ async fn another_database() {
 }
 
 #[tokio::test]
-async fn sentinels_that_are_away_or_none() {
+async fn connecting_reports_sentinels_that_are_unreachable_or_ordinary_servers() {
     use redis::sentinel::{SentinelClient, SentinelServerType};
 
     let server = Server::start();
@@ -197,7 +197,7 @@ async fn sentinels_that_are_away_or_none() {
 }
 
 #[tokio::test]
-async fn settings_are_named_with_what_they_may_be() {
+async fn errors_of_settings_name_the_setting_and_the_allowed_values() {
     let client = SemaphoreClient::connect(&test_support::server::shared_url()).await.unwrap();
     let builder = || client.semaphore("a").limit(1);
     let refused = builder().max_hold(Duration::ZERO).build().unwrap_err();
@@ -222,7 +222,7 @@ async fn semaphore(server: &Server) -> Semaphore {
 }
 
 #[tokio::test]
-async fn a_key_of_another_type_is_named_with_what_was_called() {
+async fn an_error_of_a_wrong_key_type_names_the_key_and_the_call() {
     let server = Server::start();
     redis::cmd("SET").arg("sem:{wrong}:state").arg("mine").exec(&mut server.connect()).unwrap();
     // The first call of each semaphore declares the limit.
@@ -252,7 +252,7 @@ async fn a_key_of_another_type_is_named_with_what_was_called() {
 }
 
 #[tokio::test]
-async fn a_server_that_goes_silent_is_told_in_whole_words() {
+async fn an_unavailable_error_names_the_call_and_rounds_the_duration() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
@@ -271,7 +271,7 @@ async fn a_server_that_goes_silent_is_told_in_whole_words() {
 }
 
 #[tokio::test]
-async fn waits_that_were_too_long_are_rounded() {
+async fn a_timeout_error_rounds_the_waiting_time_and_gives_advice() {
     let client = SemaphoreClient::connect(&test_support::server::shared_url()).await.unwrap();
     let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
     let _held = semaphore.acquire().await.unwrap();
@@ -288,7 +288,7 @@ async fn waits_that_were_too_long_are_rounded() {
 }
 
 #[tokio::test]
-async fn errors_of_the_registry_are_told_once() {
+async fn errors_of_the_script_registry_state_each_fact_once() {
     let client = redis::Client::open(shared_admin_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let none: [&str; 0] = [];

@@ -42,7 +42,7 @@ impl<'a> EndlessScript<'a> {
 
 /// If the URL selects a database, the text of Redis's error differs.
 #[tokio::test]
-async fn a_script_that_takes_long_will_end() {
+async fn connecting_reports_that_the_server_runs_a_long_script() {
     let server = Server::start();
     server.grant("+select");
     let script = EndlessScript::start(&server).await;
@@ -57,7 +57,7 @@ async fn a_script_that_takes_long_will_end() {
 
 /// The last attempt of a call may have almost no time left.
 #[tokio::test]
-async fn what_was_answered_is_told_when_the_last_attempt_is_cut_short() {
+async fn an_error_contains_the_last_reply_if_the_last_attempt_is_cut_short() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let response_timeout = Duration::from_secs(1);
@@ -84,7 +84,7 @@ async fn what_was_answered_is_told_when_the_last_attempt_is_cut_short() {
 }
 
 #[tokio::test]
-async fn too_many_connections() {
+async fn connecting_reports_that_the_connection_limit_is_reached() {
     let server = Server::start();
     let set = ["SET", "maxclients", "1"];
     let mut admin = server.connect();
@@ -97,7 +97,7 @@ async fn too_many_connections() {
 
 /// A server that restarts needs time to load its data.
 #[tokio::test]
-async fn a_server_that_loads_its_data_will_have_them() {
+async fn calls_and_connecting_wait_until_the_server_has_loaded_its_data() {
     // While a server loads data, it replies to clients after every 2 MB. The test therefore stores
     // many values of 2 MB.
     let slow = ["--key-load-delay", "300000", "--rdbcompression", "no"];

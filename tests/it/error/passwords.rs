@@ -10,7 +10,7 @@ use test_support::observer::in_time;
 use test_support::server::{Server, unique_name};
 
 #[tokio::test]
-async fn passwords() {
+async fn connecting_reports_unneeded_missing_and_wrong_passwords() {
     let server = Server::start();
     let url = |user: &str| format!("redis://{user}@127.0.0.1:{}/", server.port);
     // The server has no password.
@@ -40,7 +40,7 @@ async fn passwords() {
 
 /// If a password is required, a server rejects a long call with an error other than NOAUTH.
 #[tokio::test]
-async fn a_password_that_is_set_later() {
+async fn a_call_reports_a_password_that_was_set_after_connecting() {
     let server = Server::start();
     let client = SemaphoreClient::builder().response_timeout(PATIENCE);
     let client = client.connect(&server.admin_url()).await.unwrap();
@@ -56,7 +56,7 @@ async fn a_password_that_is_set_later() {
 }
 
 #[tokio::test]
-async fn passwords_of_a_provider() {
+async fn connecting_reports_a_wrong_password_and_a_failure_of_a_provider() {
     let server = Server::start();
     let (url, builder) =
         (server.admin_url(), || SemaphoreClient::builder().response_timeout(PATIENCE));

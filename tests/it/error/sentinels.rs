@@ -17,7 +17,7 @@ async fn refusal(sentinels: &[String], primary: impl IntoServer) -> Error {
 
 /// A user may have given the address of Redis instead of a sentinel's address.
 #[tokio::test]
-async fn an_ordinary_server_is_no_sentinel() {
+async fn connecting_reports_a_server_that_is_not_a_sentinel() {
     let server = Server::start();
     let refused = refusal(&[server.admin_url()], "redis://primary/").await;
     let words = ["is not a sentinel: use the sentinels' addresses (usually port 26379)"];
@@ -35,14 +35,14 @@ async fn requires_password(mut stream: TcpStream) {
 
 /// Only the URL of the primary has a password.
 #[tokio::test]
-async fn a_sentinel_requires_its_own_password() {
+async fn connecting_reports_a_sentinel_that_requires_a_password() {
     let refused = refusal(&[peer(requires_password).await], "redis://user:pw@primary/").await;
     let words = ["(a sentinel): the sentinel requires a password", "the URL of each sentinel"];
     assert_says(&refused, ConnectErrorKind::Authentication, &words);
 }
 
 #[tokio::test]
-async fn a_primary_that_sentinels_name_has_no_free_connections() {
+async fn connecting_reports_a_sentinels_primary_without_free_connections() {
     let pair = Pair::start();
     let sentinels = Sentinels::watch(&pair);
     let full = ["SET", "maxclients", "1"];

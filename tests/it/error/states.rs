@@ -65,7 +65,7 @@ async fn outlasted(server: &Server, says: &str, end: impl FnOnce()) {
 }
 
 #[tokio::test]
-async fn connecting_outlasts_states_that_pass() {
+async fn connecting_waits_until_temporary_server_states_end() {
     for (says, begin, end) in BY_CONFIG {
         let server = Server::start();
         // This connection stays open, however many other clients connect.
@@ -84,7 +84,7 @@ async fn connecting_outlasts_states_that_pass() {
 }
 
 #[tokio::test]
-async fn connecting_outlasts_a_server_that_is_not_there() {
+async fn connecting_is_retried_while_connections_are_refused() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     proxy.refuse_connections(true);
@@ -99,7 +99,7 @@ async fn connecting_outlasts_a_server_that_is_not_there() {
 }
 
 #[tokio::test]
-async fn what_does_not_pass_is_told_immediately() {
+async fn connecting_reports_a_wrong_password_before_the_connect_timeout() {
     let server = Server::start();
     let wrong = format!("redis://nobody:wrong@127.0.0.1:{}/", server.port);
     let connecting = SemaphoreClient::builder().connect_timeout(LONG).connect(&wrong);
@@ -108,7 +108,7 @@ async fn what_does_not_pass_is_told_immediately() {
 }
 
 #[tokio::test]
-async fn connecting_ends_with_its_timeout_and_says_what_it_found() {
+async fn connecting_ends_at_the_connect_timeout_and_reports_the_cause() {
     let server = Server::start();
     run(&server, "CONFIG SET min-replicas-to-write 1");
     let timeout = Duration::from_secs(1);
@@ -120,7 +120,7 @@ async fn connecting_ends_with_its_timeout_and_says_what_it_found() {
 
 /// Redis rejects even PING while it cannot save.
 #[tokio::test]
-async fn what_can_be_read_is_read() {
+async fn read_only_calls_work_while_the_server_rejects_writes() {
     let states = [
         ("", "saves"),
         ("CONFIG SET maxmemory 1", "memory"),
@@ -149,7 +149,7 @@ async fn what_can_be_read_is_read() {
 
 /// The server is not too old: it supports the command, but its configuration disables the command.
 #[tokio::test]
-async fn commands_that_are_renamed_are_named() {
+async fn connecting_names_a_command_that_the_server_has_disabled() {
     // PING is needed to find the server, so it keeps its name.
     for command in ["PUBLISH", "SCRIPT", "EVALSHA", "EVAL", "SUBSCRIBE", "ZMSCORE", "TIME"] {
         let server = Server::start_with(&["--rename-command", command, ""]);
@@ -169,7 +169,7 @@ async fn endless(mut stream: TcpStream) {
 }
 
 #[tokio::test]
-async fn a_reply_without_end_ends_the_connection() {
+async fn connecting_fails_if_a_reply_never_ends() {
     let connecting =
         SemaphoreClient::builder().response_timeout(LONG).connect(&peer(endless).await).await;
     assert_says(

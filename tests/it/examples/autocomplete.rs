@@ -6,7 +6,7 @@ async fn ask(arguments: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn recent_contacts_are_recalled_by_what_they_begin_with() {
+async fn recent_contacts_are_recalled_by_prefix() {
     let user = unique_name();
     for contact in ["Ödön", "Øystein", "Odile", "ödipus", "Ödön"] {
         ask(&["remember", &user, contact]).await;
@@ -18,7 +18,7 @@ async fn recent_contacts_are_recalled_by_what_they_begin_with() {
 }
 
 #[tokio::test]
-async fn members_are_completed_in_order_in_any_script() {
+async fn members_are_completed_in_order_in_any_writing_system() {
     let guild = unique_name();
     // The last name contains the highest Unicode character.
     for member in ["Zoë", "zoe", "Zürich", "Åse", "東京", "東北", "Жанна", "🦀", "🦀\u{10ffff}"]
@@ -44,7 +44,7 @@ async fn members_are_completed_in_order_in_any_script() {
 }
 
 #[tokio::test]
-async fn whoever_stays_is_completed_while_others_come_and_go() {
+async fn permanent_members_are_completed_while_another_member_joins_and_leaves() {
     let guild = unique_name();
     for member in ["Miriam", "Mira"] {
         ask(&["join", &guild, member]).await;
@@ -70,7 +70,7 @@ async fn whoever_stays_is_completed_while_others_come_and_go() {
 }
 
 #[tokio::test]
-async fn wrong_arguments_are_named() {
+async fn invalid_arguments_are_rejected_with_a_message() {
     fails("autocomplete", &[], 2, "Usage: autocomplete").await;
     fails("autocomplete", &["join", "guild"], 2, "<MEMBER>").await;
     fails("autocomplete", &["join", "guild", ""], 1, "a name must not be empty").await;

@@ -10,7 +10,7 @@ use test_support::server::unique_name;
 /// The examples cannot connect, and they write nothing: each example runs in a folder that must
 /// stay empty.
 #[test]
-fn the_examples_only_help_when_asked_for_help() {
+fn each_example_only_prints_its_help_with_the_option_help() {
     let folder = std::env::temp_dir().join(unique_name());
     std::fs::create_dir(&folder).unwrap();
     let names = ["assemble", "autocomplete", "axum", "hold", "market", "pages"];
@@ -26,7 +26,7 @@ fn the_examples_only_help_when_asked_for_help() {
 }
 
 #[test]
-fn the_tests_of_the_clients_only_help_when_asked_for_help() {
+fn each_client_test_script_only_prints_its_help_with_the_option_help() {
     let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients");
     let folders = std::fs::read_dir(&clients).unwrap().map(|entry| entry.unwrap().path());
     let mut tests: Vec<_> =

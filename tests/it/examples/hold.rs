@@ -9,7 +9,7 @@ async fn observe(name: &str, limit: u32) -> Observer {
 }
 
 #[tokio::test]
-async fn a_try_is_refused_at_once_while_all_is_held() {
+async fn a_try_is_not_granted_while_all_permits_are_held() {
     let name = unique_name();
     let arguments = ["try", &name, "2"];
     let mut holders = [Process::start("hold", &arguments), Process::start("hold", &arguments)];
@@ -78,7 +78,7 @@ async fn a_stream_outlives_its_lease_and_stops_when_the_permit_is_lost() {
 }
 
 #[tokio::test]
-async fn a_lock_is_waited_for_until_the_timeout_or_until_a_dead_holders_lease_ends() {
+async fn a_wait_for_a_lock_ends_by_timeout_or_when_a_dead_holders_lease_expires() {
     let name = unique_name();
     let mut holder = Process::start("hold", &["lock", &name, "1000", "3000"]);
     holder.reads("granted ").await;
@@ -99,7 +99,7 @@ async fn a_lock_is_waited_for_until_the_timeout_or_until_a_dead_holders_lease_en
 }
 
 #[tokio::test]
-async fn wrong_arguments_are_named() {
+async fn invalid_arguments_are_rejected_with_a_message() {
     fails("hold", &[], 2, "Usage: hold").await;
     fails("hold", &["try", "x", "many"], 2, "invalid value 'many' for '<LIMIT>'").await;
     fails("hold", &["queue", "{x}", "1"], 1, "no braces").await;

@@ -8,7 +8,7 @@ const ITEMS: u32 = 24;
 const FUNDS: i64 = 100;
 
 #[tokio::test]
-async fn money_and_goods_are_conserved_by_one_lock_and_by_many() {
+async fn trades_conserve_money_and_items_with_one_lock_and_with_item_locks() {
     let name = unique_name();
     let output = output_of("market", &[&name]).await;
     conserved(&format!("{name}-whole"));
@@ -41,7 +41,7 @@ fn conserved(name: &str) {
 }
 
 #[tokio::test]
-async fn wrong_arguments_are_named() {
+async fn invalid_arguments_are_rejected_with_a_message() {
     fails("market", &["{x}"], 1, "no braces").await;
     fails("market", &["x", "one"], 2, "invalid value 'one'").await;
 }

@@ -5,7 +5,7 @@ use test_support::observer::Observer;
 use test_support::server::{connect, shared_admin_url, unique_name};
 
 #[tokio::test]
-async fn all_pages_are_queried_and_never_more_at_once_than_the_limit() {
+async fn all_pages_are_queried_and_the_semaphore_keeps_the_limit() {
     let name = unique_name();
     let output = output_of("pages", &["2", &name]).await;
     let sum: u64 = (1..=9500).map(|i| i * 7919 % 1000).sum();
@@ -29,6 +29,6 @@ async fn all_pages_are_queried_and_never_more_at_once_than_the_limit() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said() {
+async fn invalid_arguments_are_rejected_with_a_message() {
     fails("pages", &["0"], 2, "0 is not in 1..").await;
 }

@@ -15,17 +15,17 @@ async fn keeps_to_its_limit(example: &str, done: &str) {
 }
 
 #[tokio::test]
-async fn an_api_never_has_more_calls_than_it_allows() {
+async fn the_reqwest_example_never_makes_more_concurrent_calls_than_the_limit() {
     keeps_to_its_limit("reqwest", "40 calls of 4 processes, at most ").await;
 }
 
 #[tokio::test]
-async fn a_database_never_has_more_heavy_queries_than_it_can_take() {
+async fn the_sqlx_example_never_runs_more_concurrent_queries_than_the_limit() {
     keeps_to_its_limit("sqlx", "12 heavy queries of 3 processes, at most ").await;
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said() {
+async fn invalid_arguments_are_rejected_with_a_message() {
     fails("reqwest", &["0"], 2, "0 is not in 1..").await;
     fails("sqlx", &["0"], 2, "0 is not in 1..").await;
 }

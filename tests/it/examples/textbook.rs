@@ -34,7 +34,7 @@ async fn nobody_is_left(name: &str, what: &str, limit: u32) {
 }
 
 #[tokio::test]
-async fn the_plate_holds_one_fruit_and_everybody_gets_their_own() {
+async fn the_plate_holds_at_most_one_fruit_and_each_child_takes_its_own_kind() {
     let name = unique_name();
     let (story, _) = play("plate", &name).await;
     let eaters = BTreeMap::from([("apple", "daughter"), ("orange", "son")]);
@@ -53,7 +53,7 @@ async fn the_plate_holds_one_fruit_and_everybody_gets_their_own() {
 }
 
 #[tokio::test]
-async fn the_buffer_never_overflows_and_each_product_is_taken_once_in_order() {
+async fn the_buffer_never_overflows_and_each_product_is_taken_once() {
     let name = unique_name();
     let (story, output) = play("buffer", &name).await;
     let (mut buffer, mut most) = (0_i32, 0);
@@ -92,7 +92,7 @@ fn moments(story: &[(String, String)]) -> impl Iterator<Item = BTreeSet<&str>> {
 }
 
 #[tokio::test]
-async fn a_writer_is_alone_and_four_read_at_most() {
+async fn a_writer_is_alone_and_at_most_four_readers_read_at_once() {
     let name = unique_name();
     let (story, _) = play("readers", &name).await;
     assert_eq!(story.len(), 2 * 6 * ROUNDS);
@@ -124,7 +124,7 @@ async fn no_philosopher_starves_and_no_fork_is_in_two_hands() {
 }
 
 #[tokio::test]
-async fn wrong_arguments_are_named() {
+async fn invalid_arguments_are_rejected_with_a_message() {
     fails("textbook", &[], 2, "<PROBLEM>").await;
     fails("textbook", &["barber"], 2, "invalid value 'barber'").await;
     fails("textbook", &["plate", "{x}"], 1, "no braces").await;

@@ -26,7 +26,7 @@ const MOST: u64 = 32 * 1024;
 /// This function is not a test. It is the code of the second process, and does nothing in the first
 /// process.
 #[tokio::test]
-async fn a_client_in_a_flood() {
+async fn child_process_waits_during_a_flood_of_messages() {
     let Some(url) = child::role() else {
         return;
     };
@@ -45,13 +45,16 @@ async fn a_client_in_a_flood() {
 }
 
 #[tokio::test]
-async fn a_flood_leaves_nothing_in_memory_and_holds_nobody_up() {
+async fn a_flood_of_messages_uses_little_client_memory_and_blocks_no_grant() {
     // The server must not disconnect a client that reads more slowly than other clients publish.
     let server = Server::start_with(&["--client-output-buffer-limit", "pubsub", "0", "0", "0"]);
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let holder = client.semaphore(NAME).limit(1).build().unwrap().acquire().await.unwrap();
     let observer = Observer::new(&server.url(), NAME, 1).await;
-    let mut process = Process::start("fuzz::flood::a_client_in_a_flood", &server.url());
+    let mut process = Process::start(
+        "fuzz::flood::child_process_waits_during_a_flood_of_messages",
+        &server.url(),
+    );
     observer.sees(1, 1).await;
 
     let mut stranger = server.connect();

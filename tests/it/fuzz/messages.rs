@@ -25,7 +25,7 @@ const ROUND: u64 = 100;
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3600);
 
 #[tokio::test]
-async fn messages_of_strangers_grant_nothing_and_hold_nobody_up() {
+async fn forged_messages_grant_no_permit_and_block_no_grant() {
     let plan = Plan::read(4_000);
     let mut random = Rng::with_seed(plan.seed);
     let mut scene = Scene::set().await;

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const STEPS: [i64; 8] = [1, 499, 501, 5_003, 30_011, 70_017, 3_600_023, 86_400_029];
 
 #[test]
-fn whatever_a_script_is_given_it_answers_clearly_and_spoils_nothing() {
+fn scripts_return_valid_replies_or_clear_errors_for_arbitrary_arguments() {
     let plan = Plan::read(4_000);
     let mut field = Field::start();
     for number in 0.. {

@@ -64,7 +64,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn no_layer_uses_one_above_it_and_no_files_are_in_a_circle() {
+fn no_layer_uses_a_higher_layer_and_no_files_use_each_other_in_a_circle() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../src");
     let mut source = Source::default();
     for path in files(&src) {
@@ -96,7 +96,7 @@ fn of_a_part(code: &'static str) -> BTreeSet<Names> {
 }
 
 #[test]
-fn what_goes_up_is_seen_however_it_is_written() {
+fn each_way_to_write_a_use_of_a_higher_layer_is_detected() {
     for code in [
         "use crate::high;",
         "use crate::high::*;",
@@ -142,7 +142,7 @@ fn what_goes_up_is_seen_however_it_is_written() {
 }
 
 #[test]
-fn circles_are_seen_but_for_those_of_a_file_and_its_parts() {
+fn circles_are_detected_except_between_a_file_and_its_submodules() {
     let whole = "mod p; mod q; pub use p::P; pub use q::Q;";
     let circles = |p, q| {
         let (parts, other) = ([["x", "p"], ["x", "q"]], (&["y"][..], "use crate::x::Own;"));

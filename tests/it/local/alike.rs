@@ -151,7 +151,7 @@ async fn transcript(processes: [SemaphoreClient; 2], name: &str) -> Vec<String> 
 }
 
 #[tokio::test]
-async fn users_are_told_the_same_as_by_a_server() {
+async fn the_in_memory_server_returns_the_same_texts_as_a_real_server() {
     let name = unique_name();
     let named = || SemaphoreClient::builder().client_name("same");
     let (url, local) = (shared_admin_url(), named().local().unwrap());

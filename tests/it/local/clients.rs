@@ -10,7 +10,7 @@ use test_support::observer::{eventually, in_time};
 use test_support::server::shared_url;
 
 #[tokio::test]
-async fn each_call_makes_a_server_that_clones_and_other_processes_share() {
+async fn each_call_of_local_creates_a_server_shared_by_clones_and_processes() {
     let (one, stranger) = (SemaphoreClient::local().unwrap(), SemaphoreClient::local().unwrap());
     let other = SemaphoreClient::builder().prefix("other").local().unwrap();
     let (same, process) = (one.clone(), one.another_process().unwrap());
@@ -29,7 +29,7 @@ async fn each_call_makes_a_server_that_clones_and_other_processes_share() {
 }
 
 #[tokio::test]
-async fn names_are_those_that_were_used_under_the_prefix() {
+async fn names_returns_the_semaphores_that_were_used_under_the_prefix() {
     let client = SemaphoreClient::builder().prefix("shop:sem").local().unwrap();
     for name in ["uploads", "a b", "exports"] {
         drop(client.semaphore(name).limit(1).build().unwrap().acquire().await.unwrap());
@@ -41,20 +41,20 @@ async fn names_are_those_that_were_used_under_the_prefix() {
 }
 
 #[tokio::test]
-async fn the_doctor_finds_it_unfit_for_anything_else() {
+async fn the_doctor_reports_the_in_memory_server_as_critical() {
     let diagnosis = SemaphoreClient::local().unwrap().doctor().await.unwrap();
     assert_eq!(diagnosis.worst(), Verdict::Critical);
     assert!(diagnosis.to_string().contains("only in this process"), "{diagnosis}");
 }
 
 #[test]
-fn it_says_that_it_needs_a_runtime() {
+fn local_returns_an_error_without_a_tokio_runtime() {
     let refused = SemaphoreClient::local().unwrap_err();
     assert!(matches!(refused, Error::Invalid { what: "runtime", .. }), "{refused}");
 }
 
 #[tokio::test]
-async fn bad_settings_are_errors_and_no_real_server_has_another_process() {
+async fn a_bad_prefix_and_another_process_of_a_real_server_are_errors() {
     let refused = SemaphoreClient::builder().prefix("{").local().unwrap_err();
     assert!(matches!(refused, Error::Invalid { what: "prefix", .. }), "{refused}");
     let real = SemaphoreClient::connect(&shared_url()).await.unwrap();
@@ -64,7 +64,7 @@ async fn bad_settings_are_errors_and_no_real_server_has_another_process() {
 
 /// Each runtime has its own clock.
 #[test]
-fn processes_in_several_runtimes_wake_each_other() {
+fn a_release_in_one_runtime_wakes_a_waiter_in_another_runtime() {
     let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
     let (one, other) = (runtime(), runtime());
     let client = one.block_on(async { SemaphoreClient::local().unwrap() });
@@ -85,7 +85,7 @@ fn processes_in_several_runtimes_wake_each_other() {
 /// The dead process neither shuts down its client nor releases its request, because its runtime has
 /// ended.
 #[test]
-fn a_process_that_ends_in_the_middle_is_passed_over() {
+fn a_waiter_whose_runtime_has_ended_is_skipped() {
     let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
     let (one, dying) = (runtime(), runtime());
     let client = one.block_on(async { SemaphoreClient::local().unwrap() });
@@ -116,7 +116,7 @@ fn a_process_that_ends_in_the_middle_is_passed_over() {
 }
 
 #[test]
-fn threads_have_it_too() {
+fn the_blocking_api_supports_the_in_memory_server() {
     use redis_semaphore::blocking::SemaphoreClient;
 
     let client = SemaphoreClient::local().unwrap();
@@ -137,7 +137,7 @@ fn threads_have_it_too() {
 
 /// Uses more tasks than a batch can contain, on several threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn never_more_than_the_limit_in_many_tasks() {
+async fn many_tasks_never_hold_more_permits_than_the_limit() {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 

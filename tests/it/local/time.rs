@@ -50,7 +50,7 @@ fn is_lost<T: std::fmt::Debug>(answer: Result<T, Error>) -> bool {
 
 /// The holder's deadline has passed, and the lease on the server expires in the next millisecond.
 #[tokio::test(start_paused = true)]
-async fn what_is_lost_is_neither_consumed_nor_renewed() {
+async fn a_lost_permit_can_be_neither_forgotten_nor_refreshed() {
     let [tickets, other] = builders(3).map(|builder| builder.lease(SECOND).auto_refresh(false));
     let (tickets, other) = (tickets.build().unwrap(), other.build().unwrap());
     let (forgotten, refreshed) =
@@ -63,7 +63,7 @@ async fn what_is_lost_is_neither_consumed_nor_renewed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn permits_go_to_those_who_wait_in_strict_order_at_once() {
+async fn waiters_get_permits_immediately_and_in_strict_order() {
     let [one, other] = semaphores(3);
     let held = one.acquire_many(3).await.unwrap();
     let heavy = queue(&other, 3, Duration::ZERO).await;
@@ -87,7 +87,7 @@ async fn permits_go_to_those_who_wait_in_strict_order_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_start_overtakes_those_who_came_less_than_that_before() {
+async fn a_head_start_overtakes_only_requests_that_arrived_within_that_time() {
     let [one, other] = semaphores(1);
     let held = one.acquire().await.unwrap();
     let first = queue(&one, 1, Duration::ZERO).await;
@@ -108,7 +108,7 @@ async fn a_head_start_overtakes_those_who_came_less_than_that_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_ends_at_its_end() {
+async fn a_waiter_gets_the_permit_exactly_when_the_lease_expires() {
     let [one, other] = builders(1);
     let one = one.auto_refresh(false).build().unwrap();
     let (other, started) = (other.build().unwrap(), Instant::now());
@@ -129,7 +129,7 @@ async fn a_lease_ends_at_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clock_goes_as_far_as_a_test_advances_it() {
+async fn the_server_clock_follows_the_paused_tokio_clock() {
     let [one, _] = builders(1);
     let one = one.auto_refresh(false).build().unwrap();
     let permit = one.acquire().await.unwrap();
@@ -145,7 +145,7 @@ async fn the_clock_goes_as_far_as_a_test_advances_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permit_is_kept_for_as_long_as_it_is_renewed() {
+async fn a_permit_is_held_while_it_is_refreshed_and_at_most_for_max_hold() {
     let [one, other] = builders(2);
     let (kept, limited) = (one.build().unwrap(), other.max_hold(HOUR).build().unwrap());
     let (permit, limited) = (kept.acquire().await.unwrap(), limited.acquire().await.unwrap());
@@ -158,7 +158,7 @@ async fn a_permit_is_kept_for_as_long_as_it_is_renewed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_too_long_leaves_the_queue() {
+async fn a_timed_out_or_aborted_wait_leaves_the_queue() {
     let [one, other] = semaphores(1);
     let held = one.acquire().await.unwrap();
     let first = queue(&one, 1, Duration::ZERO).await;
@@ -174,7 +174,7 @@ async fn who_waits_for_too_long_leaves_the_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_is_gone_blocks_its_permit_until_its_lease_ends_and_waits_no_more() {
+async fn after_a_shutdown_permits_stay_held_until_expiry_and_waits_end() {
     let one = SemaphoreClient::local().unwrap();
     let [holds, waits, dead] = [(); 3].map(|()| one.another_process().unwrap());
     let build = |of: &SemaphoreClient| of.semaphore("jobs").limit(1).build().unwrap();
@@ -194,7 +194,7 @@ async fn a_process_that_is_gone_blocks_its_permit_until_its_lease_ends_and_waits
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_revoked_is_noticed_with_the_next_renewal() {
+async fn a_holder_finds_out_about_a_revoke_at_its_next_refresh() {
     let [one, other] = semaphores(1);
     let (started, permit) = (Instant::now(), one.acquire().await.unwrap());
     let next = queue(&other, 1, Duration::ZERO).await;
@@ -207,7 +207,7 @@ async fn what_is_revoked_is_noticed_with_the_next_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_change_for_those_who_wait() {
+async fn waiters_get_permits_when_the_limit_is_raised() {
     let [one, other] = semaphores(1);
     assert_eq!(one.set_limit(0).await.unwrap(), 1);
     let [first, second] =
@@ -228,7 +228,7 @@ async fn limits_change_for_those_who_wait() {
 /// A waiter sends a heartbeat every five seconds. The grant may have been made at any moment since
 /// the last heartbeat.
 #[tokio::test(start_paused = true)]
-async fn a_permit_that_was_waited_for_has_most_of_its_lease() {
+async fn a_permit_granted_after_a_wait_has_most_of_its_lease() {
     let [one, other] = builders(1).map(|builder| builder.lease(SECOND * 10).build().unwrap());
     let held = one.acquire().await.unwrap();
     let waits = queue(&other, 1, Duration::ZERO).await;
@@ -241,7 +241,7 @@ async fn a_permit_that_was_waited_for_has_most_of_its_lease() {
 /// The first refresh follows the beginning of the permit's own lease, not the refreshes of other
 /// permits.
 #[tokio::test(start_paused = true)]
-async fn a_permit_that_was_waited_for_survives_outages_of_two_thirds_of_its_lease() {
+async fn a_permit_granted_after_a_wait_keeps_almost_two_thirds_of_its_lease() {
     for has_another in [false, true] {
         let [one, other] = semaphores(1 + u32::from(has_another));
         let held = one.acquire().await.unwrap();
@@ -259,7 +259,7 @@ async fn a_permit_that_was_waited_for_survives_outages_of_two_thirds_of_its_leas
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permit_that_is_left_counts_its_start_for_a_lease() {
+async fn after_let_expire_a_permit_counts_for_one_lease() {
     let [one, other] = builders(2).map(|builder| builder.let_expire_on_drop(true).build().unwrap());
     let started = Instant::now();
     let mut starts = Vec::new();
@@ -274,7 +274,7 @@ async fn a_permit_that_is_left_counts_its_start_for_a_lease() {
 
 /// A start counts for one lease, or for `max_hold` if `max_hold` is shorter.
 #[tokio::test(start_paused = true)]
-async fn a_start_counts_for_no_longer_than_a_permit_may_be_held() {
+async fn after_let_expire_a_permit_counts_for_at_most_max_hold() {
     let [one, other] = builders(1).map(|builder| builder.max_hold(LEASE / 3).build().unwrap());
     let started = Instant::now();
     one.acquire().await.unwrap().let_expire().await.unwrap();
@@ -284,7 +284,7 @@ async fn a_start_counts_for_no_longer_than_a_permit_may_be_held() {
 
 /// An adopted permit has the new holder's lease and `max_hold`.
 #[tokio::test(start_paused = true)]
-async fn who_adopts_a_permit_counts_anew() {
+async fn an_adopted_permit_has_the_lease_and_max_hold_of_its_new_holder() {
     let [one, other] = builders(1);
     let one = one.max_hold(LEASE * 2).build().unwrap();
     let other = other.lease(LEASE * 2).max_hold(LEASE * 3).build().unwrap();
@@ -299,7 +299,7 @@ async fn who_adopts_a_permit_counts_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permit_moves_or_ends_with_its_lease() {
+async fn a_detached_permit_is_adopted_or_expires_with_its_lease() {
     let [one, other] = semaphores(1);
     let (parted, started) = (one.acquire().await.unwrap().detach(), Instant::now());
     sleep(LEASE - SECOND).await;
@@ -315,7 +315,7 @@ async fn a_permit_moves_or_ends_with_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_at_once_are_all_or_none() {
+async fn acquire_all_acquires_all_permits_or_none() {
     let client = SemaphoreClient::local().unwrap();
     let [one, other] =
         ["one", "other"].map(|name| client.semaphore(name).limit(1).build().unwrap());
@@ -334,7 +334,7 @@ async fn several_at_once_are_all_or_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replicas_that_nobody_has_are_waited_for_in_vain() {
+async fn acquire_fails_if_no_replica_acknowledges_the_grant_in_time() {
     let [one, _] = builders(1);
     let one = one.acknowledged_by(1, SECOND * 2).build().unwrap();
     let started = Instant::now();

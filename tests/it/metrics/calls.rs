@@ -11,7 +11,7 @@ use test_support::server::{Server, shared_url, unique_name};
 const REQUESTS: u32 = 200;
 
 #[tokio::test]
-async fn each_request_goes_out_in_one_call() {
+async fn the_batch_sizes_add_up_to_the_number_of_requests() {
     let counted = Counted::here();
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = client.semaphore(unique_name()).limit(REQUESTS).build().unwrap();
@@ -38,7 +38,7 @@ async fn each_request_goes_out_in_one_call() {
 }
 
 #[tokio::test]
-async fn a_call_that_fails_counts_as_such() {
+async fn a_failed_call_counts_as_failed() {
     let counted = Counted::here();
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
@@ -49,7 +49,7 @@ async fn a_call_that_fails_counts_as_such() {
 }
 
 #[tokio::test]
-async fn connections_that_are_made_again() {
+async fn reconnects_are_counted_for_each_connection() {
     let server = Server::start();
     let (counted, proxy) = (Counted::here(), Proxy::start(server.port).await);
     let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();

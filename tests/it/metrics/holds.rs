@@ -16,7 +16,7 @@ async fn build(name: &str) -> Semaphore {
 }
 
 #[tokio::test]
-async fn each_way_to_end_counts_once() {
+async fn each_way_to_end_a_permit_counts_once() {
     let (counted, name) = (Counted::here(), unique_name());
     let semaphore = build(&name).await;
     let held = async |ended: u32| {
@@ -45,7 +45,7 @@ async fn each_way_to_end_counts_once() {
 }
 
 #[tokio::test]
-async fn consumed_for_good() {
+async fn a_forgotten_permit_counts_as_ended() {
     let (counted, name) = (Counted::here(), unique_name());
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = client.semaphore(&name).initial_permits(1).build().unwrap();
@@ -54,7 +54,7 @@ async fn consumed_for_good() {
 }
 
 #[tokio::test]
-async fn adopted_ones_are_held_and_were_not_waited_for() {
+async fn an_adopted_permit_counts_as_held_and_has_its_own_outcome() {
     let (counted, name) = (Counted::here(), unique_name());
     let (here, there) = (build(&name).await, build(&name).await);
     let detached = here.acquire_many(2).await.unwrap().detach();
@@ -113,7 +113,7 @@ async fn a_loss_that_a_call_finds_counts_once() {
 /// The permit is detached and adopted while its refresh is under way. The refresh still uses the
 /// old ID, which the server no longer knows.
 #[tokio::test]
-async fn what_is_given_back_while_it_is_renewed_is_not_lost() {
+async fn a_permit_that_is_detached_during_its_refresh_does_not_count_as_lost() {
     let server = Server::start();
     let (counted, proxy) = (Counted::here(), Proxy::start(server.port).await);
     let build = async |url: String, lease: u64| {
@@ -139,7 +139,7 @@ async fn what_is_given_back_while_it_is_renewed_is_not_lost() {
 }
 
 #[tokio::test]
-async fn without_renewal_a_loss_counts_when_the_permit_ends() {
+async fn without_auto_refresh_a_loss_counts_once_the_permit_is_lost() {
     let (counted, name) = (Counted::here(), unique_name());
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let builder = client.semaphore(&name).limit(1).auto_refresh(false);
@@ -151,7 +151,7 @@ async fn without_renewal_a_loss_counts_when_the_permit_ends() {
 }
 
 #[test]
-fn a_permit_that_outlives_its_runtime_comes_off_the_gauge() {
+fn a_permit_dropped_after_its_runtime_is_subtracted_from_the_gauge() {
     let (counted, name) = (Counted::here(), unique_name());
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
@@ -163,7 +163,7 @@ fn a_permit_that_outlives_its_runtime_comes_off_the_gauge() {
 }
 
 #[test]
-fn threads_count_the_same() {
+fn the_blocking_api_counts_permits_and_outcomes() {
     let (counted, name) = (Counted::here(), unique_name());
     let client = redis_semaphore::blocking::SemaphoreClient::connect(&shared_url()).unwrap();
     let semaphore = client.semaphore(&name).limit(1).build().unwrap();

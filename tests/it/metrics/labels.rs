@@ -9,7 +9,7 @@ use test_support::server::{shared_url, unique_name};
 const OTHER: &str = "{other}";
 
 #[tokio::test]
-async fn names_beyond_the_cap_share_a_label() {
+async fn semaphore_names_beyond_the_maximum_number_share_one_label() {
     let counted = Counted::here();
     let client =
         SemaphoreClient::builder().max_metric_names(2).connect(&shared_url()).await.unwrap();

@@ -49,7 +49,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn granted_at_once_and_from_the_queue() {
+async fn grants_count_as_immediate_or_waited() {
     let scene = Scene::set(1).await;
     let first = scene.semaphore.acquire().await.unwrap();
     scene.assert_outcomes(&[("immediate", 1)]);
@@ -67,7 +67,7 @@ async fn granted_at_once_and_from_the_queue() {
 }
 
 #[tokio::test]
-async fn refused_in_vain_and_too_heavy() {
+async fn requests_without_a_permit_count_as_no_permit_timeout_or_failed() {
     let scene = Scene::set(1).await;
     let held = scene.semaphore.acquire().await.unwrap();
     assert!(scene.semaphore.try_acquire().await.unwrap().is_none());
@@ -83,7 +83,7 @@ async fn refused_in_vain_and_too_heavy() {
 }
 
 #[tokio::test]
-async fn what_was_not_asked_for_does_not_count() {
+async fn requests_that_were_never_sent_do_not_count() {
     let scene = Scene::set(1).await;
     drop(scene.semaphore.acquire());
     drop(scene.semaphore.request().acquire());
@@ -94,7 +94,7 @@ async fn what_was_not_asked_for_does_not_count() {
 }
 
 #[tokio::test]
-async fn cancelled_at_any_stage() {
+async fn requests_dropped_before_the_reply_or_in_the_queue_count_as_cancelled() {
     let scene = Scene::set(1).await;
     // The request is dropped before the reply.
     assert!(scene.semaphore.acquire().now_or_never().is_none());
@@ -119,7 +119,7 @@ async fn cancelled_at_any_stage() {
 }
 
 #[tokio::test]
-async fn closed_and_shut_down() {
+async fn requests_ended_by_close_or_shutdown_count_as_closed() {
     let scene = Scene::set(1).await;
     let held = scene.semaphore.acquire().await.unwrap();
     let waiting = tokio::spawn(scene.semaphore.request().acquire());
@@ -141,7 +141,7 @@ async fn closed_and_shut_down() {
 }
 
 #[tokio::test]
-async fn several_at_once_count_each() {
+async fn acquire_all_counts_one_outcome_for_each_request() {
     let scene = Scene::set(1).await;
     // With this name, the semaphore is the first in the order of keys.
     let first = format!("a-{}", scene.name);
@@ -166,7 +166,7 @@ async fn several_at_once_count_each() {
 
 /// Several events may end a request at the same time, but each request has only one outcome.
 #[tokio::test]
-async fn races_of_ends_count_once() {
+async fn a_request_with_racing_ends_counts_once() {
     const TASKS: u64 = 8;
     const TURNS: u64 = 100;
     let scene = Scene::set(2).await;

@@ -8,7 +8,7 @@ use super::counted::Counted;
 use test_support::server::{shared_url, unique_name};
 
 #[tokio::test]
-async fn all_metrics_are_told_of() {
+async fn metrics_md_lists_exactly_the_existing_metrics() {
     let page = include_str!("../../../docs/metrics.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `redis_semaphore_client_"));
     let told: BTreeSet<_> = rows

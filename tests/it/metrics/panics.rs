@@ -44,7 +44,7 @@ impl Recorder for Broken {
 
 /// The semaphore whose recorder panics is shut down. Other semaphores on its connection continue.
 #[tokio::test]
-async fn a_panic_ends_one_semaphore_only() {
+async fn a_panic_of_the_metrics_recorder_shuts_down_only_its_semaphore() {
     let server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let build = |name: &str, lease| -> Semaphore {

@@ -171,12 +171,12 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 #[test]
-fn random_sequences_answer_as_the_model_says_and_keep_the_invariants() {
+fn random_sequences_reply_like_the_model_and_keep_the_invariants() {
     try_sequences(&mut System::start(), 700);
 }
 
 #[test]
-fn random_sequences_answer_so_while_their_slot_begins_to_move() {
+fn random_sequences_reply_like_the_model_while_their_slot_is_migrating() {
     let mut system = System::start_moving();
     let calls = try_sequences(&mut system, 300);
     let served = system.moving.unwrap().served;

@@ -3,7 +3,7 @@
 use redis_semaphore::ScriptRegistry;
 
 #[test]
-fn the_library_is_that_of_the_scripts() {
+fn functions_lua_matches_the_embedded_scripts() {
     let library = ScriptRegistry::embedded().function_library("redis_semaphore", "sem_");
     super::assert_is_published("functions.lua", &library);
 }

@@ -304,7 +304,7 @@ fn manifest() -> Manifest {
 }
 
 #[test]
-fn the_manifest_is_that_of_the_scripts() {
+fn manifest_json_matches_the_scripts() {
     let text = serde_json::to_string_pretty(&manifest()).unwrap() + "\n";
     super::assert_is_published("manifest.json", &text);
 }

@@ -66,7 +66,7 @@ fn tables_of(head: &Head) -> String {
 }
 
 #[test]
-fn the_tables_of_the_protocol_are_those_of_the_headers() {
+fn the_tables_in_protocol_md_match_the_script_headers() {
     let mut page = std::fs::read_to_string(folder().join(PAGE)).unwrap();
     for script in ScriptRegistry::embedded().scripts() {
         let begin = format!("<!-- generated from the scripts' headers: {} -->", script.name());

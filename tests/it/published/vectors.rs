@@ -253,7 +253,7 @@ fn all_cases() -> Seen {
 }
 
 #[test]
-fn the_scripts_pass_and_the_vectors_cover_every_reply_and_error() {
+fn the_scripts_pass_the_vectors_which_cover_every_reply_and_error() {
     let server = Server::start();
     let seen = run(&server, Calls::Scripts);
     let missing: Vec<_> = all_cases().into_iter().filter(|case| !seen.contains(case)).collect();
@@ -261,7 +261,7 @@ fn the_scripts_pass_and_the_vectors_cover_every_reply_and_error() {
 }
 
 #[test]
-fn the_functions_pass() {
+fn the_functions_pass_the_vectors() {
     let server = Server::start();
     let library = std::fs::read_to_string(folder().join("functions.lua")).unwrap();
     let loaded =

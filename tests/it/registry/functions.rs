@@ -41,7 +41,7 @@ fn build(client: &SemaphoreClient, limit: u32) -> Semaphore {
 }
 
 #[tokio::test]
-async fn a_server_without_functions_is_named() {
+async fn a_server_without_functions_is_reported_when_connecting() {
     let server = Server::start();
     let connected = SemaphoreClient::builder().use_functions().connect(&server.admin_url()).await;
     if !server.is_older_than_7() {
@@ -57,7 +57,7 @@ async fn a_server_without_functions_is_named() {
 /// Clients that call functions and clients that call scripts take turns, so each kind also grants
 /// permits to waiters of the other kind.
 #[tokio::test]
-async fn both_kinds_take_turns() {
+async fn function_clients_and_script_clients_keep_the_shared_limit() {
     const TURNS: usize = 40;
     let Some(server) = start() else { return };
     let mut clients = JoinSet::new();
@@ -86,7 +86,7 @@ async fn both_kinds_take_turns() {
 }
 
 #[tokio::test]
-async fn they_queue_in_one_order() {
+async fn function_clients_and_script_clients_share_one_queue() {
     let Some(server) = start() else { return };
     let by_scripts = SemaphoreClient::connect(&server.admin_url()).await.unwrap();
     let by_functions = by_functions(&server.url()).await;
@@ -106,7 +106,7 @@ async fn they_queue_in_one_order() {
 }
 
 #[tokio::test]
-async fn a_server_that_forgot_its_functions_gets_them_again() {
+async fn the_client_loads_the_library_again_after_the_server_lost_it() {
     let Some(server) = start() else { return };
     let semaphore = build(&by_functions(&server.url()).await, 2);
     let permit = semaphore.acquire().await.unwrap();
@@ -127,7 +127,7 @@ fn libraries(server: &Server) -> BTreeSet<String> {
 /// Another client may have loaded a newer library. The user does not need the right to load a
 /// library.
 #[tokio::test]
-async fn a_library_that_is_there_is_used_as_it_is() {
+async fn an_existing_library_is_used_and_not_replaced() {
     let Some(mut server) = start() else { return };
     let ours = std::fs::read_to_string(folder().join("functions.lua")).unwrap();
     let theirs =
@@ -144,7 +144,7 @@ async fn a_library_that_is_there_is_used_as_it_is() {
 }
 
 #[tokio::test]
-async fn without_a_right_for_functions_connecting_names_it() {
+async fn connecting_with_functions_names_the_missing_right() {
     let Some(mut server) = start() else { return };
     for lacking in ["+fcall", "+function|load", "+zadd", "~sem:{*"] {
         let mut rules = rules(acl::documented_rules());
@@ -160,7 +160,7 @@ async fn without_a_right_for_functions_connecting_names_it() {
 /// If memory is full, the server rejects each function whose flags do not allow a call without free
 /// memory.
 #[tokio::test]
-async fn a_full_memory_takes_nothing_from_those_who_hold() {
+async fn on_a_full_server_functions_can_refresh_and_release_permits() {
     let Some(server) = start() else { return };
     let semaphore = build(&by_functions(&server.url()).await, 2);
     let permit = semaphore.acquire().await.unwrap();
@@ -178,7 +178,7 @@ async fn a_full_memory_takes_nothing_from_those_who_hold() {
 }
 
 #[tokio::test]
-async fn nor_when_the_functions_are_lost_then() {
+async fn on_a_full_server_permits_can_be_refreshed_after_the_functions_are_lost() {
     let Some(mut server) = start() else { return };
     let semaphore = build(&by_functions(&server.admin_url()).await, 2);
     let permit = semaphore.acquire().await.unwrap();
@@ -196,7 +196,7 @@ async fn nor_when_the_functions_are_lost_then() {
 }
 
 #[tokio::test]
-async fn functions_that_are_not_ours_are_found_when_connecting() {
+async fn connecting_fails_if_the_functions_differ_from_functions_lua() {
     let Some(server) = start() else { return };
     let ours = std::fs::read_to_string(folder().join("functions.lua")).unwrap();
     let load = |library: &str| {
@@ -227,7 +227,7 @@ async fn functions_that_are_not_ours_are_found_when_connecting() {
 
 /// Some functions are removed before they are called.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn functions_that_are_removed_as_soon_as_they_are_there_only_cost_time() {
+async fn calls_succeed_while_the_functions_are_removed_repeatedly() {
     let Some(server) = start() else { return };
     let semaphore = build(&by_functions(&server.url()).await, 2);
     let removed = Arc::new(AtomicUsize::new(0));
@@ -254,7 +254,7 @@ async fn functions_that_are_removed_as_soon_as_they_are_there_only_cost_time() {
 }
 
 #[tokio::test]
-async fn each_node_of_a_cluster_gets_them() {
+async fn each_node_of_a_cluster_gets_the_functions() {
     let Some(mut cluster) = Cluster::start(2, false).await else { return };
     for node in &mut cluster.nodes {
         node.set_user(&rules(acl::cluster_rules()));

@@ -12,7 +12,7 @@ static GOOD: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/registry/good");
 static BROKEN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/registry/broken");
 
 #[test]
-fn includes_are_put_in_once_and_in_order_and_heads_are_left_out() {
+fn includes_are_inserted_once_and_in_order_without_head_comments() {
     let registry = ScriptRegistry::from_dir(&GOOD).unwrap();
     let names: Vec<&str> = registry.scripts().map(|script| script.name()).collect();
     assert_eq!(names, ["plain", "sum"], "files in folders are no scripts");
@@ -27,7 +27,7 @@ fn includes_are_put_in_once_and_in_order_and_heads_are_left_out() {
 }
 
 #[test]
-fn what_is_wrong_with_a_folder_is_said_when_it_is_read() {
+fn from_dir_reports_the_problem_of_a_broken_script_folder() {
     for (folder, expected) in [
         ("missing", "missing/a.lua includes missing/lib/nowhere.lua: the last of these is missing"),
         (
@@ -54,7 +54,7 @@ fn the_embedded_scripts_can_be_read() {
 }
 
 #[tokio::test]
-async fn runs_scripts_of_a_user_and_says_what_fails() {
+async fn the_registry_runs_user_scripts_and_reports_failures() {
     let registry = ScriptRegistry::from_dir(&GOOD).unwrap();
     let client = redis::Client::open(shared_admin_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -71,7 +71,7 @@ async fn runs_scripts_of_a_user_and_says_what_fails() {
 
 /// After SCRIPT FLUSH, a restart or a failover, only the first call takes one more round trip.
 #[tokio::test]
-async fn a_server_that_forgot_a_script_gets_it_in_one_more_trip() {
+async fn a_script_that_the_server_lost_is_sent_again_in_one_more_round_trip() {
     let server = Server::start();
     let registry = ScriptRegistry::from_dir(&GOOD).unwrap();
     let client = redis::Client::open(server.admin_url()).unwrap();

@@ -33,7 +33,7 @@ fn a_wait_with_a_timeout_goes_on_in_another_runtime() {
 }
 
 #[test]
-fn who_waits_for_a_loss_goes_on_in_another_runtime() {
+fn waiting_for_the_loss_of_a_permit_continues_in_another_runtime() {
     let home = one_worker();
     let lease = Duration::from_millis(300);
     let permit = home.block_on(async {
@@ -54,7 +54,7 @@ fn who_waits_for_a_loss_goes_on_in_another_runtime() {
 
 /// The I/O runtime has ended, so the runtime of one caller also makes the calls of other callers.
 #[test]
-fn a_call_whose_runtime_ends_does_not_answer_for_others_in_flight() {
+fn a_call_whose_runtime_ends_does_not_affect_other_calls_under_way() {
     let faults = Runtime::new().unwrap();
     let server = Server::start();
     let (proxy, observer, name) = faults.block_on(async {

@@ -14,7 +14,7 @@ use test_support::server::{shared_url, unique_name};
 /// A future that was polled in the inner runtime continues in the outer runtime, whether the inner
 /// runtime is idle or has ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_polled_there_goes_on_at_home() {
+async fn a_future_polled_in_an_inner_runtime_continues_in_the_outer_runtime() {
     let on_home = tokio::spawn(async {
         let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
         let lease = Duration::from_secs(4);

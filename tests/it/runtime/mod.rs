@@ -278,23 +278,23 @@ fn all_calls_end(home: Home) {
 }
 
 #[test]
-fn all_calls_end_while_the_runtime_of_the_connection_is_not_driven() {
+fn all_calls_end_while_the_io_runtime_is_idle() {
     all_calls_end(Home::Idle);
 }
 
 #[test]
-fn all_calls_end_while_the_thread_of_the_connection_is_blocked() {
+fn all_calls_end_while_the_thread_of_the_io_runtime_is_blocked() {
     all_calls_end(Home::BlockedThread);
 }
 
 #[test]
-fn all_calls_end_while_the_worker_of_the_connection_is_blocked() {
+fn all_calls_end_while_the_worker_of_the_io_runtime_is_blocked() {
     all_calls_end(Home::BlockedWorker);
 }
 
 /// The background task reports the reason for the outage, because the I/O runtime runs.
 #[test]
-fn a_wait_from_elsewhere_says_what_an_outage_is() {
+fn a_wait_in_another_runtime_reports_the_reason_for_an_outage() {
     let server = Server::start();
     let home = one_worker();
     let (_permit, semaphore) = home.block_on(async {
@@ -316,6 +316,6 @@ fn a_wait_from_elsewhere_says_what_an_outage_is() {
 }
 
 #[test]
-fn all_calls_end_when_the_runtime_of_the_connection_has_ended() {
+fn all_calls_end_after_the_io_runtime_has_ended() {
     all_calls_end(Home::Gone);
 }

@@ -63,7 +63,7 @@ fn calls_outside_any_runtime_are_served() {
 }
 
 #[test]
-fn calls_outside_any_runtime_end_when_that_of_the_connection_has_ended() {
+fn calls_outside_any_runtime_end_after_the_io_runtime_has_ended() {
     let (scene, _, waits) = Scene::at(Home::Gone);
     ends("a wait", &waits, END);
     for (name, call, ..) in CALLS {
@@ -99,7 +99,7 @@ async fn watched(permit: Permit) -> Result<(), Error> {
 }
 
 #[test]
-fn a_loss_is_told_outside_any_runtime() {
+fn a_loss_is_reported_outside_any_runtime() {
     let home = one_worker();
     for (what, watches) in WATCHES {
         let permit = home.block_on(permit_of(Duration::from_millis(300)));
@@ -109,7 +109,7 @@ fn a_loss_is_told_outside_any_runtime() {
 
 /// After the I/O runtime has ended, no timer measures the lease.
 #[test]
-fn a_permit_is_lost_outside_any_runtime_when_that_of_the_connection_has_ended() {
+fn a_permit_is_lost_outside_any_runtime_after_the_io_runtime_has_ended() {
     for (what, watches) in WATCHES {
         let permit = one_worker().block_on(permit_of(DEADLINE * 10));
         ends(what, &alone(permit, watches), OK);
@@ -134,7 +134,7 @@ fn a_permit_is_lost_outside_any_runtime_when_that_of_the_connection_has_ended() 
 }
 
 #[test]
-fn connecting_outside_any_runtime_says_what_is_lacking() {
+fn connecting_outside_any_runtime_reports_the_missing_runtime() {
     let url = shared_url();
     let builder = SemaphoreClient::builder;
     for refused in [

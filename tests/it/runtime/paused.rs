@@ -47,7 +47,7 @@ async fn some_time_passes() {
 }
 
 #[test]
-fn a_clock_that_is_paused_later_fails_calls_and_has_nothing_spin() {
+fn calls_fail_without_busy_loops_after_tokios_clock_is_paused() {
     let faults = Runtime::new().unwrap();
     let server = Server::start();
     let proxy = faults.block_on(Proxy::start(server.port));
@@ -88,7 +88,7 @@ fn a_clock_that_is_paused_later_fails_calls_and_has_nothing_spin() {
 }
 
 #[test]
-fn nothing_spins_in_a_cluster() {
+fn a_cluster_client_has_no_busy_loop_while_tokios_clock_is_paused() {
     let Some(cluster) = Runtime::new().unwrap().block_on(Cluster::start(1, false)) else { return };
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let faults = Runtime::new().unwrap();

@@ -46,14 +46,14 @@ fn blocks_for_one_lease(mut semaphore: Timed, client: &str) {
 }
 
 #[test]
-fn a_wait_of_a_polled_client_that_was_given_up_blocks_its_place_for_one_lease() {
+fn an_abandoned_wait_of_a_polling_client_blocks_a_permit_for_one_lease() {
     let (semaphore, client) = abandoned("poll");
     blocks_for_one_lease(semaphore, &client);
 }
 
 /// The client is subscribed, but reads nothing, so the grant message is lost.
 #[test]
-fn a_wait_whose_message_nobody_got_blocks_its_place_for_one_lease() {
+fn an_abandoned_wait_with_a_lost_grant_message_blocks_a_permit_for_one_lease() {
     let (semaphore, client) = abandoned("publish");
     let _deaf = semaphore.listen("client");
     blocks_for_one_lease(semaphore, &client);

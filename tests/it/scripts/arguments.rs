@@ -86,7 +86,7 @@ impl Call {
 }
 
 #[test]
-fn bad_arguments_are_named_and_change_nothing() {
+fn invalid_arguments_are_named_in_the_error_and_change_nothing() {
     let mut semaphore = in_use();
     for call in calls() {
         for (index, argument) in call.arguments.iter().enumerate() {
@@ -103,7 +103,7 @@ fn bad_arguments_are_named_and_change_nothing() {
 
 /// The scripts use the fact that the IDs of a call usually have the same beginning.
 #[test]
-fn a_forged_id_is_refused_also_behind_one_that_is_right() {
+fn a_forged_id_is_rejected_even_after_a_valid_id() {
     let mut semaphore = in_use();
     for call in calls().iter().filter(|call| call.repeated > 0) {
         let values = call.values();
@@ -130,7 +130,7 @@ fn a_forged_id_is_refused_also_behind_one_that_is_right() {
 }
 
 #[test]
-fn every_argument_may_be_as_small_and_as_large_as_promised() {
+fn every_argument_accepts_its_documented_minimum_and_maximum() {
     for call in calls() {
         for (index, argument) in call.arguments.iter().enumerate() {
             for value in good_values(argument) {
@@ -143,7 +143,7 @@ fn every_argument_may_be_as_small_and_as_large_as_promised() {
 }
 
 #[test]
-fn all_ids_of_an_acquire_are_of_one_client_that_hears_in_one_way() {
+fn all_ids_of_an_acquire_must_have_the_same_client_and_notify_mode() {
     let mut semaphore = in_use();
     let id =
         |start: &str, nonce: char| format!("{start}:1:60000:{}", String::from(nonce).repeat(16));
@@ -168,7 +168,7 @@ fn all_ids_of_an_acquire_are_of_one_client_that_hears_in_one_way() {
 }
 
 #[test]
-fn a_permit_may_be_taken_over_only_by_a_id_of_its_weight() {
+fn a_permit_can_be_adopted_only_by_an_id_of_the_same_weight() {
     let mut semaphore = in_use();
     let keys = semaphore.keys.clone();
     let next = |weight: u64| format!("P:another:{weight}:9000:taken-over-permit");
@@ -183,7 +183,7 @@ fn a_permit_may_be_taken_over_only_by_a_id_of_its_weight() {
 }
 
 #[test]
-fn a_bad_request_is_found_wherever_it_stands() {
+fn an_invalid_request_is_reported_at_any_position_in_a_call() {
     let mut semaphore = in_use();
     let cases = [
         ("acquire", "declare_if_unset 5 c poll 9 a 1 9 try b 0 9 try c 1 9 try", "ARGV[6] (id)"),
@@ -206,7 +206,7 @@ fn a_bad_request_is_found_wherever_it_stands() {
 }
 
 #[test]
-fn an_id_may_stand_only_once_in_a_call() {
+fn an_id_is_rejected_if_it_occurs_twice_in_a_call() {
     let mut semaphore = in_use();
     let light = semaphore.id("light");
     let taken_over = format!("{HEAVY} 9 {light} {light}");
@@ -234,7 +234,7 @@ fn an_id_may_stand_only_once_in_a_call() {
 }
 
 #[test]
-fn arguments_may_be_neither_missing_nor_too_many() {
+fn missing_and_extra_arguments_are_rejected() {
     let mut semaphore = in_use();
     for call in calls() {
         let values = call.values();
@@ -287,7 +287,7 @@ fn a_call_takes_1_to_1000_requests() {
 }
 
 #[test]
-fn the_table_above_has_every_script() {
+fn the_list_of_tested_calls_has_every_script() {
     let calls = calls();
     for script in ScriptRegistry::embedded().scripts() {
         assert!(calls.iter().any(|call| call.script == script.name()), "{}", script.name());

@@ -81,7 +81,7 @@ pub(super) fn wake_while_asked(semaphore: &mut Timed, mut wake_in: i64) -> usize
 }
 
 #[test]
-fn twelve_thousand_ended_leases_make_room_in_every_call() {
+fn each_call_handles_12000_expired_leases_with_bounded_commands() {
     for weight in [1, 3] {
         let again = format!("declare_if_unset 1 client poll 600000 id0-0 {weight} 1000 wait");
         for (script, arguments) in [
@@ -110,7 +110,7 @@ fn twelve_thousand_ended_leases_make_room_in_every_call() {
 }
 
 #[test]
-fn ended_leases_are_cleared_away_in_few_calls_when_the_limit_is_lowered() {
+fn expired_leases_are_removed_in_few_calls_after_the_limit_is_lowered() {
     for weight in [1, 3] {
         let mut semaphore = all_ended(weight);
         bounded(&mut semaphore, "limit", "declare 5");
@@ -130,7 +130,7 @@ fn ended_leases_are_cleared_away_in_few_calls_when_the_limit_is_lowered() {
 }
 
 #[test]
-fn a_try_gets_in_when_repeated_while_ended_leases_are_cleared_away() {
+fn a_repeated_try_is_granted_while_expired_leases_are_removed() {
     let mut semaphore = all_ended(1);
     bounded(&mut semaphore, "limit", "declare 5");
     let mut calls = 0;
@@ -148,7 +148,7 @@ fn a_try_gets_in_when_repeated_while_ended_leases_are_cleared_away() {
 }
 
 #[test]
-fn a_try_for_all_there_is_gets_in_once_wake_has_nothing_more_to_do() {
+fn a_try_for_the_whole_limit_is_granted_after_wake_removed_expired_leases() {
     for weight in [1, 3] {
         let mut semaphore = all_ended(weight);
         let all = MANY as i64 * weight;
@@ -162,7 +162,7 @@ fn a_try_for_all_there_is_gets_in_once_wake_has_nothing_more_to_do() {
 }
 
 #[test]
-fn a_thousand_requests_find_room_behind_ended_leases() {
+fn a_thousand_requests_are_granted_in_place_of_expired_leases() {
     let mut semaphore = all_ended(2);
     let limit = MANY as i64 * 2;
     let outcomes = semaphore.acquire(limit, &many(1000, "new% 2 60000 try"));
@@ -205,20 +205,20 @@ fn reach_the_live_one(mut semaphore: Timed) {
 }
 
 #[test]
-fn twelve_thousand_waiters_that_were_not_heard_of_are_passed_over() {
+fn twelve_thousand_waiters_without_recent_heartbeats_are_skipped() {
     let mut semaphore = long_queue("id% 1 60000 wait", |_| "client poll 1000".to_owned());
     semaphore.pass(1001);
     reach_the_live_one(semaphore);
 }
 
 #[test]
-fn twelve_thousand_waiters_that_nobody_listens_for_are_passed_over() {
+fn twelve_thousand_waiters_without_a_subscriber_are_skipped() {
     let client = |number| format!("dead{number} publish 600000");
     reach_the_live_one(long_queue("id% 1 60000 wait", client));
 }
 
 #[test]
-fn twelve_thousand_waiters_whose_client_was_lost_are_passed_over() {
+fn twelve_thousand_waiters_whose_client_was_lost_are_skipped() {
     let mut semaphore = long_queue("id% 1 60000 wait", |_| "client poll 600000".to_owned());
     semaphore.lose("clients");
     semaphore.acquire_for(1, "live publish 600000", "live 1 60000 wait");
@@ -227,7 +227,7 @@ fn twelve_thousand_waiters_whose_client_was_lost_are_passed_over() {
 
 /// Each dead request has its own client, so the script must check each client.
 #[test]
-fn a_call_tries_no_more_clients_than_it_may_look_at() {
+fn a_call_looks_up_at_most_1000_clients() {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "holder 1 600000 try");
     for number in 0..1500 {
@@ -244,7 +244,7 @@ fn a_call_tries_no_more_clients_than_it_may_look_at() {
 }
 
 #[test]
-fn a_thousand_releases_in_a_call_are_handed_to_a_thousand_waiters() {
+fn a_thousand_permits_released_in_a_call_are_granted_to_a_thousand_waiters() {
     let mut semaphore = Timed::start();
     let mut listener = semaphore.listen("channel");
     semaphore.acquire(1000, &many(1000, "old% 1 60000 try"));
@@ -273,7 +273,7 @@ fn a_thousand_releases_in_a_call_are_handed_to_a_thousand_waiters() {
 }
 
 #[test]
-fn more_room_than_one_call_may_hand_off_is_handed_off_by_wake() {
+fn wake_grants_the_permits_beyond_the_bound_of_one_call() {
     let mut semaphore = Timed::start();
     semaphore.ok("limit", "set 0");
     in_calls_of_1000("id% 1 60000 wait", |requests| {
@@ -288,7 +288,7 @@ fn more_room_than_one_call_may_hand_off_is_handed_off_by_wake() {
 
 /// After the clock stepped back, leases that expire too late are shortened in chunks.
 #[test]
-fn twelve_thousand_leases_are_cut_in_chunks() {
+fn after_a_step_back_twelve_thousand_leases_are_shortened_in_chunks() {
     let mut semaphore = all_ended(1);
     semaphore.pass(-3_600_000);
     let reply =
@@ -309,7 +309,7 @@ fn twelve_thousand_leases_are_cut_in_chunks() {
 
 /// All 12,000 permits are free after the longest lease.
 #[test]
-fn twelve_thousand_leases_that_end_too_late_are_all_cut_at_once() {
+fn after_a_step_back_twelve_thousand_permits_are_free_after_the_longest_lease() {
     let mut semaphore = all_ended(1);
     semaphore.pass(-3_600_000);
     let all = format!("declare_if_unset 1 c poll 600000 all {MANY} 60000 wait");
@@ -325,7 +325,7 @@ fn twelve_thousand_leases_that_end_too_late_are_all_cut_at_once() {
 
 /// All clients that would count as alive for too long are corrected at once.
 #[test]
-fn fifteen_hundred_clients_are_all_cut_at_once() {
+fn after_a_step_back_the_alive_times_of_1500_clients_are_shortened() {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "holder 1 600000 try");
     for number in 0..1500 {
@@ -340,7 +340,7 @@ fn fifteen_hundred_clients_are_all_cut_at_once() {
 
 /// A reported loss is final, even if the call did not remove the lease because of its bound.
 #[test]
-fn leases_that_were_called_lost_among_thousands_stay_lost_when_the_clock_steps_back() {
+fn permits_reported_lost_among_thousands_stay_lost_after_a_step_back() {
     let mut semaphore = all_ended(1);
     let next = semaphore.id("id9-998");
     assert_eq!(semaphore.ok("refresh", "id9-997 1000")[2..], [0]);
@@ -353,7 +353,7 @@ fn leases_that_were_called_lost_among_thousands_stay_lost_when_the_clock_steps_b
 
 /// One call removes at most 1,000 expired leases, so the lease of the released ID still exists.
 #[test]
-fn a_release_of_an_ended_lease_among_thousands_is_of_nothing() {
+fn a_release_of_an_expired_lease_among_thousands_returns_unknown() {
     for how in ["return", "forget"] {
         let mut semaphore = Timed::start();
         for thousand in 0..3 {
@@ -373,7 +373,7 @@ fn a_release_of_an_ended_lease_among_thousands_is_of_nothing() {
 
 /// The granted request is the last request that a call examines.
 #[test]
-fn a_grant_behind_a_thousand_dead_waiters_leaves_nobody_in_the_queue() {
+fn a_grant_behind_a_thousand_dead_waiters_leaves_an_empty_queue() {
     for dead in [998, 999, 1000, 1001, 1026, 1027, 1028] {
         let mut semaphore = Timed::start();
         semaphore.acquire(1, "holder 1 600000 try");

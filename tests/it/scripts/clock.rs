@@ -7,7 +7,7 @@ const HOUR: i64 = 3_600_000;
 const DAY: i64 = 24 * HOUR;
 
 #[test]
-fn an_ended_lease_is_lost_whether_purged_or_not() {
+fn an_expired_permit_is_lost_whether_or_not_a_call_has_removed_it() {
     for is_purged in [false, true] {
         let mut semaphore = Timed::start();
         semaphore.acquire(2, "a 1 5000 try b 1 60000 try");
@@ -29,7 +29,7 @@ fn an_ended_lease_is_lost_whether_purged_or_not() {
 /// After `refresh` has returned that a permit is lost, the permit stays lost, even if the clock
 /// steps back to a time before the permit's expiry.
 #[test]
-fn a_permit_that_was_called_lost_stays_lost_when_the_clock_steps_back() {
+fn a_permit_reported_lost_stays_lost_when_the_clock_steps_back() {
     for ask in ["p 1000", "p 1", "p q"] {
         let mut semaphore = Timed::start();
         assert!(semaphore.acquire_one(2, "p 1 1000 try").is_granted());
@@ -51,7 +51,7 @@ fn a_permit_that_was_called_lost_stays_lost_when_the_clock_steps_back() {
 
 /// A permit is moved to another ID, and then expires. The test refreshes both IDs.
 #[test]
-fn a_permit_that_was_called_lost_after_an_exchange_stays_lost_when_the_clock_steps_back() {
+fn an_adopted_permit_reported_lost_stays_lost_when_the_clock_steps_back() {
     let mut semaphore = Timed::start();
     semaphore.acquire(2, "p 1 9000 try");
     let next = id("N", "other", 1, 1000, "q");
@@ -67,7 +67,7 @@ fn a_permit_that_was_called_lost_after_an_exchange_stays_lost_when_the_clock_ste
 }
 
 #[test]
-fn an_id_whose_lease_ended_starts_anew() {
+fn an_id_whose_lease_expired_counts_as_a_new_request() {
     let mut semaphore = Timed::start();
     let first = semaphore.acquire_one(4, "a 3 5000 try");
     semaphore.pass(5000);
@@ -86,7 +86,7 @@ fn an_id_whose_lease_ended_starts_anew() {
 }
 
 #[test]
-fn wake_hands_off_what_ended() {
+fn wake_grants_expired_permits_to_waiters() {
     let mut semaphore = Timed::start();
     semaphore.acquire(3, "a 2 5000 try b 1 9000 try");
     semaphore.acquire(3, "c 1 60000 wait d 1 60000 wait e 1 60000 wait");
@@ -101,7 +101,7 @@ fn wake_hands_off_what_ended() {
 /// The dead holder's lease seems to expire an hour late, until the lease is shortened to the
 /// longest lease in use.
 #[test]
-fn after_a_step_back_a_dead_holder_keeps_its_place_no_longer_than_the_longest_lease() {
+fn after_a_step_back_a_dead_holder_expires_within_the_longest_lease() {
     // Either a second permit has the longest lease in use, or the waiter requires the whole limit.
     for (holders, waiter, longest) in [
         ("dead 1 5000 try gone 1 5000 try", "b 2 60000 wait", 5000),
@@ -120,7 +120,7 @@ fn after_a_step_back_a_dead_holder_keeps_its_place_no_longer_than_the_longest_le
 }
 
 #[test]
-fn after_a_step_back_a_try_gets_in_after_the_longest_lease() {
+fn after_a_step_back_a_try_is_granted_after_the_longest_lease() {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "dead 1 5000 try");
     semaphore.pass(-DAY);
@@ -146,7 +146,7 @@ fn after_a_step_back_holders_keep_their_permits() {
 /// If the state was lost, the longest lease is unknown, so the scripts assume the maximum, seven
 /// days.
 #[test]
-fn after_a_step_back_and_a_lost_state_leases_are_not_cut_too_short() {
+fn after_the_loss_of_the_state_leases_are_not_shortened() {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "a 1 600000 try");
     semaphore.lose("state");
@@ -157,7 +157,7 @@ fn after_a_step_back_and_a_lost_state_leases_are_not_cut_too_short() {
 }
 
 #[test]
-fn a_step_forward_ends_leases_early() {
+fn a_step_forward_of_the_clock_expires_leases_early() {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "a 1 60000 try b 1 60000 wait");
     semaphore.pass(70_000);
@@ -187,7 +187,7 @@ fn tokens_grow_over_every_step_of_the_clock() {
 }
 
 #[test]
-fn tokens_grow_when_the_clock_steps_back_while_nobody_is_there() {
+fn tokens_grow_when_the_clock_steps_back_while_the_semaphore_is_unused() {
     let mut semaphore = Timed::start();
     let first = semaphore.acquire_one(1, "a 1 5000 try").token();
     semaphore.ok("release", "return a");
@@ -240,7 +240,7 @@ fn five_dead_before_a_live_one(heartbeat_timeout: i64) -> Timed {
 }
 
 #[test]
-fn after_a_step_back_dead_waiters_go_within_the_longest_heartbeat_timeout_that_was_asked_for() {
+fn after_a_step_back_dead_waiters_last_at_most_the_longest_heartbeat_timeout() {
     for heartbeat_timeout in [1, 1000, 30_000, 600_000] {
         let mut semaphore = five_dead_before_a_live_one(heartbeat_timeout);
         semaphore.pass(-DAY);
@@ -261,7 +261,7 @@ fn after_a_step_back_dead_waiters_go_within_the_longest_heartbeat_timeout_that_w
 
 /// The lifetime of an idempotency key does not affect how long clients count as alive.
 #[test]
-fn after_a_step_back_no_mark_keeps_dead_waiters_in_the_queue() {
+fn after_a_step_back_no_idempotency_key_keeps_dead_waiters_in_the_queue() {
     let mut semaphore = five_dead_before_a_live_one(1000);
     let mark = "N:client:0:604800000:mark____________";
     semaphore.ok("limit", &format!("existing 0 set 1 {mark}"));
@@ -281,7 +281,7 @@ fn after_a_step_back_no_mark_keeps_dead_waiters_in_the_queue() {
 
 /// The entry that stores the longest heartbeat timeout does not count as a dead client.
 #[test]
-fn the_longest_heartbeat_timeout_stays_known_when_it_is_the_longest_that_may_be() {
+fn the_longest_heartbeat_timeout_stays_stored_if_it_is_the_maximum() {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "holder 1 600000 try");
     semaphore.acquire_for(1, "patient poll 604800000", "patient 1 60000 wait");
@@ -291,7 +291,7 @@ fn the_longest_heartbeat_timeout_stays_known_when_it_is_the_longest_that_may_be(
 }
 
 #[test]
-fn after_a_step_back_live_waiters_keep_their_places() {
+fn after_a_step_back_live_waiters_keep_their_positions() {
     let mut semaphore = five_dead_before_a_live_one(30_000);
     semaphore.pass(-DAY);
     for _ in 0..10 {
@@ -305,7 +305,7 @@ fn after_a_step_back_live_waiters_keep_their_places() {
 
 /// For more than a day, nothing was granted or queued, but the waiting clients sent heartbeats.
 #[test]
-fn after_a_step_back_dead_waiters_go_also_when_nothing_was_given_for_long() {
+fn after_a_step_back_dead_waiters_are_skipped_even_without_recent_grants() {
     let mut semaphore = Timed::start();
     semaphore.ok("limit", "set 0");
     for _ in 0..3 * 24 * 60 {
@@ -325,7 +325,7 @@ fn after_a_step_back_dead_waiters_go_also_when_nothing_was_given_for_long() {
 
 /// A ticket that may have been issued is accepted, and the next numbers are larger.
 #[test]
-fn a_newcomer_is_behind_a_ticket_that_came_from_before_a_step_back() {
+fn a_new_request_is_queued_behind_a_ticket_from_before_a_step_back() {
     let mut semaphore = Timed::start();
     let last = semaphore.acquire_one(2, "h 1 60000 try").token();
     semaphore.pass(1);
@@ -339,7 +339,7 @@ fn a_newcomer_is_behind_a_ticket_that_came_from_before_a_step_back() {
 
 /// The ticket equals the next number.
 #[test]
-fn a_newcomer_is_behind_a_ticket_of_this_microsecond() {
+fn a_new_request_is_queued_behind_a_ticket_of_the_same_microsecond() {
     let mut semaphore = Timed::start();
     semaphore.acquire(2, "h 1 60000 try");
     semaphore.pass(1);
@@ -352,7 +352,7 @@ fn a_newcomer_is_behind_a_ticket_of_this_microsecond() {
 /// The last number is ahead of the clock by exactly one second, or by one second and one
 /// microsecond.
 #[test]
-fn leases_are_cut_when_the_last_number_is_more_than_a_second_ahead() {
+fn leases_are_shortened_when_the_last_number_is_more_than_a_second_ahead() {
     for (holders, last, left) in
         [("a 1 5000 try", START_US, 6000), ("a 1 5000 try b 1 5000 try", START_US + 1, 5000)]
     {

@@ -105,7 +105,7 @@ fn arguments_of(script: &str, case: &str, hold: &mut dyn FnMut(&str)) -> &'stati
 }
 
 #[test]
-fn every_case_runs_as_many_commands_as_its_head_says_whatever_was_before() {
+fn every_case_runs_the_number_of_commands_in_the_head_comment() {
     for script in script_names() {
         let head = Head::read(script);
         let cases = head.counted_cases();

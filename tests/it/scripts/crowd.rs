@@ -35,7 +35,7 @@ fn named(semaphore: &mut Timed, clients: std::ops::Range<usize>) -> Vec<usize> {
 }
 
 #[test]
-fn of_a_few_that_wait_all_are_to_call_wake() {
+fn all_waiting_clients_are_asked_to_call_wake_if_only_a_few_wait() {
     let mut semaphore = one_holds();
     // Only the number of clients matters, not the number of requests.
     semaphore.acquire_for(1, "many poll 15000", &many(500, "id% 1 60000 wait"));
@@ -45,7 +45,7 @@ fn of_a_few_that_wait_all_are_to_call_wake() {
 }
 
 #[test]
-fn of_a_crowd_some_are_to_call_wake_and_others_later() {
+fn only_some_clients_at_a_time_are_asked_to_call_wake_if_many_wait() {
     let mut semaphore = one_holds();
     for client in 0..800 {
         ask(&mut semaphore, &format!("c{client}"), "poll", 0);
@@ -67,7 +67,7 @@ fn of_a_crowd_some_are_to_call_wake_and_others_later() {
 }
 
 #[test]
-fn whoever_has_the_head_of_the_queue_is_to_call_wake_whatever_it_asks_for() {
+fn the_client_at_the_head_of_the_queue_is_always_asked_to_call_wake() {
     let mut semaphore = one_holds();
     ask(&mut semaphore, "head", "poll", 0);
     for client in 0..200 {
@@ -85,7 +85,7 @@ fn whoever_has_the_head_of_the_queue_is_to_call_wake_whatever_it_asks_for() {
 /// The dead waiters belong to many clients. While the clients of the dead waiters may be alive,
 /// only some of the clients behind them in the queue are asked to call `wake`.
 #[test]
-fn whoever_is_silent_for_longer_than_a_heartbeat_is_no_crowd() {
+fn clients_without_recent_heartbeats_do_not_count_as_a_crowd() {
     let mut semaphore = one_holds();
     for client in 0..300 {
         ask(&mut semaphore, &format!("dead{client}"), "poll", 0);
@@ -102,7 +102,7 @@ fn whoever_is_silent_for_longer_than_a_heartbeat_is_no_crowd() {
 }
 
 #[test]
-fn a_heartbeat_in_a_crowd_takes_the_dead_from_the_head_of_the_queue() {
+fn a_heartbeat_in_a_crowd_removes_dead_waiters_at_the_head_of_the_queue() {
     let mut semaphore = one_holds();
     let mut listeners: Vec<_> = (0..3).map(|n| semaphore.listen(&format!("live{n}"))).collect();
     for client in 0..300 {
@@ -129,7 +129,7 @@ fn a_heartbeat_in_a_crowd_takes_the_dead_from_the_head_of_the_queue() {
 /// Requests that do not fit and requests that are too heavy stay in the queue, because no permit is
 /// free.
 #[test]
-fn a_heartbeat_in_a_crowd_takes_nobody_else_from_the_queue() {
+fn a_heartbeat_in_a_crowd_removes_no_live_waiter_from_the_queue() {
     let mut semaphore = one_holds();
     semaphore.ok("limit", "declare 5");
     semaphore.acquire(5, "rest 4 600000 try");

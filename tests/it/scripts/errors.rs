@@ -24,7 +24,7 @@ fn exactly_four_keys_are_needed() {
 
 /// The error shows the first wrong key, and replaces characters that are not printable ASCII.
 #[test]
-fn a_key_that_does_not_fit_is_shown() {
+fn the_error_shows_the_wrong_key() {
     let mut semaphore = in_use();
     let right = ["permits", "queue", "clients", "state"].map(|key| format!("sem:{{a}}:{key}"));
     let long = format!("sem:{{{}}}:queue", "n".repeat(50));
@@ -48,7 +48,7 @@ fn a_key_that_does_not_fit_is_shown() {
 
 /// If two keys of the same type were exchanged, a script would treat waiters as holders.
 #[test]
-fn keys_in_another_order_are_refused() {
+fn keys_in_another_order_are_rejected() {
     let mut semaphore = in_use();
     let right = semaphore.keys.clone();
     let mut tried = 0;
@@ -67,7 +67,7 @@ fn keys_in_another_order_are_refused() {
 }
 
 #[test]
-fn keys_that_are_not_of_one_semaphore_are_refused() {
+fn keys_that_do_not_belong_to_one_semaphore_are_rejected() {
     let mut semaphore = in_use();
     let right = semaphore.keys.clone();
     let name = right[0].split(['{', '}']).nth(1).unwrap().to_owned();
@@ -110,7 +110,7 @@ fn keys_that_are_not_of_one_semaphore_are_refused() {
 }
 
 #[test]
-fn a_key_of_another_type_is_named() {
+fn the_error_names_a_key_of_the_wrong_type() {
     let types = ["SET KEY text", "RPUSH KEY item", "SADD KEY item", "ZADD KEY 1 a", "HSET KEY a b"];
     for script in semaphore_scripts() {
         for (key, wanted) in
@@ -133,7 +133,7 @@ fn a_key_of_another_type_is_named() {
 
 /// The keys are valid. The error must not blame another application's keys.
 #[test]
-fn a_command_that_the_caller_may_not_use_is_not_taken_for_a_wrong_key() {
+fn a_forbidden_command_is_not_reported_as_a_key_of_the_wrong_type() {
     for forbidden in ["hmget", "zcard"] {
         let mut semaphore = in_use();
         let user = format!("without-{forbidden}");
@@ -149,7 +149,7 @@ fn a_command_that_the_caller_may_not_use_is_not_taken_for_a_wrong_key() {
 }
 
 #[test]
-fn what_another_version_of_the_protocol_wrote_is_left_alone() {
+fn a_semaphore_of_another_protocol_version_is_rejected_and_unchanged() {
     for version in ["2", "3", "0", "2.0", "x"] {
         let mut semaphore = in_use();
         let state = semaphore.key("state");
@@ -174,7 +174,7 @@ fn is_for_want_of_memory(Refusal { code, detail }: &Refusal) -> bool {
 /// A server that is out of memory rejects a call that needs more memory. The rejected call has
 /// written nothing. Releases are accepted, and the released permits are granted to waiters.
 #[test]
-fn a_call_that_fails_for_want_of_memory_changes_nothing() {
+fn a_call_that_a_full_server_rejects_changes_nothing() {
     let mut semaphore = Timed::start();
     let mut listener = semaphore.listen("channel");
     semaphore.acquire(3, "a 2 60000 try b 1 5000 try");
@@ -211,7 +211,7 @@ fn a_call_that_fails_for_want_of_memory_changes_nothing() {
 
 /// A server that is out of memory lets a script continue if the script began with a removal.
 #[test]
-fn a_full_server_grants_where_an_ended_lease_goes_in_the_same_call() {
+fn a_full_server_grants_a_permit_if_the_call_removes_an_expired_lease() {
     for arguments in ["new 2 60000 try", "new 2 60000 wait", "a 2 5000 try"] {
         let mut semaphore = Timed::start();
         semaphore.acquire(3, "a 2 5000 try b 1 60000 try");
@@ -228,7 +228,7 @@ fn a_full_server_grants_where_an_ended_lease_goes_in_the_same_call() {
 }
 
 #[test]
-fn a_full_server_hands_on_what_is_given_back_in_every_way() {
+fn a_full_server_grants_permits_freed_in_a_release_or_refresh_to_waiters() {
     let ways = [
         ("release", "return a"),
         ("release", "return nobody a b"),
@@ -264,7 +264,7 @@ fn a_full_server_hands_on_what_is_given_back_in_every_way() {
 
 /// After a step back of the clock, leases are shortened before permits are released.
 #[test]
-fn a_full_server_hands_on_what_is_given_back_after_its_clock_stepped_back() {
+fn a_full_server_grants_freed_permits_after_its_clock_stepped_back() {
     for (script, arguments) in [("release", "return a"), ("refresh", "a 1"), ("wake", "")] {
         let mut semaphore = Timed::start();
         semaphore.acquire(1, "a 1 60000 try b 1 600000 wait");
@@ -280,7 +280,7 @@ fn a_full_server_hands_on_what_is_given_back_after_its_clock_stepped_back() {
 
 /// A node whose slot is migrating aborts a script that accesses a key after emptying it.
 #[test]
-fn a_full_server_hands_on_what_is_given_back_while_its_slot_moves() {
+fn a_full_server_grants_freed_permits_while_its_slot_is_migrating() {
     for (script, arguments, passes) in [
         ("release", "return holder", 0),
         ("refresh", "holder 1", 1000),
@@ -330,7 +330,7 @@ const CALLS: [(&str, &str); 13] = [
 /// return that a permit is lost or unknown, or that a request is not granted. After READONLY, a
 /// client retries until the primary replies.
 #[test]
-fn a_server_that_may_not_write_gives_no_final_answer() {
+fn a_server_that_rejects_writes_gives_no_final_reply() {
     let lags: [&[&str]; 5] = [
         &[],
         &["permits"],
@@ -362,7 +362,7 @@ fn a_server_that_may_not_write_gives_no_final_answer() {
 
 /// All leases have expired, and no call has removed them yet.
 #[test]
-fn a_server_that_may_not_write_says_nothing_of_ended_leases() {
+fn a_read_only_server_rejects_calls_about_expired_leases() {
     let mut semaphore = Timed::start();
     fill(&mut semaphore);
     semaphore.command::<()>("REPLICAOF 127.0.0.1 1");

@@ -16,7 +16,7 @@ fn exist(semaphore: &mut Timed) -> Vec<&'static str> {
 }
 
 #[test]
-fn every_key_outlives_its_use_and_then_goes() {
+fn every_key_outlives_its_use_and_then_expires() {
     for (lease, heartbeat_timeout) in
         [(5000, 1000), (1000, 5000), (10 * MINUTE, 1000), (1, 10 * MINUTE)]
     {
@@ -50,7 +50,7 @@ fn every_key_outlives_its_use_and_then_goes() {
 /// A key that a later call creates again gets the semaphore's expiry, although that expiry has not
 /// moved.
 #[test]
-fn keys_that_come_again_expire_too() {
+fn recreated_keys_get_an_expiry() {
     let mut semaphore = Timed::start();
     let steps = [
         ("acquire", "declare_if_unset 1 client poll 9000 a 1 60000 try"),
@@ -77,7 +77,7 @@ fn keys_that_come_again_expire_too() {
 }
 
 #[test]
-fn keys_live_on_while_permits_are_refreshed_or_requests_are_heard_of() {
+fn keys_stay_while_permits_are_refreshed_and_heartbeats_are_sent() {
     let mut semaphore = Timed::start();
     semaphore.acquire_for(1, "client poll 10000", "a 1 10000 try b 1 10000 wait");
     for _ in 0..2000 {
@@ -91,7 +91,7 @@ fn keys_live_on_while_permits_are_refreshed_or_requests_are_heard_of() {
 }
 
 #[test]
-fn expiry_is_moved_rarely() {
+fn refreshes_rarely_move_the_expiry_of_keys() {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "a 1 10000 try");
     // Permits are refreshed for ten minutes.
@@ -106,7 +106,7 @@ fn expiry_is_moved_rarely() {
 }
 
 #[test]
-fn expiry_is_never_moved_to_an_earlier_time() {
+fn the_expiry_of_keys_is_never_moved_to_an_earlier_time() {
     let mut semaphore = Timed::start();
     semaphore.acquire(3, "a 1 3600000 try heavy 3 1000 wait");
     let before = semaphore.expiries();
@@ -128,7 +128,7 @@ fn expiry_is_never_moved_to_an_earlier_time() {
 }
 
 #[test]
-fn a_limit_set_at_run_time_is_never_forgotten() {
+fn a_runtime_limit_does_not_expire_until_it_is_cleared() {
     let ways = [
         ("limit", "set 3"),
         ("limit", "initial 3"),
@@ -166,7 +166,7 @@ fn a_limit_set_at_run_time_is_never_forgotten() {
 }
 
 #[test]
-fn the_state_outlives_a_long_lease_after_clear() {
+fn the_state_outlives_a_long_lease_after_the_limit_is_cleared() {
     let mut semaphore = Timed::start();
     semaphore.ok("limit", "set 3");
     semaphore.acquire(3, "a 2 36000000 try");
@@ -202,7 +202,7 @@ fn weights_do_not_outlive_their_permits() {
 /// One call removes the only permit and the only waiter, and adds another permit and another
 /// waiter.
 #[test]
-fn a_key_whose_last_entry_goes_in_a_call_that_adds_another_still_expires() {
+fn a_key_whose_only_entry_is_replaced_in_one_call_still_expires() {
     let mut semaphore = Timed::start();
     semaphore.acquire_for(1, "a poll 1000", "a 1 5000 try");
     semaphore.acquire_for(1, "b poll 1000", "b 1 5000 wait");
@@ -221,7 +221,7 @@ fn a_key_whose_last_entry_goes_in_a_call_that_adds_another_still_expires() {
 /// If a call empties the queue while its slot is migrating, the node considers the queue as already
 /// moved. The call still succeeds.
 #[test]
-fn expiry_is_moved_for_the_keys_that_are_left_while_their_slot_moves() {
+fn the_expiry_of_the_remaining_keys_is_moved_while_their_slot_is_migrating() {
     let (mut semaphore, mut moving) = Timed::start_moving();
     semaphore.acquire_for(1, "client poll 1000", "a 1 1000 try b 1 600000 wait");
     // "b" replaces the ID of the permit, and leaves the queue.

@@ -21,7 +21,7 @@ fn with_rubbish() -> Timed {
 }
 
 #[test]
-fn no_script_stumbles_over_it() {
+fn no_script_fails_on_foreign_members() {
     for (script, arguments) in [
         ("acquire", "declare_if_unset 4 client poll 600000 new 1 60000 wait"),
         ("release", "return heavy"),
@@ -39,7 +39,7 @@ fn no_script_stumbles_over_it() {
 }
 
 #[test]
-fn those_behind_it_are_served() {
+fn a_waiter_behind_foreign_members_is_granted() {
     let mut semaphore = with_rubbish();
     semaphore.ok("limit", "declare 4");
     semaphore.ok("release", "return heavy");
@@ -50,7 +50,7 @@ fn those_behind_it_are_served() {
 
 /// A member that only ends like an ID is no ID.
 #[test]
-fn what_only_ends_like_a_id_is_given_nothing() {
+fn a_member_that_only_ends_like_an_id_is_granted_no_permit() {
     let mut semaphore = Timed::start();
     semaphore.acquire(4, "holder 4 600000 try waiting 1 60000 wait");
     let queue = semaphore.key("queue");
@@ -64,7 +64,7 @@ fn what_only_ends_like_a_id_is_given_nothing() {
 
 /// `inspect` omits expired leases, and an ID that no client wrote has weight 1.
 #[test]
-fn inspect_counts_an_ended_stranger_out_once() {
+fn inspect_does_not_count_an_expired_foreign_member() {
     for stranger in ["rubbish", "rubbish:N:client:3:60000:like-a-word_____"] {
         let mut semaphore = Timed::start();
         semaphore.acquire(4, "heavy 3 600000 try");
@@ -78,7 +78,7 @@ fn inspect_counts_an_ended_stranger_out_once() {
 
 /// A key that another application has created gets an expiry, too.
 #[test]
-fn permits_that_no_script_made_expire() {
+fn a_permits_key_that_no_script_created_gets_an_expiry() {
     let mut semaphore = Timed::start();
     semaphore.acquire(4, "a 1 1000 try");
     semaphore.ok("release", "return a");

@@ -46,7 +46,7 @@ fn heads() -> Vec<Head> {
 }
 
 #[test]
-fn every_head_has_all_that_it_must_have_in_the_same_order() {
+fn every_head_comment_has_all_sections_in_the_same_order() {
     for head in heads() {
         assert!(head.summary.ends_with('.'), "{}: what is it for?", head.script);
         let labels = head.sections.iter().map(|section| section.label.split('[').next().unwrap());
@@ -89,7 +89,7 @@ fn all_scripts_name_the_same_four_keys() {
 /// The head comments agree with the calls in `arguments.rs`. The tests of those calls therefore
 /// also apply to the head comments.
 #[test]
-fn heads_say_what_the_scripts_are_tried_with() {
+fn head_comments_match_the_tested_arguments_of_the_scripts() {
     let (mut ranges, mut choices) = (0, 0);
     for call in calls() {
         let head = Head::read(call.script);
@@ -149,7 +149,7 @@ fn errors_in(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_errors_that_a_head_names_are_those_that_there_are() {
+fn each_head_comment_names_exactly_the_errors_of_its_script() {
     for head in heads() {
         let named = errors_in(&head.section("Errors").text);
         assert_eq!(provoke(&head.script), named, "{}", head.script);

@@ -9,7 +9,7 @@ const DAY: i64 = 24 * 3_600_000;
 /// that time, the numbers grow slowly, so earlier requests would be overtaken until the clock
 /// catches up.
 #[test]
-fn after_a_step_back_nobody_is_overtaken_for_ever_by_head_starts() {
+fn after_a_step_back_head_starts_do_not_starve_earlier_requests() {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "holder 1 600000 try");
     semaphore.pass(1000);
@@ -48,7 +48,7 @@ fn a_head_start_counts_again_once_the_clock_has_caught_up() {
 
 /// A machine's clock may start in 1970 until it is synchronized.
 #[test]
-fn a_head_start_of_more_than_the_clock_has_counted_gives_a_ticket_that_may_come_again() {
+fn a_head_start_longer_than_the_time_since_1970_gives_a_reusable_ticket() {
     let mut semaphore = Timed::start();
     set_clock(&mut semaphore, 600_000_000);
     semaphore.acquire(1, "holder 1 600000 try");
@@ -98,7 +98,7 @@ fn place_behind_first(ahead: i64, waited: i64) -> i64 {
 /// After a step back of the clock, this time is up to one second longer. The time begins when the
 /// clock is one second behind the ticket of the other request.
 #[test]
-fn a_head_start_overtakes_for_at_most_a_second_more_after_a_step_back() {
+fn after_a_step_back_a_head_start_overtakes_for_at_most_one_more_second() {
     const DAY_US: i64 = 1000 * DAY;
     for (ahead, waited, position) in [
         // These results are equal to the results without a step back.

@@ -13,7 +13,7 @@ fn entry(id: &str, weight: i64, ms: i64) -> (String, i64, i64) {
 }
 
 #[test]
-fn an_unused_semaphore_has_nothing() {
+fn inspect_of_an_unused_semaphore_returns_nothing_and_creates_no_keys() {
     let mut semaphore = Timed::start();
     let now = semaphore.now();
     let inspection = semaphore.inspect();
@@ -36,7 +36,7 @@ fn an_unused_semaphore_has_nothing() {
 }
 
 #[test]
-fn holders_and_waiters_are_told_with_weights_and_times() {
+fn inspect_returns_holders_and_waiters_with_weights_and_times() {
     let mut semaphore = Timed::start();
     semaphore.ok("limit", "declare 9");
     semaphore.ok("limit", "set 6");
@@ -66,7 +66,7 @@ fn holders_and_waiters_are_told_with_weights_and_times() {
 }
 
 #[test]
-fn the_reply_is_two_lists_after_eight_integers() {
+fn the_reply_of_inspect_has_eight_integers_and_then_two_lists() {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "a 1 60000 try b 1 60000 wait");
     let Value::Array(reply) = semaphore.call("inspect", "0 9 0 9").unwrap() else { panic!() };
@@ -84,7 +84,7 @@ fn ids(entries: &[(String, i64, i64)]) -> Vec<&str> {
 }
 
 #[test]
-fn holders_and_waiters_are_paged_apart() {
+fn holders_and_waiters_are_paged_separately() {
     let mut semaphore = Timed::start();
     semaphore.acquire(9, "h0 1 1000 try h1 2 2000 try h2 3 3000 try h3 1 4000 try h4 2 5000 try");
     semaphore.acquire(9, "w0 5 1000 wait w1 1 1000 wait w2 2 1000 wait");
@@ -110,7 +110,7 @@ fn holders_and_waiters_are_paged_apart() {
 }
 
 #[test]
-fn pages_of_a_thousand_put_together_are_all() {
+fn pages_of_a_thousand_together_contain_all_holders_and_waiters() {
     let mut semaphore = Timed::start();
     for call in 0..3 {
         let requests = (0..1000).map(|number| format!("id{call}-{number} 2 60000 wait"));
@@ -133,7 +133,7 @@ fn pages_of_a_thousand_put_together_are_all() {
 }
 
 #[test]
-fn marks_of_add_are_no_holders() {
+fn idempotency_keys_do_not_count_as_holders() {
     let mut semaphore = Timed::start();
     semaphore.ok("limit", "add 4 one");
     semaphore.acquire(4, "a 3 90000 try b 1 30000 try");
@@ -145,7 +145,7 @@ fn marks_of_add_are_no_holders() {
 }
 
 #[test]
-fn ended_leases_are_left_out_though_nothing_has_purged_them() {
+fn inspect_omits_expired_leases_that_no_call_has_removed() {
     for weights in [[1, 1], [3, 2]] {
         let [ended, left] = weights;
         let mut semaphore = Timed::start();
@@ -161,7 +161,7 @@ fn ended_leases_are_left_out_though_nothing_has_purged_them() {
 }
 
 #[test]
-fn many_ended_leases_are_left_out_of_what_is_held() {
+fn inspect_subtracts_at_most_1000_expired_leases_from_the_held_weight() {
     let mut semaphore = Timed::start();
     for call in 0..2 {
         let requests = (0..1000).map(|number| format!("id{call}-{number} 1 1000 try"));
@@ -177,7 +177,7 @@ fn many_ended_leases_are_left_out_of_what_is_held() {
 }
 
 #[test]
-fn inspect_changes_nothing_whatever_there_is_to_mend() {
+fn inspect_changes_nothing_even_after_the_loss_of_a_key() {
     for lost in ["", "permits", "queue", "clients", "state"] {
         let mut semaphore = Timed::start();
         semaphore.ok("limit", "add 4 mark");
@@ -198,7 +198,7 @@ fn inspect_changes_nothing_whatever_there_is_to_mend() {
 }
 
 #[test]
-fn waiters_tell_for_how_long_their_client_is_taken_to_be_there() {
+fn inspect_returns_how_long_the_client_of_a_waiter_counts_as_alive() {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "a 1 60000 try");
     semaphore.acquire_for(1, "one poll 5000", "b 1 60000 wait");
@@ -213,7 +213,7 @@ fn waiters_tell_for_how_long_their_client_is_taken_to_be_there() {
 
 /// If the nonce does not contain the head start, the head start counts as waiting time.
 #[test]
-fn a_head_start_that_the_id_tells_is_no_waiting() {
+fn a_head_start_in_the_id_does_not_count_as_waiting_time() {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "a 1 60000 try");
     semaphore.acquire(1, "first 1 60000 wait");

@@ -12,7 +12,7 @@ fn limit(semaphore: &mut Scripts, arguments: &str) -> [i64; 4] {
 }
 
 #[test]
-fn every_action_tells_both_limits_and_those_before() {
+fn limit_returns_the_effective_and_declared_limits_and_their_old_values() {
     let stories: [&[(&str, [i64; 4])]; 9] = [
         &[
             ("declare 3", [3, NONE, 3, NONE]),
@@ -64,7 +64,7 @@ fn every_action_tells_both_limits_and_those_before() {
 }
 
 #[test]
-fn limit_tells_the_server_s_time() {
+fn limit_returns_the_server_time() {
     let mut semaphore = Timed::start();
     for arguments in ["declare 1", "initial 1", "set 1", "add 1 a", "clear"] {
         assert_eq!(semaphore.ok("limit", arguments)[0], semaphore.now());
@@ -73,7 +73,7 @@ fn limit_tells_the_server_s_time() {
 }
 
 #[test]
-fn a_raised_limit_is_handed_off_at_once() {
+fn a_raised_limit_immediately_grants_permits_to_waiters() {
     for raise in ["declare 4", "set 4", "add 2 more"] {
         let mut semaphore = fresh();
         semaphore.acquire(2, "a 2 60000 try b 1 60000 wait c 1 60000 wait d 1 60000 wait");
@@ -92,7 +92,7 @@ fn a_raised_limit_is_handed_off_at_once() {
 }
 
 #[test]
-fn a_lowered_limit_drains() {
+fn a_lowered_limit_takes_effect_as_holders_release_their_permits() {
     for lower in ["declare 1", "set 1"] {
         let mut semaphore = fresh();
         semaphore.acquire(3, "a 1 60000 try b 1 60000 try c 1 60000 try");
@@ -111,7 +111,7 @@ fn a_lowered_limit_drains() {
 }
 
 #[test]
-fn zero_pauses_and_any_number_goes_on() {
+fn a_limit_of_zero_pauses_grants_until_a_higher_limit_is_set() {
     let mut semaphore = fresh();
     semaphore.acquire(2, "a 1 60000 try");
     semaphore.ok("limit", "set 0");
@@ -125,7 +125,7 @@ fn zero_pauses_and_any_number_goes_on() {
 }
 
 #[test]
-fn acquire_brings_a_limit_for_the_case_that_there_is_none() {
+fn acquire_sets_its_limit_only_if_no_limit_exists() {
     let mut semaphore = fresh();
     semaphore.acquire(3, "a 1 60000 try");
     let inspection = semaphore.inspect();
@@ -148,7 +148,7 @@ fn acquire_brings_a_limit_for_the_case_that_there_is_none() {
 }
 
 #[test]
-fn add_counts_once_within_a_minute() {
+fn an_add_with_the_same_idempotency_key_counts_once_within_a_minute() {
     let mut semaphore = Timed::start();
     assert_eq!(limit(&mut semaphore, "add 2 same")[0], 2);
     let now = semaphore.now();
@@ -164,7 +164,7 @@ fn add_counts_once_within_a_minute() {
 
 /// Idempotency keys do not affect leases: the expiry of an idempotency key requires no `wake`.
 #[test]
-fn marks_end_no_lease() {
+fn idempotency_keys_do_not_affect_wake_in() {
     let mut semaphore = Timed::start();
     semaphore.ok("limit", "add 1 first");
     semaphore.acquire(1, "holder 1 600000 try");
@@ -174,7 +174,7 @@ fn marks_end_no_lease() {
 }
 
 #[test]
-fn a_thousand_marks_hide_no_lease_when_the_clock_steps_back() {
+fn a_thousand_idempotency_keys_hide_no_lease_when_the_clock_steps_back() {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "dead 1 120000 try");
     for number in 0..1000 {
@@ -187,7 +187,7 @@ fn a_thousand_marks_hide_no_lease_when_the_clock_steps_back() {
 }
 
 #[test]
-fn marks_of_add_weigh_nothing() {
+fn idempotency_keys_of_add_have_no_weight() {
     let mut semaphore = Timed::start();
     for number in 0..5 {
         semaphore.ok("limit", &format!("add 1 mark{number}"));
@@ -208,7 +208,7 @@ fn marks_of_add_weigh_nothing() {
 }
 
 #[test]
-fn add_counts_the_ended_leases_out_once() {
+fn add_subtracts_the_weight_of_expired_leases_once() {
     for raise in 0..3 {
         let mut semaphore = Timed::start();
         semaphore.acquire(3, "a 2 1000 try b 1 1000 try");
@@ -225,7 +225,7 @@ fn add_counts_the_ended_leases_out_once() {
 }
 
 #[test]
-fn an_id_of_add_is_none_of_acquire() {
+fn an_idempotency_key_of_add_does_not_conflict_with_an_id_of_acquire() {
     let mut semaphore = fresh();
     semaphore.ok("limit", "add 2 same");
     assert!(semaphore.acquire_one(2, "same 2 60000 try").is_granted());
@@ -234,7 +234,7 @@ fn an_id_of_add_is_none_of_acquire() {
 }
 
 #[test]
-fn add_refuses_what_exceeds_the_largest_limit() {
+fn add_rejects_a_number_that_exceeds_the_largest_limit() {
     let mut semaphore = fresh();
     semaphore.ok("limit", "set 4294967290");
     let refusal = semaphore.refuses("limit", "add 6 more");
@@ -248,7 +248,7 @@ fn add_refuses_what_exceeds_the_largest_limit() {
 
 /// The call adds to the limit that it declares.
 #[test]
-fn add_refuses_what_exceeds_the_largest_limit_with_what_it_declares() {
+fn add_with_a_declared_limit_rejects_a_sum_above_the_largest_limit() {
     let mut semaphore = fresh();
     semaphore.ok("limit", "declare 3");
     let mark = semaphore.mark(None);
@@ -260,7 +260,7 @@ fn add_refuses_what_exceeds_the_largest_limit_with_what_it_declares() {
 }
 
 #[test]
-fn consume_takes_the_weight_off_the_limit() {
+fn forget_subtracts_the_weight_from_the_limit() {
     let mut semaphore = fresh();
     semaphore.acquire(5, "a 3 60000 try b 1 60000 try c 2 60000 wait");
     assert_eq!(semaphore.ok("release", "forget a nobody")[2..], [1, 0]);
@@ -277,7 +277,7 @@ fn consume_takes_the_weight_off_the_limit() {
 }
 
 #[test]
-fn consume_takes_nothing_off_for_a_lease_that_ended_and_never_goes_below_zero() {
+fn forget_subtracts_nothing_for_an_expired_lease_and_never_goes_below_zero() {
     let mut semaphore = Timed::start();
     semaphore.acquire(5, "a 2 5000 try b 3 60000 try");
     semaphore.pass(5000);
@@ -290,7 +290,7 @@ fn consume_takes_nothing_off_for_a_lease_that_ended_and_never_goes_below_zero() 
 
 /// Different processes call P and V of the textbook. Each signal is used up once.
 #[test]
-fn a_signalling_semaphore() {
+fn each_signal_of_a_signaling_semaphore_is_used_once() {
     let mut semaphore = fresh();
     semaphore.ok("limit", "initial 0");
     semaphore.ok("acquire", "initial 0 client poll 600000 p1 1 60000 wait p2 1 60000 wait");

@@ -32,7 +32,7 @@ fn fill_up_to(semaphore: &mut Timed, limit: i64) -> i64 {
 }
 
 #[test]
-fn no_call_fails_or_gives_too_much_after_the_loss_of_a_key() {
+fn no_call_fails_or_grants_above_the_limit_after_the_loss_of_a_key() {
     let calls = [
         ("acquire", "declare_if_unset 5 client poll 600000 new 1 60000 wait heavy 3 600000 try"),
         ("acquire", "declare_if_unset 5 client poll 600000 first 2 60000 wait second 1 60000 wait"),
@@ -74,7 +74,7 @@ fn no_call_fails_or_gives_too_much_after_the_loss_of_a_key() {
 }
 
 #[test]
-fn lost_permits_are_free_again_with_all_their_weight() {
+fn after_the_loss_of_the_permits_all_their_weight_is_free() {
     let (mut semaphore, ..) = full();
     semaphore.lose("permits");
     assert_eq!(semaphore.inspect().held, 0);
@@ -90,7 +90,7 @@ fn lost_permits_are_free_again_with_all_their_weight() {
 }
 
 #[test]
-fn lost_clients_take_marks_along() {
+fn the_loss_of_the_clients_loses_the_idempotency_keys() {
     let mut semaphore = Timed::start();
     semaphore.ok("limit", "declare 2");
     semaphore.ok("limit", "add 1 more");
@@ -116,7 +116,7 @@ fn tokens_and_tickets_grow_over_the_loss_of_each_key() {
 }
 
 #[test]
-fn waiters_of_a_lost_queue_come_back_to_their_places() {
+fn waiters_of_a_lost_queue_return_to_their_positions() {
     let (mut semaphore, first, second) = full();
     semaphore.lose("queue");
     assert_eq!(semaphore.acquire_one(5, "new 1 60000 wait").position(), 1);
@@ -131,7 +131,7 @@ fn waiters_of_a_lost_queue_come_back_to_their_places() {
 }
 
 #[test]
-fn waiters_whose_client_was_lost_keep_their_place_when_they_ask_in_time() {
+fn waiters_whose_client_was_lost_keep_their_position_with_a_heartbeat() {
     let (mut semaphore, first, second) = full();
     semaphore.lose("clients");
     let back = semaphore.acquire(5, "second 1 60000 wait first 2 60000 wait");
@@ -143,7 +143,7 @@ fn waiters_whose_client_was_lost_keep_their_place_when_they_ask_in_time() {
 
 /// A heartbeat applies to all requests of the client.
 #[test]
-fn one_id_brings_back_the_client_for_all_of_its_words() {
+fn a_heartbeat_for_one_request_restores_a_lost_client_for_all_its_requests() {
     let (mut semaphore, _, second) = full();
     semaphore.lose("clients");
     let back = semaphore.acquire_one(5, "second 1 60000 wait");
@@ -153,7 +153,7 @@ fn one_id_brings_back_the_client_for_all_of_its_words() {
 }
 
 #[test]
-fn waiters_whose_client_was_lost_come_back_to_their_places() {
+fn skipped_waiters_whose_client_was_lost_return_to_their_positions() {
     let (mut semaphore, first, second) = full();
     semaphore.lose("clients");
     semaphore.acquire_for(5, "other poll 600000", "new 1 60000 wait newer 1 60000 wait");
@@ -170,7 +170,7 @@ fn waiters_whose_client_was_lost_come_back_to_their_places() {
 }
 
 #[test]
-fn a_lost_state_takes_the_limit_along_but_no_weight() {
+fn the_loss_of_the_state_loses_the_limit_but_no_weight() {
     let (mut semaphore, ..) = full();
     semaphore.lose("state");
     let inspection = semaphore.inspect();
@@ -191,7 +191,7 @@ fn a_lost_state_takes_the_limit_along_but_no_weight() {
 
 /// The semaphore has 300 permits with weights of 1 to 5. The leases of two thirds expire.
 #[test]
-fn nothing_too_much_is_granted_when_the_state_is_lost_among_many_mixed_weights() {
+fn the_limit_holds_after_the_loss_of_the_state_with_many_mixed_weights() {
     for (script, arguments) in [
         ("wake", ""),
         ("limit", "declare 900"),
@@ -227,7 +227,7 @@ fn nothing_too_much_is_granted_when_the_state_is_lost_among_many_mixed_weights()
 /// A sorted set orders equal scores by ID. The ID of a new request must not affect the request's
 /// position.
 #[test]
-fn a_newcomer_is_behind_a_thousand_waiters_whatever_was_lost() {
+fn a_new_request_is_behind_a_thousand_waiters_after_the_loss_of_a_key() {
     for key in ["permits", "clients", "state"] {
         let mut semaphore = Timed::start();
         semaphore.ok("limit", "set 1");
@@ -249,7 +249,7 @@ fn a_newcomer_is_behind_a_thousand_waiters_whatever_was_lost() {
 
 /// A runtime limit of 0 would pause the semaphore permanently.
 #[test]
-fn consume_sets_no_limit_where_none_is_known() {
+fn forget_sets_no_limit_if_the_limit_was_lost() {
     let (mut semaphore, ..) = full();
     semaphore.lose("state");
     assert_eq!(semaphore.ok("release", "forget heavy light")[2..], [1, 1]);
@@ -262,7 +262,7 @@ fn consume_sets_no_limit_where_none_is_known() {
 /// The loss of the state must not end a permit. The lengths of the leases are lost, but not the
 /// times at which they expire.
 #[test]
-fn permits_live_on_after_the_loss_of_the_state() {
+fn permits_survive_the_loss_of_the_state() {
     for (script, arguments) in [
         ("wake", ""),
         ("refresh", "light 5000"),
@@ -279,7 +279,7 @@ fn permits_live_on_after_the_loss_of_the_state() {
 }
 
 #[test]
-fn marks_weigh_nothing_after_the_loss_of_the_state() {
+fn idempotency_keys_have_no_weight_after_the_loss_of_the_state() {
     let mut semaphore = Timed::start();
     semaphore.ok("limit", "declare 1");
     semaphore.ok("limit", "add 1 one");
@@ -300,7 +300,7 @@ fn marks_weigh_nothing_after_the_loss_of_the_state() {
 
 /// Idempotency keys survive, although their lifetimes are lost with the state.
 #[test]
-fn marks_live_on_after_the_loss_of_the_state() {
+fn idempotency_keys_survive_the_loss_of_the_state() {
     let mut semaphore = Timed::start();
     let add = "declare_if_unset 1 add 1 N:client:0:600000:mark____________";
     assert_eq!(semaphore.ok("limit", add)[2], 2);
@@ -313,7 +313,7 @@ fn marks_live_on_after_the_loss_of_the_state() {
 /// After the step back, the last ticket is a month ahead of the clock, and must be kept until the
 /// clock has caught up.
 #[test]
-fn numbers_grow_after_the_loss_of_the_state_and_a_long_step_back() {
+fn tokens_grow_after_the_loss_of_the_state_and_a_long_step_back() {
     const DAY: i64 = 24 * 3_600_000;
     let mut semaphore = Timed::start();
     let ticket = semaphore.acquire(1, "a 1 1000 try b 1 1000 wait")[1].ticket();
@@ -326,7 +326,7 @@ fn numbers_grow_after_the_loss_of_the_state_and_a_long_step_back() {
 }
 
 #[test]
-fn waiters_keep_their_places_after_the_loss_of_permits_or_state() {
+fn waiters_stay_queued_after_the_loss_of_permits_or_state() {
     for key in ["permits", "state"] {
         let mut semaphore = Timed::start();
         semaphore.acquire(5, "heavy 5 60000 try");
@@ -342,7 +342,7 @@ fn waiters_keep_their_places_after_the_loss_of_permits_or_state() {
 }
 
 #[test]
-fn a_key_that_is_made_anew_expires_like_the_lost_one() {
+fn a_key_that_is_recreated_after_its_loss_gets_an_expiry() {
     for key in KEYS {
         let (mut semaphore, ..) = full();
         let before = semaphore.expiries();
@@ -356,7 +356,7 @@ fn a_key_that_is_made_anew_expires_like_the_lost_one() {
 }
 
 #[test]
-fn all_four_keys_may_be_lost_at_once() {
+fn the_semaphore_recovers_from_the_loss_of_all_four_keys() {
     let (mut semaphore, first, second) = full();
     for key in KEYS {
         semaphore.lose(key);

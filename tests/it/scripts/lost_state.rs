@@ -22,7 +22,7 @@ fn full() -> (Timed, i64) {
 }
 
 #[test]
-fn each_script_copes_with_a_state_that_is_lost_among_a_hundred_thousand_holders() {
+fn each_script_recovers_from_a_lost_state_with_100000_holders() {
     let (mut semaphore, limit) = full();
     // `returned` is the weight that the call itself releases. "waiter" gets that weight as soon as
     // a limit is known.

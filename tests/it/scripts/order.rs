@@ -22,7 +22,7 @@ fn a_heavy_request_is_not_starved_by_light_ones() {
 }
 
 #[test]
-fn a_try_never_overtakes() {
+fn a_try_never_overtakes_a_waiting_request() {
     let mut semaphore = fresh();
     semaphore.acquire(2, "a 1 60000 try heavy 2 60000 wait");
     assert_eq!(semaphore.acquire_one(2, "tried 1 60000 try"), Outcome::Refused);
@@ -35,7 +35,7 @@ fn a_try_never_overtakes() {
 }
 
 #[test]
-fn weights_add_up_to_the_limit() {
+fn requests_are_granted_until_their_weights_reach_the_limit() {
     let mut semaphore = fresh();
     let outcomes = semaphore.acquire(10, "a 4 60000 try b 7 60000 try c 4 60000 try d 2 60000 try");
     let granted: Vec<_> = outcomes.iter().map(|outcome| outcome.is_granted()).collect();
@@ -55,7 +55,7 @@ fn weights_add_up_to_the_limit() {
 }
 
 #[test]
-fn all_that_is_freed_in_a_call_goes_to_the_queue_in_its_order() {
+fn permits_freed_in_a_call_are_granted_in_the_order_of_the_queue() {
     let mut semaphore = fresh();
     semaphore.acquire(3, "a 1 60000 try b 1 60000 try c 1 60000 try");
     let tickets: Vec<_> = (0..5)
@@ -71,7 +71,7 @@ fn all_that_is_freed_in_a_call_goes_to_the_queue_in_its_order() {
 }
 
 #[test]
-fn who_leaves_the_queue_makes_way_at_once() {
+fn a_release_of_a_waiting_request_immediately_grants_the_next_waiter() {
     let mut semaphore = fresh();
     semaphore.acquire(3, "a 2 60000 try heavy 3 60000 wait light 1 60000 wait");
     assert_eq!(semaphore.ok("release", "return heavy")[2..], [2]);
@@ -79,7 +79,7 @@ fn who_leaves_the_queue_makes_way_at_once() {
 }
 
 #[test]
-fn queued_requests_are_served_before_the_call_s_own() {
+fn queued_requests_are_granted_before_the_requests_of_the_call() {
     let mut semaphore = Timed::start();
     semaphore.acquire(2, "a 2 5000 try b 1 60000 wait");
     semaphore.pass(5000);
@@ -104,7 +104,7 @@ fn skip_x(semaphore: &mut Timed) -> (i64, i64) {
 }
 
 #[test]
-fn a_waiter_that_comes_back_gets_its_old_place() {
+fn a_returning_waiter_gets_its_old_position() {
     let mut semaphore = Timed::start();
     let (x, _) = skip_x(&mut semaphore);
     assert_eq!(semaphore.acquire_one(2, "z 1 60000 wait").position(), 1);
@@ -116,7 +116,7 @@ fn a_waiter_that_comes_back_gets_its_old_place() {
 }
 
 #[test]
-fn waiters_that_come_back_together_are_sorted_by_their_tickets() {
+fn returning_waiters_are_sorted_by_their_tickets() {
     let mut semaphore = Timed::start();
     let (x, y) = skip_x(&mut semaphore);
     semaphore.acquire(2, "z 1 60000 wait");
@@ -128,7 +128,7 @@ fn waiters_that_come_back_together_are_sorted_by_their_tickets() {
 }
 
 #[test]
-fn a_waiter_that_comes_back_in_front_gets_what_its_followers_had_no_use_for() {
+fn a_light_waiter_that_returns_ahead_of_a_heavy_waiter_is_granted_at_once() {
     let mut semaphore = Timed::start();
     let (x, _) = skip_x(&mut semaphore);
     semaphore.ok("release", "return b");
@@ -139,7 +139,7 @@ fn a_waiter_that_comes_back_in_front_gets_what_its_followers_had_no_use_for() {
 }
 
 #[test]
-fn a_ticket_that_was_never_given_is_not_believed() {
+fn a_ticket_that_was_never_issued_is_ignored() {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "a 1 60000 try b 1 60000 wait");
     let future = semaphore.now() * 1000 + 3_600_000_000;

@@ -27,7 +27,7 @@ fn commands(source: &str) -> BTreeSet<&str> {
 }
 
 #[test]
-fn every_command_of_the_other_scripts_is_tried() {
+fn probe_tries_every_command_of_the_other_scripts() {
     let probe = code("probe");
     let tried = commands(&probe);
     for name in semaphore_scripts() {
@@ -40,7 +40,7 @@ fn every_command_of_the_other_scripts_is_tried() {
 }
 
 #[test]
-fn where_all_is_allowed_nothing_fails_and_nothing_stays() {
+fn probe_with_all_rights_reports_no_failure_and_leaves_no_keys() {
     let mut semaphore = Timed::start();
     let mut listener = semaphore.listen("client");
     assert_eq!(probe(&mut semaphore, "P client"), []);
@@ -52,7 +52,7 @@ fn where_all_is_allowed_nothing_fails_and_nothing_stays() {
 }
 
 #[test]
-fn spublish_fails_where_the_server_has_no_sharded_channels() {
+fn probe_reports_spublish_if_the_server_has_no_sharded_channels() {
     let mut semaphore = Timed::start();
     let failed = probe(&mut semaphore, "S client");
     let names: Vec<_> = failed.iter().map(|(name, _)| name.as_str()).collect();
@@ -66,7 +66,7 @@ fn spublish_fails_where_the_server_has_no_sharded_channels() {
 
 /// A failed probe must leave no keys, because clients repeat a failed probe.
 #[test]
-fn whatever_fails_nothing_stays() {
+fn a_failed_probe_names_the_command_and_leaves_no_keys() {
     let mut semaphore = Timed::start();
     let mut admin = Scripts::new(semaphore.server.connect(), "unused");
     let code = code("probe");

@@ -4,7 +4,7 @@
 use super::{Outcome, Timed, fresh};
 
 #[test]
-fn acquire_again_with_an_id_that_holds_gives_no_second_permit() {
+fn a_repeated_acquire_of_a_holder_gives_no_second_permit() {
     let mut semaphore = fresh();
     let first = semaphore.acquire_one(2, "a 2 60000 try");
     for place in ["try", "wait", "1"] {
@@ -18,7 +18,7 @@ fn acquire_again_with_an_id_that_holds_gives_no_second_permit() {
 }
 
 #[test]
-fn acquire_again_with_an_id_that_is_queued_keeps_its_ticket() {
+fn a_repeated_acquire_of_a_queued_request_keeps_its_ticket() {
     let mut semaphore = fresh();
     let queued = semaphore.acquire(1, "a 1 60000 try b 1 60000 wait c 1 60000 wait");
     for place in ["try", "wait", "1", "9007199254740991"] {
@@ -29,7 +29,7 @@ fn acquire_again_with_an_id_that_is_queued_keeps_its_ticket() {
 }
 
 #[test]
-fn acquire_again_after_a_hand_off_that_was_not_heard_of() {
+fn a_repeated_acquire_after_an_unnoticed_handoff_returns_the_permit() {
     let mut semaphore = fresh();
     let queued = semaphore.acquire(1, "a 1 60000 try b 1 60000 wait");
     semaphore.ok("release", "return a");
@@ -41,7 +41,7 @@ fn acquire_again_after_a_hand_off_that_was_not_heard_of() {
 }
 
 #[test]
-fn release_twice_touches_nobody_else() {
+fn a_repeated_release_changes_nothing() {
     let mut semaphore = fresh();
     semaphore.acquire(2, "a 2 60000 try b 1 60000 wait c 1 60000 wait d 1 60000 wait");
     assert_eq!(semaphore.ok("release", "return a d")[2..], [1, 2]);
@@ -53,7 +53,7 @@ fn release_twice_touches_nobody_else() {
 }
 
 #[test]
-fn refresh_after_release_is_lost() {
+fn a_refresh_after_a_release_returns_lost() {
     let mut semaphore = fresh();
     semaphore.acquire(2, "a 1 60000 try b 1 60000 try");
     semaphore.ok("release", "return a");
@@ -66,7 +66,7 @@ fn refresh_after_release_is_lost() {
 /// After the first call, a second addition would exceed the maximum. The retry adds nothing, so the
 /// retry returns no error.
 #[test]
-fn add_again_with_the_same_id_is_answered_near_the_largest_limit_too() {
+fn a_repeated_add_is_accepted_near_the_largest_limit() {
     let mut semaphore = fresh();
     assert_eq!(semaphore.ok("limit", "add 3000000000 one")[2], 3_000_000_000);
     assert_eq!(semaphore.ok("limit", "add 3000000000 one")[2..4], [3_000_000_000; 2]);
@@ -97,7 +97,7 @@ const STORY: [(&str, &str); 19] = [
 ];
 
 #[test]
-fn a_story_ends_the_same_when_every_call_is_sent_twice() {
+fn a_sequence_of_calls_ends_the_same_if_every_call_is_repeated() {
     let mut endings = Vec::new();
     for times in 1..=3 {
         let mut semaphore = Timed::start();

@@ -8,7 +8,7 @@ use super::{Granted, Outcome, Queued, START_US, Timed, id, outcomes};
 const SECOND: i64 = 1000;
 
 #[test]
-fn acquire_grants_queues_and_refuses() {
+fn acquire_returns_granted_queued_or_not_granted() {
     let mut semaphore = Timed::start();
     let (now, end) = (semaphore.now(), semaphore.now() + 5 * SECOND);
     let head = "declare_if_unset 2 client poll 600000";
@@ -31,7 +31,7 @@ fn acquire_grants_queues_and_refuses() {
 }
 
 #[test]
-fn acquire_tells_the_limit_that_was_declared_before() {
+fn acquire_returns_the_previously_declared_limit() {
     let mut semaphore = Timed::start();
     let mut before = |kind: &str, limit: i64| {
         semaphore.ok("acquire", &format!("{kind} {limit} client poll 600000 a 1 5000 try"))[2]
@@ -48,7 +48,7 @@ fn acquire_tells_the_limit_that_was_declared_before() {
 
 /// The test reads the short form of the reply, as the server returns it.
 #[test]
-fn one_answer_stands_for_all_of_several_requests() {
+fn one_short_reply_stands_for_several_requests_with_equal_results() {
     let mut semaphore = Timed::start();
     semaphore.ok("limit", "declare 9");
     let mut answers = |script: &str, arguments: &str| -> Vec<i64> {
@@ -72,7 +72,7 @@ fn one_answer_stands_for_all_of_several_requests() {
 }
 
 #[test]
-fn acquire_tells_those_who_wait_when_the_next_lease_ends() {
+fn acquire_returns_the_time_to_the_next_expiry_to_waiters() {
     let mut semaphore = Timed::start();
     let head = "declare_if_unset 2 client poll 600000";
     let wake_in = |semaphore: &mut Timed, requests: &str| {
@@ -92,7 +92,7 @@ fn acquire_tells_those_who_wait_when_the_next_lease_ends() {
 }
 
 #[test]
-fn acquire_again_renews_the_lease_of_the_same_permit() {
+fn a_repeated_acquire_refreshes_the_lease_of_the_same_permit() {
     let mut semaphore = Timed::start();
     semaphore.acquire(5, "a 3 5000 try");
     semaphore.pass(SECOND);
@@ -103,7 +103,7 @@ fn acquire_again_renews_the_lease_of_the_same_permit() {
 }
 
 #[test]
-fn a_waiter_gets_the_weight_and_the_lease_that_its_id_says() {
+fn a_waiter_gets_the_weight_and_the_lease_in_its_id() {
     let mut semaphore = Timed::start();
     semaphore.acquire(3, "a 3 5000 try b 1 9000 wait c 2 7000 wait");
     semaphore.pass(SECOND);
@@ -115,7 +115,7 @@ fn a_waiter_gets_the_weight_and_the_lease_that_its_id_says() {
 /// An ID contains a weight and a lease. A request with another weight or lease therefore has
 /// another ID.
 #[test]
-fn words_of_another_weight_or_lease_are_other_requests() {
+fn ids_with_another_weight_or_lease_are_other_requests() {
     let mut semaphore = Timed::start();
     semaphore.acquire(5, "a 3 5000 try");
     assert!(semaphore.acquire_one(5, "a 1 5000 try").is_granted());
@@ -125,7 +125,7 @@ fn words_of_another_weight_or_lease_are_other_requests() {
 }
 
 #[test]
-fn release_tells_held_queued_and_unknown() {
+fn release_returns_held_queued_or_unknown() {
     let mut semaphore = Timed::start();
     semaphore.acquire(2, "a 1 5000 try b 1 9000 try c 1 5000 wait d 2 5000 wait");
     semaphore.pass(5 * SECOND);
@@ -137,7 +137,7 @@ fn release_tells_held_queued_and_unknown() {
 }
 
 #[test]
-fn refresh_tells_the_new_end_and_what_is_lost() {
+fn refresh_returns_the_new_expiry_or_lost_for_each_permit() {
     let mut semaphore = Timed::start();
     semaphore.acquire(3, "a 1 5000 try b 1 9000 try c 2 5000 wait");
     semaphore.pass(5 * SECOND);
@@ -147,7 +147,7 @@ fn refresh_tells_the_new_end_and_what_is_lost() {
 }
 
 #[test]
-fn refresh_hands_a_permit_over_to_another_id() {
+fn refresh_moves_a_permit_to_another_id() {
     let mut semaphore = Timed::start();
     semaphore.acquire(3, "a 2 5000 try b 1 5000 try");
     semaphore.pass(SECOND);
@@ -181,7 +181,7 @@ fn refresh_may_shorten_a_lease() {
 }
 
 #[test]
-fn refresh_hands_off_what_ended_meanwhile() {
+fn refresh_grants_expired_permits_to_waiters() {
     let mut semaphore = Timed::start();
     semaphore.acquire(2, "a 1 5000 try b 1 9000 try c 1 7000 wait");
     semaphore.pass(5 * SECOND);
@@ -190,7 +190,7 @@ fn refresh_hands_off_what_ended_meanwhile() {
 }
 
 #[test]
-fn wake_tells_the_next_end_and_the_length_of_the_queue() {
+fn wake_returns_the_time_to_the_next_expiry_and_the_length_of_the_queue() {
     let mut semaphore = Timed::start();
     let now = semaphore.now();
     assert_eq!(semaphore.ok("wake", ""), [now, -1, 0]);
@@ -207,7 +207,7 @@ fn wake_tells_the_next_end_and_the_length_of_the_queue() {
 }
 
 #[test]
-fn the_longest_id_comes_back_as_it_was_given() {
+fn the_longest_id_is_returned_unchanged() {
     let mut semaphore = Timed::start();
     let (client, nonce) = ("Az.-_09".repeat(15)[..100].to_owned(), "Az-_09zA".repeat(8));
     let mut listener = semaphore.listen(&client);

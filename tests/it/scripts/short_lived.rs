@@ -28,7 +28,7 @@ fn a_thousand_short_lived_clients(semaphore: &mut Timed, thousand: usize, is_rel
 }
 
 #[test]
-fn clients_do_not_pile_up_on_a_semaphore_that_is_always_busy() {
+fn short_lived_clients_do_not_accumulate_on_a_semaphore_that_is_always_busy() {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "holder 1 600000 try");
     // In nine of ten rounds the requests leave the queue. In the other rounds their clients die.
@@ -50,7 +50,7 @@ fn clients_do_not_pile_up_on_a_semaphore_that_is_always_busy() {
 
 /// The entries of a burst of clients are removed by later clients.
 #[test]
-fn dead_clients_leave_with_half_as_many_new_ones() {
+fn each_new_client_removes_the_entries_of_two_dead_clients() {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "holder 1 600000 try");
     for thousand in 0..10 {

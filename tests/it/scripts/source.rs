@@ -31,13 +31,13 @@ fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 #[test]
-fn all_files_are_read() {
+fn all_script_files_are_checked() {
     assert_eq!(files().len(), 15);
 }
 
 /// An author of a client should be able to read each file in one sitting.
 #[test]
-fn what_must_be_read_stays_short() {
+fn the_scripts_and_the_protocol_page_stay_short() {
     let lines = |text: &str| text.lines().count();
     let acquire = std::fs::read_to_string(folder().join("acquire.lua")).unwrap();
     assert!(lines(&acquire) <= 160, "acquire.lua has {} lines", lines(&acquire));
@@ -51,7 +51,7 @@ fn what_must_be_read_stays_short() {
 }
 
 #[test]
-fn no_file_uses_what_some_server_does_not_have() {
+fn no_script_file_uses_a_feature_that_some_servers_lack() {
     let banned = [
         "#!",
         "cjson",
@@ -160,7 +160,7 @@ fn capitals(text: &str) -> impl Iterator<Item = &str> {
 
 /// In a cluster, and with ACL rules, a script may access only the keys that the call declares.
 #[test]
-fn every_command_is_for_a_declared_key() {
+fn every_command_uses_a_declared_key() {
     let (mut counted, mut tried) = (0, 0);
     for (path, text) in files() {
         for (command, key) in [calls(&text, "redis.call"), calls(&text, "redis.pcall")].concat() {
@@ -199,7 +199,7 @@ fn every_command_is_for_a_declared_key() {
 
 /// Scripts take every key from KEYS, and build no key names.
 #[test]
-fn keys_are_made_nowhere() {
+fn no_script_builds_key_names() {
     for (path, text) in files() {
         let made = text.matches("KEYS[").count() - text.matches("-- KEYS[").count();
         // `arguments.lua` defines these keys, and has an error that shows a wrong key.

@@ -24,7 +24,7 @@ fn a_weight_above_the_declared_limit_is_an_error() {
 }
 
 #[test]
-fn a_weight_above_the_limit_that_a_call_brings_is_an_error_where_there_is_none() {
+fn a_weight_above_the_limit_in_the_call_is_an_error_if_no_limit_exists() {
     let mut semaphore = fresh();
     let refusal = semaphore.refuses("acquire", "declare_if_unset 2 c poll 9 a 3 60000 wait");
     assert_eq!(refusal.code, "SEM_TOO_HEAVY");
@@ -32,7 +32,7 @@ fn a_weight_above_the_limit_that_a_call_brings_is_an_error_where_there_is_none()
 }
 
 #[test]
-fn no_weight_is_too_heavy_while_a_limit_is_set_at_run_time() {
+fn no_request_is_too_heavy_while_a_runtime_limit_is_set() {
     let mut semaphore = fresh();
     semaphore.ok("limit", "declare 5");
     semaphore.ok("limit", "set 2");
@@ -46,7 +46,7 @@ fn no_weight_is_too_heavy_while_a_limit_is_set_at_run_time() {
 }
 
 #[test]
-fn a_permit_that_is_held_is_not_too_heavy_for_a_limit_that_was_lowered() {
+fn a_held_permit_is_not_too_heavy_for_a_lowered_limit() {
     let mut semaphore = fresh();
     assert!(semaphore.acquire_one(5, "a 3 60000 try").is_granted());
     semaphore.ok("limit", "declare 2");
@@ -69,7 +69,7 @@ fn queue_with_a_heavy_head(limits: &str) -> (Timed, Listener) {
 }
 
 #[test]
-fn a_queued_request_that_became_too_heavy_leaves_and_is_told() {
+fn a_queued_request_that_became_too_heavy_is_removed_and_notified() {
     let changes = [("declare 5,set 10", "clear"), ("declare 10", "declare 5")];
     for (before, change) in changes {
         let (mut semaphore, mut listener) = queue_with_a_heavy_head(before);
@@ -83,7 +83,7 @@ fn a_queued_request_that_became_too_heavy_leaves_and_is_told() {
 }
 
 #[test]
-fn a_queued_request_that_became_too_heavy_goes_as_soon_as_there_is_room_for_others() {
+fn a_queued_request_that_became_too_heavy_is_removed_when_a_permit_is_free() {
     let (mut semaphore, mut listener) = queue_with_a_heavy_head("declare 5,set 10");
     semaphore.ok("limit", "declare 4");
     semaphore.ok("limit", "clear");
@@ -95,7 +95,7 @@ fn a_queued_request_that_became_too_heavy_goes_as_soon_as_there_is_room_for_othe
 }
 
 #[test]
-fn a_queued_request_that_became_too_heavy_is_refused_when_it_asks_again() {
+fn a_queued_request_that_became_too_heavy_is_rejected_at_its_heartbeat() {
     let (mut semaphore, _listener) = queue_with_a_heavy_head("declare 5,set 10");
     semaphore.ok("limit", "declare 4");
     semaphore.ok("limit", "clear");

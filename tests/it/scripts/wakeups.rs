@@ -34,7 +34,7 @@ fn leave(semaphore: &mut Timed, listener: Listener) {
 }
 
 #[test]
-fn a_release_tells_the_head_and_nobody_else() {
+fn a_release_notifies_only_the_head_of_the_queue() {
     let mut semaphore = with_one_holder();
     let mut first = semaphore.listen("first");
     let mut second = semaphore.listen("second");
@@ -51,7 +51,7 @@ fn a_release_tells_the_head_and_nobody_else() {
 }
 
 #[test]
-fn a_message_tells_the_truth_about_token_and_end() {
+fn a_grant_message_contains_the_actual_token_and_expiry() {
     let mut semaphore = with_one_holder();
     let mut listener = semaphore.listen("channel");
     queue(&mut semaphore, "channel publish 600000", "b");
@@ -69,7 +69,7 @@ fn a_message_tells_the_truth_about_token_and_end() {
 }
 
 #[test]
-fn every_script_that_finds_room_tells_the_head() {
+fn every_script_that_finds_a_free_permit_notifies_the_head_of_the_queue() {
     // The holder's lease expires after a minute.
     let calls = [
         (0, "release", "return a"),
@@ -99,7 +99,7 @@ fn every_script_that_finds_room_tells_the_head() {
 }
 
 #[test]
-fn a_waiter_that_nobody_listens_for_leaves_and_the_next_is_granted() {
+fn a_waiter_without_a_subscriber_is_removed_and_the_next_waiter_is_granted() {
     let mut semaphore = with_one_holder();
     let mut present = semaphore.listen("present");
     queue(&mut semaphore, "absent publish 600000", "b");
@@ -117,7 +117,7 @@ fn a_waiter_that_nobody_listens_for_leaves_and_the_next_is_granted() {
 }
 
 #[test]
-fn a_waiter_that_was_passed_over_comes_back_to_its_old_place() {
+fn a_skipped_waiter_returns_to_its_old_position() {
     let mut semaphore = with_one_holder();
     let listener = semaphore.listen("away");
     let mut present = semaphore.listen("present");
@@ -148,7 +148,7 @@ fn a_waiter_that_polls_is_granted_without_a_message() {
 }
 
 #[test]
-fn waiters_of_a_client_that_was_not_heard_of_in_time_are_passed_over() {
+fn waiters_of_a_client_without_a_recent_heartbeat_are_skipped() {
     let mut semaphore = with_one_holder();
     let mut late = semaphore.listen("late");
     let mut heard = semaphore.listen("heard");
@@ -170,7 +170,7 @@ fn waiters_of_a_client_that_was_not_heard_of_in_time_are_passed_over() {
 }
 
 #[test]
-fn a_waiter_counts_up_to_the_end_of_its_time() {
+fn a_waiter_counts_as_alive_until_the_end_of_its_heartbeat_timeout() {
     let mut semaphore = with_one_holder();
     queue(&mut semaphore, "client poll 5000", "b");
     semaphore.pass(5000);
@@ -179,7 +179,7 @@ fn a_waiter_counts_up_to_the_end_of_its_time() {
 }
 
 #[test]
-fn who_asks_again_late_is_alive_and_hears_from_the_reply() {
+fn a_late_heartbeat_is_accepted_and_its_reply_contains_the_grant() {
     let mut semaphore = with_one_holder();
     let ticket = queue(&mut semaphore, "absent publish 5000", "b");
     queue(&mut semaphore, "other poll 600000", "c");
@@ -191,7 +191,7 @@ fn who_asks_again_late_is_alive_and_hears_from_the_reply() {
 }
 
 #[test]
-fn a_grant_that_the_reply_tells_is_not_sent_as_a_message() {
+fn a_grant_in_the_reply_is_not_sent_as_a_message() {
     let mut semaphore = with_one_holder();
     let mut listener = semaphore.listen("channel");
     queue(&mut semaphore, "channel publish 600000", "b");
@@ -203,7 +203,7 @@ fn a_grant_that_the_reply_tells_is_not_sent_as_a_message() {
 
 /// The waiter gets the permit, and finds out when it sends a heartbeat.
 #[test]
-fn a_server_that_does_not_tell_who_listens_or_that_sends_nothing_still_grants() {
+fn a_permit_is_granted_even_if_pubsub_or_publish_is_not_allowed() {
     for lacking in ["pubsub", "publish"] {
         let mut semaphore = with_one_holder();
         let mut listener = semaphore.listen("channel");
@@ -223,7 +223,7 @@ fn a_server_that_does_not_tell_who_listens_or_that_sends_nothing_still_grants() 
 /// A plain and a sharded channel have the same name. A subscriber of one channel does not count as
 /// a subscriber of the other channel.
 #[test]
-fn a_client_may_listen_to_plain_and_to_sharded_messages() {
+fn a_subscriber_of_the_plain_channel_does_not_count_for_the_sharded_channel() {
     let mut semaphore = with_one_holder();
     if !has_sharded_channels(&mut semaphore) {
         return;

@@ -30,7 +30,7 @@ fn knows(server: &Server, name: &str, id: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_replica_has_every_permit_that_is_handed_out() {
+async fn a_permit_is_returned_only_after_a_replica_has_it() {
     let pair = Pair::start();
     pair.servers[0].grant("+wait");
     let client = SemaphoreClient::connect(&pair.urls()[0]).await.unwrap();
@@ -52,7 +52,7 @@ async fn a_replica_has_every_permit_that_is_handed_out() {
 }
 
 #[tokio::test]
-async fn without_enough_replicas_nothing_is_handed_out_and_nothing_kept() {
+async fn an_acquire_without_enough_replicas_fails_and_keeps_no_permit() {
     let pair = Pair::start();
     pair.servers[0].grant("+wait");
     let url = &pair.urls()[0];
@@ -82,7 +82,7 @@ async fn without_enough_replicas_nothing_is_handed_out_and_nothing_kept() {
 }
 
 #[tokio::test]
-async fn waiting_for_a_replica_holds_up_nobody_else() {
+async fn waiting_for_a_replica_does_not_block_other_semaphores() {
     let pair = Pair::start();
     pair.servers[0].grant("+wait");
     let client = SemaphoreClient::connect(&pair.urls()[0]).await.unwrap();
@@ -106,7 +106,7 @@ async fn waiting_for_a_replica_holds_up_nobody_else() {
 }
 
 #[tokio::test]
-async fn many_permits_wait_for_replicas_together() {
+async fn many_acquires_share_a_few_wait_commands() {
     const PERMITS: u32 = 200;
     let pair = Pair::start();
     pair.servers[0].grant("+wait");
@@ -138,7 +138,7 @@ async fn a_replica_that_has_stopped_is_never_counted() {
 
 /// After the shutdown, no background task is left that could release the permit.
 #[tokio::test]
-async fn a_shutdown_meanwhile_leaves_nothing() {
+async fn shutdown_releases_a_permit_that_waits_for_acknowledgements() {
     let server = Server::start();
     server.grant("+wait");
     for waits in [true, false] {
@@ -160,7 +160,7 @@ async fn a_shutdown_meanwhile_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_failover_meanwhile_is_followed() {
+async fn an_acquire_that_waits_for_a_replica_follows_a_failover() {
     let pair = Pair::start();
     pair.servers.iter().for_each(|server| server.grant("+wait"));
     let builder = SemaphoreClient::builder().response_timeout(Duration::from_millis(500));
@@ -185,7 +185,7 @@ async fn a_failover_meanwhile_is_followed() {
 }
 
 #[tokio::test]
-async fn a_node_of_a_cluster_has_replicas_of_its_own() {
+async fn acknowledgements_come_from_the_replicas_of_the_semaphores_node() {
     let Some(mut cluster) = Cluster::start(3, true).await else { return };
     cluster.nodes.iter().for_each(|node| node.grant("+wait"));
     let name = cluster.name_at(1);
@@ -206,7 +206,7 @@ async fn a_node_of_a_cluster_has_replicas_of_its_own() {
 }
 
 #[tokio::test]
-async fn who_must_not_wait_is_told_so_by_what_was_called() {
+async fn a_missing_wait_right_is_reported_with_the_name_of_the_call() {
     let server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let semaphore = build(&client, 2, 1, LONG);
@@ -220,7 +220,7 @@ async fn who_must_not_wait_is_told_so_by_what_was_called() {
 }
 
 #[tokio::test]
-async fn what_cannot_work_is_refused() {
+async fn invalid_acknowledgement_settings_are_rejected() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_secs(2);
     for (replicas, within) in [

@@ -18,7 +18,7 @@ async fn semaphore(limit: u32) -> (Semaphore, Observer) {
 }
 
 #[tokio::test]
-async fn tokens_grow_and_permits_tell_what_they_are() {
+async fn fencing_tokens_increase_and_permits_match_the_inspection() {
     let (semaphore, observer) = semaphore(3).await;
     let mut last = 0;
     for weight in [1, 3, 2, 1] {
@@ -42,7 +42,7 @@ async fn tokens_grow_and_permits_tell_what_they_are() {
 /// The semaphore's acquire timeout applies, unless the request sets its own timeout or calls
 /// `without_timeout`.
 #[tokio::test]
-async fn a_request_takes_any_weight_and_timeout() {
+async fn a_request_can_set_its_own_weight_and_timeout() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 4).await;
     let client = SemaphoreClient::connect(&url).await.unwrap();
@@ -88,7 +88,7 @@ async fn a_request_takes_any_weight_and_timeout() {
 
 /// The waiters use several connections, like several processes.
 #[tokio::test]
-async fn waiters_are_served_in_the_order_of_their_coming() {
+async fn waiters_are_granted_permits_in_the_order_of_arrival() {
     let (semaphore, observer) = semaphore(1).await;
     let holder = semaphore.acquire().await.unwrap();
     let (order, mut served) = mpsc::unbounded_channel();
@@ -114,7 +114,7 @@ async fn waiters_are_served_in_the_order_of_their_coming() {
 }
 
 #[tokio::test]
-async fn a_heavy_request_is_not_starved_and_a_try_never_overtakes() {
+async fn later_requests_and_try_acquire_do_not_overtake_a_heavy_request() {
     let (semaphore, observer) = semaphore(4).await;
     let mut light = Vec::new();
     for _ in 0..3 {
@@ -142,7 +142,7 @@ async fn a_heavy_request_is_not_starved_and_a_try_never_overtakes() {
 }
 
 #[tokio::test]
-async fn never_more_than_the_limit_among_many_tasks() {
+async fn many_tasks_never_hold_more_than_the_limit() {
     let (semaphore, observer) = semaphore(5).await;
     let inside = Arc::new(AtomicU32::new(0));
     let mut tasks = tokio::task::JoinSet::new();
@@ -168,7 +168,7 @@ async fn never_more_than_the_limit_among_many_tasks() {
 
 /// The server would also reject a release, and the retries of the release would delay a shutdown.
 #[tokio::test]
-async fn what_a_script_has_refused_is_not_given_back() {
+async fn a_rejected_request_is_not_released() {
     let server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let semaphore = client.semaphore("text").limit(1).build().unwrap();
@@ -190,7 +190,7 @@ async fn what_a_script_has_refused_is_not_given_back() {
 }
 
 #[tokio::test]
-async fn limits_at_run_time() {
+async fn the_limit_can_be_changed_while_permits_are_held_and_requests_wait() {
     let (semaphore, observer) = semaphore(2).await;
     let both = semaphore.acquire_many(2).await.unwrap();
     let waiting = tokio::spawn({
@@ -217,7 +217,7 @@ async fn limits_at_run_time() {
 /// A request waits because of a runtime limit. After that limit is cleared, the request must not
 /// block the queue, and it gets an error.
 #[tokio::test]
-async fn a_waiter_that_became_too_heavy_is_told_and_the_next_is_served() {
+async fn a_waiter_that_became_too_heavy_fails_and_the_next_waiter_is_granted() {
     let (semaphore, observer) = semaphore(2).await;
     semaphore.set_limit(5).await.unwrap();
     let all = semaphore.acquire_many(5).await.unwrap();
@@ -237,7 +237,7 @@ async fn a_waiter_that_became_too_heavy_is_told_and_the_next_is_served() {
 }
 
 #[tokio::test]
-async fn signalling_between_processes() {
+async fn permits_added_by_one_client_are_consumed_by_another_client() {
     let (url, name) = (shared_url(), unique_name());
     let [producer, consumer] = [
         SemaphoreClient::connect(&url).await.unwrap(),
@@ -301,7 +301,7 @@ async fn a_contended_acquire_and_release_costs_two_calls() {
 }
 
 #[tokio::test]
-async fn two_connections_however_many_wait() {
+async fn a_client_uses_two_connections_for_any_number_of_waits() {
     let server = Server::start();
     let clients = || {
         let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut server.connect()).unwrap();

@@ -44,7 +44,7 @@ fn some_of(semaphores: &[Semaphore]) -> Vec<(usize, u32, AcquireRequest)> {
 /// The tasks belong to two processes. If calls did not acquire in one order, the tasks would soon
 /// wait for each other's permits.
 #[tokio::test]
-async fn many_with_overlapping_sets_all_have_their_turns() {
+async fn acquire_all_calls_with_overlapping_sets_do_not_deadlock() {
     let names = names_of(&unique_name());
     let held: Arc<[AtomicU32; COUNT]> = Arc::default();
     let mut tasks = JoinSet::new();
@@ -113,7 +113,7 @@ async fn a_process_that_acquires_sets() {
 
 /// The killed process's permits and requests delay other processes for one lease at most.
 #[tokio::test]
-async fn a_process_that_is_killed_in_the_middle_leaves_no_deadlock() {
+async fn a_process_killed_during_acquire_all_causes_no_deadlock() {
     let name = unique_name();
     let test = "semaphore::acquire_all::a_process_that_acquires_sets";
     let [mut killed, mut one, mut other] = [(); 3].map(|()| Process::start(test, &name));
@@ -127,7 +127,7 @@ async fn a_process_that_is_killed_in_the_middle_leaves_no_deadlock() {
 }
 
 #[tokio::test]
-async fn the_same_semaphore_twice_is_invalid_and_so_is_a_wrong_request() {
+async fn acquire_all_rejects_duplicate_semaphores_and_invalid_requests() {
     let names = names_of(&unique_name());
     let one = client(&shared_url(), &names, LONG).await;
     let again = client(&shared_url(), &names, LONG).await;
@@ -188,7 +188,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn the_last_one_ends_the_wait_and_all_are_released_together() {
+async fn acquire_all_ends_with_the_last_grant_and_one_release_ends_all_permits() {
     let scene = Scene::set(LONG).await;
     let waiting = tokio::spawn(acquire_all(scene.requests()));
     scene.waits().await;
@@ -204,7 +204,7 @@ async fn the_last_one_ends_the_wait_and_all_are_released_together() {
 
 /// The shortest timeout is the deadline for all requests, and the acquired permits are released.
 #[tokio::test]
-async fn a_timeout_gives_all_back() {
+async fn a_timeout_of_acquire_all_releases_all_permits() {
     let scene = Scene::set(LONG).await;
     let [second, first] = scene.requests();
     let timeout = Duration::from_secs(1);
@@ -222,7 +222,7 @@ async fn a_timeout_gives_all_back() {
 }
 
 #[tokio::test]
-async fn a_failure_gives_all_back() {
+async fn a_failure_of_acquire_all_releases_all_permits() {
     let scene = Scene::set(LONG).await;
     let [second, first] = scene.requests();
     let refused = acquire_all([second.weight(LIMIT + 1), first]).await;
@@ -238,7 +238,7 @@ async fn a_failure_gives_all_back() {
 }
 
 #[tokio::test]
-async fn a_drop_while_waiting_gives_all_back() {
+async fn a_dropped_acquire_all_releases_all_permits() {
     let scene = Scene::set(LONG).await;
     let waiting = tokio::spawn(acquire_all(scene.requests()));
     scene.waits().await;
@@ -248,7 +248,7 @@ async fn a_drop_while_waiting_gives_all_back() {
 
 /// No work was started, so the permits are released instead of left to expire.
 #[tokio::test]
-async fn a_drop_while_waiting_gives_back_what_would_be_left() {
+async fn a_dropped_acquire_all_releases_permits_despite_let_expire_on_drop() {
     let scene = Scene::set(LONG).await;
     let semaphores = SemaphoreClient::connect(&scene.server.url()).await.unwrap();
     let builder = semaphores.semaphore("a").limit(LIMIT).lease(LONG).let_expire_on_drop(true);
@@ -267,7 +267,7 @@ async fn a_drop_while_waiting_gives_back_what_would_be_left() {
 }
 
 #[tokio::test]
-async fn a_loss_while_waiting_ends_it_and_gives_all_back() {
+async fn a_loss_during_acquire_all_ends_the_wait_and_releases_all_permits() {
     let scene = Scene::set(Duration::from_millis(900)).await;
     let waiting = tokio::spawn(acquire_all(scene.requests()));
     scene.waits().await;
@@ -280,7 +280,7 @@ async fn a_loss_while_waiting_ends_it_and_gives_all_back() {
 }
 
 #[tokio::test]
-async fn all_are_lost_when_one_is_and_the_others_are_given_back() {
+async fn all_permits_count_as_lost_if_one_is_lost_and_the_others_are_released() {
     let scene = Scene::set(Duration::from_millis(900)).await;
     scene.second.release().await.unwrap();
     let [second, first] = [&scene.semaphores[1], &scene.semaphores[0]].map(Semaphore::request);

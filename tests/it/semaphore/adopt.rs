@@ -27,7 +27,7 @@ fn assert_lost(result: Result<Permit, Error>, id: &str) {
 
 /// This is not a test, but a process that acquires a permit and detaches it.
 #[tokio::test]
-async fn a_process_that_passes_its_permit_on() {
+async fn a_process_that_detaches_its_permit() {
     let Some(name) = child::role() else {
         return;
     };
@@ -41,11 +41,11 @@ async fn a_process_that_passes_its_permit_on() {
 /// The process is killed after it has detached the permit. Another process waits during the whole
 /// test.
 #[tokio::test]
-async fn a_permit_outlives_its_process_and_nobody_gets_in_between() {
+async fn a_detached_permit_outlives_its_process_and_no_waiter_precedes_the_adopter() {
     let name = unique_name();
     let lease = Duration::from_secs(3);
     let observer = Observer::new(&shared_url(), &name, 3).await;
-    let mut first = Process::start("semaphore::adopt::a_process_that_passes_its_permit_on", &name);
+    let mut first = Process::start("semaphore::adopt::a_process_that_detaches_its_permit", &name);
     let token: u64 = first.next().await.unwrap().parse().unwrap();
     let detached: DetachedPermit = first.next().await.unwrap().parse().unwrap();
     let elsewhere = client(&shared_url(), &name, LONG).await;
@@ -71,7 +71,7 @@ async fn a_permit_outlives_its_process_and_nobody_gets_in_between() {
 }
 
 #[tokio::test]
-async fn of_many_who_adopt_one_permit_one_has_it() {
+async fn only_one_of_many_adopters_gets_a_permit() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 3).await;
     let here = client(&shared_url(), &name, LONG).await;
@@ -102,7 +102,7 @@ async fn of_many_who_adopt_one_permit_one_has_it() {
 
 /// A process that knows a permit's ID can adopt the permit while another process still holds it.
 #[tokio::test]
-async fn a_previous_holder_is_told_of_the_loss() {
+async fn a_holder_loses_its_permit_when_another_client_adopts_it() {
     let name = unique_name();
     let here = client(&shared_url(), &name, Duration::from_secs(9)).await;
     let there = client(&shared_url(), &name, LONG).await;
@@ -117,7 +117,7 @@ async fn a_previous_holder_is_told_of_the_loss() {
 }
 
 #[tokio::test]
-async fn who_parts_with_a_permit_holds_it_no_longer_and_can_have_it_back() {
+async fn a_detached_permit_is_not_held_and_its_process_can_adopt_it() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 3).await;
     let semaphore = client(&shared_url(), &name, LONG).await;
@@ -133,7 +133,7 @@ async fn who_parts_with_a_permit_holds_it_no_longer_and_can_have_it_back() {
 
 /// No process refreshes a detached permit.
 #[tokio::test]
-async fn what_nobody_adopts_is_free_when_its_lease_ends() {
+async fn a_permit_that_is_not_adopted_is_free_when_its_lease_expires() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 3).await;
     let semaphore = client(&shared_url(), &name, Duration::from_millis(600)).await;
@@ -145,7 +145,7 @@ async fn what_nobody_adopts_is_free_when_its_lease_ends() {
 }
 
 #[tokio::test]
-async fn what_was_lost_before_it_was_taken_apart_stays_lost() {
+async fn a_detached_permit_whose_deadline_has_passed_cannot_be_adopted() {
     let name = unique_name();
     let semaphore = client(&shared_url(), &name, LONG).await;
     let permit = semaphore.acquire().await.unwrap();
@@ -157,7 +157,7 @@ async fn what_was_lost_before_it_was_taken_apart_stays_lost() {
 }
 
 #[tokio::test]
-async fn a_lost_permit_moves_nowhere() {
+async fn detaching_a_lost_permit_returns_an_expired_detached_permit() {
     let name = unique_name();
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let builder = client.semaphore(&name).limit(1).lease(Duration::from_millis(300));
@@ -171,7 +171,7 @@ async fn a_lost_permit_moves_nowhere() {
 }
 
 #[tokio::test]
-async fn its_text_is_read_and_anything_else_is_not() {
+async fn the_text_of_a_detached_permit_is_parsed_and_other_texts_are_rejected() {
     let name = "a name: with \"blanks\" and ünïcode";
     let semaphore = client(&shared_url(), name, LONG).await;
     let permit = semaphore.acquire_many(2).await.unwrap();
@@ -216,7 +216,7 @@ async fn its_text_is_read_and_anything_else_is_not() {
 /// If a text can be parsed, the result prints the same text. All numbers are within the protocol's
 /// ranges.
 #[test]
-fn no_other_text_is_read() {
+fn every_text_that_parses_as_a_detached_permit_prints_unchanged() {
     let sound = "P:web.1:2:30000:9fJ2mQ0xV7sT1bLc8dWe2A 1795361222616821 29999 a name";
     let with = b"0123456789999 :+-.PSNx\n\xc3";
     let mut random = fastrand::Rng::with_seed(7);
@@ -245,7 +245,7 @@ fn no_other_text_is_read() {
 }
 
 #[tokio::test]
-async fn another_name_is_invalid_and_so_is_what_is_no_id() {
+async fn another_semaphores_permit_and_a_malformed_id_are_rejected() {
     let (one, other) = (unique_name(), unique_name());
     let observer = Observer::new(&shared_url(), &one, 3).await;
     let semaphore = client(&shared_url(), &one, LONG).await;
@@ -262,7 +262,7 @@ async fn another_name_is_invalid_and_so_is_what_is_no_id() {
 }
 
 #[tokio::test]
-async fn a_closed_semaphore_adopts_nothing_and_takes_nothing_away() {
+async fn a_closed_semaphore_rejects_an_adoption_and_keeps_the_permit_adoptable() {
     let name = unique_name();
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let build = || client.semaphore(&name).limit(3).build().unwrap();
@@ -312,7 +312,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn an_adoption_whose_answer_is_lost_is_made_again() {
+async fn an_adoption_is_retried_after_a_lost_reply() {
     let scene = Scene::set().await;
     scene.proxy.replies(Flow::Swallow);
     let adopting = scene.adopt();
@@ -340,7 +340,7 @@ enum Stage {
 }
 
 #[tokio::test]
-async fn an_adoption_that_is_dropped_is_given_back() {
+async fn a_permit_is_released_if_its_adoption_is_dropped() {
     for stage in [Stage::BeforeTheServer, Stage::ReplySlow, Stage::ReplyNever, Stage::HungUp] {
         let scene = Scene::set().await;
         match stage {
@@ -379,7 +379,7 @@ async fn an_adoption_that_is_dropped_is_given_back() {
 
 /// If an adopter is killed, its permit stays taken for one lease at most.
 #[tokio::test]
-async fn an_adopter_that_is_killed_blocks_it_for_a_lease() {
+async fn a_killed_adopters_permit_is_free_after_its_lease() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 3).await;
     let here = client(&shared_url(), &name, LONG).await;

@@ -136,7 +136,7 @@ async fn drop_at(stage: Stage, outcome: Outcome) {
 }
 
 #[tokio::test]
-async fn every_stage_and_every_outcome() {
+async fn an_acquire_dropped_at_any_stage_changes_neither_permits_nor_queue() {
     let stages =
         [Stage::BeforeTheServer, Stage::ReplySlow, Stage::ReplyNever, Stage::AfterTheReply];
     for stage in stages {
@@ -149,7 +149,7 @@ async fn every_stage_and_every_outcome() {
 /// The server has handed off the permit. The waiter is dropped before the message arrives, or
 /// between the message and the next poll.
 #[tokio::test]
-async fn dropped_when_the_permit_was_handed_over() {
+async fn a_wait_dropped_after_its_handoff_releases_the_permit() {
     for message in [Flow::Hold, Flow::Swallow, Flow::Pass] {
         let mut scene = Scene::set(Outcome::Queued).await;
         let mut waiting = Box::pin(scene.semaphore.acquire_many(2));
@@ -170,7 +170,7 @@ async fn dropped_when_the_permit_was_handed_over() {
 }
 
 #[tokio::test]
-async fn a_timeout_leaves_the_queue_and_tells_the_position() {
+async fn a_timed_out_wait_leaves_the_queue_and_reports_its_position() {
     let scene = Scene::set(Outcome::Queued).await;
     let first = scene.start(Outcome::Queued);
     scene.observer.sees(u64::from(LIMIT), 1).await;
@@ -192,7 +192,7 @@ async fn a_timeout_leaves_the_queue_and_tells_the_position() {
 }
 
 #[tokio::test]
-async fn a_release_or_forget_that_is_dropped_still_happens() {
+async fn a_dropped_release_and_a_forget_without_a_reply_still_take_effect() {
     for stage in [Flow::Hold, Flow::Swallow] {
         let mut scene = Scene::set(Outcome::Queued).await;
         let all = scene.others.pop().unwrap();

@@ -15,7 +15,7 @@ use test_support::server::Server;
 const IN_ORDER: [&str; 3] = ["B", "a-1", "a"];
 
 #[test]
-fn keys_have_that_order() {
+fn the_keys_of_the_test_names_are_sorted_but_the_names_are_not() {
     assert!(IN_ORDER.is_sorted_by_key(|name| keys_of(name)[0].clone()) && !IN_ORDER.is_sorted());
 }
 
@@ -28,7 +28,7 @@ async fn client(server: &Server) -> [Semaphore; 3] {
 /// The requests may be given in any order. The call waits for one semaphore after the other, in key
 /// order, and queues for no later semaphore while it waits.
 #[tokio::test]
-async fn the_order_is_that_of_the_bytes_of_the_keys() {
+async fn acquire_all_waits_for_one_semaphore_at_a_time_in_key_order() {
     let server = Server::start();
     let mut observers = Vec::new();
     for name in IN_ORDER {
@@ -109,7 +109,7 @@ fn all_sets() -> Vec<Vec<usize>> {
 /// Tries all sets of semaphores for three callers, and all schedules. In key order no schedule
 /// deadlocks, but one caller with another order is enough for a deadlock.
 #[test]
-fn no_schedule_of_callers_ends_in_a_circle() {
+fn no_schedule_of_callers_in_key_order_ends_in_a_deadlock() {
     let sets = all_sets();
     let reversed = sets.iter().map(|set| set.iter().rev().copied().collect::<Vec<_>>());
     let mut circles = 0;

@@ -17,7 +17,7 @@ fn assert_closed<T: std::fmt::Debug>(result: Result<T, Error>) {
 }
 
 #[tokio::test]
-async fn waits_end_and_what_is_held_stays() {
+async fn close_ends_waits_and_keeps_held_permits() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 2).await;
     let lease = Duration::from_secs(3);
@@ -60,7 +60,7 @@ async fn waits_end_and_what_is_held_stays() {
 /// The requests end immediately, although no reply arrives. The effects of the requests on the
 /// server are undone.
 #[tokio::test]
-async fn requests_under_way_end_and_leave_nothing() {
+async fn close_ends_requests_under_way_and_undoes_their_effects() {
     // The held-back replies arrive late. Before they arrive, only `close` ends a request.
     for (flow, timeout) in [(Flow::Hold, 3_600_000), (Flow::Swallow, 500)] {
         let server = Server::start();
@@ -97,7 +97,7 @@ async fn requests_under_way_end_and_leave_nothing() {
 
 /// Each request ends with a permit that the server knows, or with `Error::Closed` and no permit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn at_any_moment() {
+async fn an_acquire_during_a_close_returns_a_held_permit_or_an_error() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 20).await;
     let client = SemaphoreClient::connect(&url).await.unwrap();
@@ -123,7 +123,7 @@ async fn at_any_moment() {
 
 /// A request may wait for a step before or after its call. `close` also ends such a wait.
 #[tokio::test]
-async fn whatever_a_request_waits_for() {
+async fn close_and_shutdown_end_requests_that_wait_for_a_reply_or_a_replica() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let hour = Duration::from_secs(3600);
@@ -160,7 +160,7 @@ async fn whatever_a_request_waits_for() {
 
 /// Each shutdown returns when Redis has confirmed all releases.
 #[tokio::test]
-async fn shutdowns_end_together() {
+async fn concurrent_shutdowns_return_after_all_releases_are_confirmed() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "twice", 1).await;

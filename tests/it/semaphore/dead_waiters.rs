@@ -173,7 +173,7 @@ async fn one_behind(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_is_alive_has_the_permit_when_the_lease_ends_whatever_is_dead_in_front() {
+async fn a_live_waiter_behind_dead_waiters_gets_the_permit_at_lease_expiry() {
     let (server, lag) = (Arc::new(Server::start()), Lag::watch());
     let holders = connected(builder(), &server.url()).await;
     let one = Dead { processes: 1, requests: 300, dies_later: true, is_silent: false };
@@ -232,7 +232,7 @@ async fn queue_live(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn few_of_a_thousand_call_for_nothing_when_the_lease_ends_behind_a_thousand_dead() {
+async fn few_live_waiters_call_wake_when_a_lease_expires_behind_dead_waiters() {
     const MANY: usize = 1000;
     let (server, lag) = (Server::start_with(&["--maxclients", "9000"]), Lag::watch());
     let holders = connected(builder(), &server.url()).await;
@@ -263,7 +263,7 @@ async fn few_of_a_thousand_call_for_nothing_when_the_lease_ends_behind_a_thousan
 
 /// With a rate limit, leases expire all the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn few_of_a_hundred_call_for_each_start_of_a_rate_limit() {
+async fn each_start_of_a_rate_limit_causes_few_wake_calls() {
     const STARTS: usize = 60;
     let server = Server::start();
     let lease = Duration::from_millis(500);
@@ -307,8 +307,7 @@ async fn a_process_of_another_test() {
 }
 
 #[tokio::test]
-async fn a_process_that_is_killed_with_permit_and_queue_holds_nobody_up_for_longer_than_its_lease()
-{
+async fn a_killed_process_with_many_waits_delays_others_only_until_lease_expiry() {
     let (url, name, lag) = (shared_url(), unique_name(), Lag::watch());
     let mut crowded = Process::start("semaphore::dead_waiters::a_process_of_another_test", &name);
     assert_eq!(crowded.next().await.as_deref(), Some("ready"));

@@ -39,7 +39,7 @@ async fn queue(
 /// The request overtakes requests of all processes that arrived less than its head start earlier,
 /// and no other requests.
 #[tokio::test]
-async fn who_has_a_head_start_overtakes_whom_it_may() {
+async fn a_request_overtakes_only_requests_within_its_head_start() {
     let name = unique_name();
     let (one, other) = (semaphore(&name).await, semaphore(&name).await);
     let observer = Observer::new(&shared_url(), &name, 1).await;
@@ -65,7 +65,7 @@ async fn who_has_a_head_start_overtakes_whom_it_may() {
 }
 
 #[tokio::test]
-async fn a_head_start_of_more_than_an_hour_is_refused() {
+async fn a_head_start_of_more_than_an_hour_is_rejected() {
     let semaphore = semaphore(&unique_name()).await;
     for ahead in [HOUR + Duration::from_nanos(1), Duration::MAX] {
         let request = || semaphore.request().head_start(ahead);

@@ -12,7 +12,7 @@ const CHANGES: usize = 100;
 
 /// Each change of the limit stores an idempotency key for some time.
 #[tokio::test]
-async fn marks_are_no_holders() {
+async fn idempotency_keys_are_not_listed_as_holders() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = client.semaphore(unique_name()).limit(2).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
@@ -31,7 +31,7 @@ async fn marks_are_no_holders() {
 }
 
 #[tokio::test]
-async fn a_waiter_is_there_for_as_long_as_its_process_said() {
+async fn a_waiter_counts_as_alive_for_its_clients_heartbeat_timeout() {
     let (url, name) = (shared_url(), unique_name());
     let heartbeat_timeout = Duration::from_secs(600);
     let client = SemaphoreClient::builder()
@@ -53,7 +53,7 @@ async fn a_waiter_is_there_for_as_long_as_its_process_said() {
 }
 
 #[tokio::test]
-async fn what_no_script_has_written_is_no_holder() {
+async fn a_foreign_member_of_the_permits_key_is_not_listed_as_a_holder() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 2).await;
     let mut connection = connect(&shared_admin_url());

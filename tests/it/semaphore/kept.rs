@@ -37,7 +37,7 @@ async fn drop_semaphores(client: &SemaphoreClient, count: usize, ends: &str) {
 }
 
 #[tokio::test]
-async fn dropped_semaphores_leave_nothing() {
+async fn a_process_keeps_almost_no_memory_of_dropped_semaphores() {
     for ends in [RELEASED, LEFT, PASSED_ON, DROPPED] {
         // Permits that remain on the server stay for an hour.
         let server = Server::start();
@@ -64,7 +64,7 @@ async fn a_process_that_drops_semaphores() {
 
 /// When no permit is held, awaited or being released, no task remains.
 #[tokio::test]
-async fn tasks_end_when_there_is_nothing_to_do() {
+async fn background_tasks_end_when_no_permit_is_held_or_awaited() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_secs(1);
     let semaphore = client.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();

@@ -35,7 +35,7 @@ async fn now(server: &mut MultiplexedConnection) -> u64 {
 
 /// This is not a test, but a process that starts work and prints the times of the starts.
 #[tokio::test]
-async fn a_process_that_starts() {
+async fn a_process_that_starts_rate_limited_work() {
     let Some(name) = child::role() else {
         return;
     };
@@ -70,7 +70,9 @@ async fn a_process_that_starts() {
 async fn no_window_holds_more_starts_than_the_limit() {
     let name = unique_name();
     let mut processes: Vec<_> = (0..3)
-        .map(|_| Process::start("semaphore::let_expire::a_process_that_starts", &name))
+        .map(|_| {
+            Process::start("semaphore::let_expire::a_process_that_starts_rate_limited_work", &name)
+        })
         .collect();
     let mut started = Vec::new();
     let read = |line: &str| line.strip_prefix("started ").unwrap().parse::<u64>().unwrap();
@@ -131,7 +133,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn a_permit_that_is_left_is_held_for_a_new_lease_and_not_renewed() {
+async fn let_expire_keeps_the_permit_taken_until_its_lease_expires() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 1).await;
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
@@ -150,7 +152,7 @@ async fn a_permit_that_is_left_is_held_for_a_new_lease_and_not_renewed() {
 }
 
 #[tokio::test]
-async fn the_lease_begins_with_the_leave() {
+async fn let_expire_restarts_the_lease() {
     let scene = Scene::set().await;
     let permit = scene.semaphore.acquire().await.unwrap();
     let used = scene.used().await;
@@ -161,7 +163,7 @@ async fn the_lease_begins_with_the_leave() {
 /// The permit is also left to expire if the future is dropped before its first poll, or during the
 /// call.
 #[tokio::test]
-async fn a_leave_that_is_dropped_still_happens() {
+async fn a_dropped_let_expire_call_still_restarts_the_lease() {
     let scene = Scene::set().await;
     let permit = scene.semaphore.acquire().await.unwrap();
     let used = scene.used().await;
@@ -184,7 +186,7 @@ async fn a_leave_that_is_dropped_still_happens() {
 }
 
 #[tokio::test]
-async fn a_leave_whose_answer_is_lost_is_made_again() {
+async fn let_expire_is_retried_after_a_lost_reply() {
     let scene = Scene::set().await;
     let permit = scene.semaphore.acquire().await.unwrap();
     let used = scene.used().await;
@@ -199,7 +201,7 @@ async fn a_leave_whose_answer_is_lost_is_made_again() {
 
 /// During an outage the call fails, and is retried in the background.
 #[tokio::test]
-async fn a_leave_in_an_outage_happens_after_it() {
+async fn let_expire_takes_effect_after_an_outage() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "left", 1).await;
@@ -221,7 +223,7 @@ async fn a_leave_in_an_outage_happens_after_it() {
 }
 
 #[tokio::test]
-async fn what_panics_or_is_cancelled_is_left() {
+async fn let_expire_on_drop_applies_when_work_panics_or_is_canceled() {
     let scene = Scene::set().await;
     let permit = scene.semaphore.acquire().await.unwrap();
     let used = scene.used().await;
@@ -246,7 +248,7 @@ async fn what_panics_or_is_cancelled_is_left() {
 
 /// The shutdown returns after the server has confirmed the last lease.
 #[tokio::test]
-async fn what_is_dropped_before_or_after_a_shutdown_is_left() {
+async fn let_expire_on_drop_applies_before_and_after_a_shutdown() {
     let scene = Scene::set().await;
     let permit = scene.semaphore.acquire().await.unwrap();
     let used = scene.used().await;
@@ -264,7 +266,7 @@ async fn what_is_dropped_before_or_after_a_shutdown_is_left() {
 
 /// A release, and a wait that is dropped after its grant, do not count as starts.
 #[tokio::test]
-async fn what_was_not_started_is_given_back() {
+async fn let_expire_on_drop_does_not_apply_to_a_release_or_a_dropped_wait() {
     let scene = Scene::set().await;
     let both = scene.semaphore.acquire_many(2).await.unwrap();
     let mut waiting = Box::pin(scene.semaphore.acquire());
@@ -281,7 +283,7 @@ async fn what_was_not_started_is_given_back() {
 }
 
 #[tokio::test]
-async fn a_permit_that_was_lost_is_not_left() {
+async fn let_expire_fails_for_a_lost_permit() {
     let name = unique_name();
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let builder = client.semaphore(&name).limit(1).lease(Duration::from_millis(300));

@@ -11,7 +11,7 @@ async fn use_once(semaphore: &Semaphore) {
 
 /// The server deletes the limit of an unused semaphore two hours after the last lease.
 #[tokio::test]
-async fn what_is_added_comes_on_top_of_what_was_declared_though_the_server_has_forgotten_it() {
+async fn add_permits_adds_to_the_declared_limit_after_the_server_has_deleted_it() {
     let server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let semaphore = client.semaphore("jobs").limit(4).build().unwrap();
@@ -25,7 +25,7 @@ async fn what_is_added_comes_on_top_of_what_was_declared_though_the_server_has_f
 }
 
 #[tokio::test]
-async fn a_newer_declaration_stays_when_an_older_process_adds() {
+async fn a_newer_declared_limit_is_kept_when_an_older_client_adds_permits() {
     let (url, name) = (shared_url(), unique_name());
     let build = async |limit| {
         let client = SemaphoreClient::connect(&url).await.unwrap();
@@ -39,7 +39,7 @@ async fn a_newer_declaration_stays_when_an_older_process_adds() {
 }
 
 #[tokio::test]
-async fn initial_permits_begin_anew_once_they_were_cleared() {
+async fn initial_permits_apply_again_after_the_limit_is_cleared() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = client.semaphore(unique_name()).initial_permits(5).build().unwrap();
     use_once(&semaphore).await;
@@ -50,7 +50,7 @@ async fn initial_permits_begin_anew_once_they_were_cleared() {
 }
 
 #[tokio::test]
-async fn whoever_brings_no_limit_takes_the_one_in_force_and_changes_nothing() {
+async fn existing_limit_uses_the_effective_limit_and_declares_none() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let name = unique_name();
     let service = client.semaphore(&name).limit(3).build().unwrap();
@@ -69,7 +69,7 @@ async fn whoever_brings_no_limit_takes_the_one_in_force_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn without_any_limit_whoever_brings_none_is_told_at_once_and_leaves_nothing() {
+async fn existing_limit_fails_without_any_limit_and_writes_no_keys() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let name = unique_name();
     let job = client.semaphore(&name).existing_limit().build().unwrap();
@@ -97,7 +97,7 @@ async fn without_any_limit_whoever_brings_none_is_told_at_once_and_leaves_nothin
 
 /// The waiter's client declares no limit, and the restarted server no longer knows a limit.
 #[tokio::test]
-async fn a_wait_without_a_limit_ends_when_the_server_comes_back_empty() {
+async fn a_wait_with_existing_limit_fails_after_the_server_restarts_empty() {
     let mut server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let job = client.semaphore("jobs").existing_limit().build().unwrap();

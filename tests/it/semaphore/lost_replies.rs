@@ -53,7 +53,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn of_an_acquire_that_is_granted() {
+async fn a_granted_acquire_keeps_its_permit_after_a_lost_reply() {
     let scene = Scene::set().await;
     let semaphore = scene.semaphore.clone();
     let acquire = async move { semaphore.acquire().await.unwrap() };
@@ -70,7 +70,7 @@ async fn of_an_acquire_that_is_granted() {
 }
 
 #[tokio::test]
-async fn of_an_acquire_that_is_queued() {
+async fn a_queued_acquire_keeps_its_position_after_a_lost_reply() {
     let scene = Scene::set().await;
     let both = scene.acquire_both().await;
     let semaphore = scene.semaphore.clone();
@@ -93,7 +93,7 @@ async fn of_an_acquire_that_is_queued() {
 /// The retry of the release finds no permit, but the permit was held when the first call was sent.
 /// Other permits are not affected.
 #[tokio::test]
-async fn of_a_release() {
+async fn a_release_succeeds_after_a_lost_reply() {
     let scene = Scene::set().await;
     let permit = scene.semaphore.acquire().await.unwrap();
     let kept = scene.semaphore.acquire().await.unwrap();
@@ -105,7 +105,7 @@ async fn of_a_release() {
 }
 
 #[tokio::test]
-async fn of_a_refresh() {
+async fn a_refresh_succeeds_after_a_lost_reply() {
     let scene = Scene::set().await;
     let permit = scene.semaphore.acquire().await.unwrap();
     let left = async || scene.observer.look().await.holders[0].expires_in;
@@ -123,7 +123,7 @@ async fn of_a_refresh() {
 }
 
 #[tokio::test]
-async fn of_permits_added() {
+async fn add_permits_counts_once_after_a_lost_reply() {
     let scene = Scene::set().await;
     let semaphore = scene.semaphore.clone();
     let add = async move { semaphore.add_permits(3).await.unwrap() };
@@ -136,7 +136,7 @@ async fn of_permits_added() {
 }
 
 #[tokio::test]
-async fn of_permits_consumed() {
+async fn forget_counts_once_after_a_lost_reply() {
     let scene = Scene::set().await;
     let permit = scene.semaphore.acquire().await.unwrap();
     let forget = async move { permit.forget().await };

@@ -13,7 +13,7 @@ use test_support::server::{Server, shared_url, unique_name};
 /// Waits are dropped while the maintenance sends their heartbeats. An ID may be released twice, by
 /// the drop and after the reply. No other ID in the same call may be affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waits_dropped_at_any_moment_leave_nothing() {
+async fn waits_that_end_at_any_moment_keep_no_permit_and_no_request() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 5).await;
     let builder = SemaphoreClient::builder().heartbeat_timeout(Duration::from_millis(100));
@@ -64,7 +64,7 @@ async fn a_wait_dropped_in_an_outage_longer_than_its_lease_leaves_the_queue() {
 }
 
 #[tokio::test]
-async fn durations_without_end_are_no_reason_to_panic() {
+async fn maximum_durations_cause_no_panic() {
     let (url, name) = (shared_url(), unique_name());
     let builder = SemaphoreClient::builder().outage_tolerance(Duration::MAX);
     let server = Server::start();
@@ -94,7 +94,7 @@ async fn durations_without_end_are_no_reason_to_panic() {
 /// Many semaphores wait in one process, and Redis stops replying. All waits end in time and
 /// together.
 #[tokio::test]
-async fn many_semaphores_that_wait_end_together() {
+async fn waits_of_many_semaphores_end_together_in_an_outage() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let direct = SemaphoreClient::connect(&server.url()).await.unwrap();
@@ -124,7 +124,7 @@ async fn many_semaphores_that_wait_end_together() {
 /// A refresh without a reply takes longer than a short lease. Other refreshes must not wait for
 /// that refresh.
 #[tokio::test]
-async fn a_refresh_that_hangs_costs_no_other_permit() {
+async fn a_refresh_without_a_reply_does_not_cause_the_loss_of_other_permits() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
@@ -149,7 +149,7 @@ async fn a_refresh_that_hangs_costs_no_other_permit() {
 
 /// The future of a `try_acquire` is not polled while its permit's lease expires.
 #[tokio::test]
-async fn a_try_that_was_left_alone_answers_with_a_permit_that_is_held() {
+async fn an_unpolled_try_acquire_returns_a_held_permit_after_its_lease_expired() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_millis(100);
     let semaphore = client.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
@@ -172,7 +172,7 @@ async fn a_try_that_was_left_alone_answers_with_a_permit_that_is_held() {
 /// A runtime may end while releases are under way. The maintenance must not treat the end of a
 /// runtime as a panic.
 #[test]
-fn a_runtime_that_ends_with_releases_under_way_ends_quietly() {
+fn the_end_of_a_runtime_with_releases_under_way_causes_no_panic() {
     static PANICS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -196,7 +196,7 @@ fn a_runtime_that_ends_with_releases_under_way_ends_quietly() {
 /// A heartbeat may reach the server late, after its request was granted and the permit was lost.
 /// The heartbeat must neither restore the permit for long nor keep the process's connections open.
 #[tokio::test]
-async fn a_late_heartbeat_brings_back_no_permit_and_keeps_nothing() {
+async fn a_late_heartbeat_restores_no_permit_and_keeps_no_subscription() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "late", 1).await;
@@ -239,7 +239,7 @@ async fn a_late_heartbeat_brings_back_no_permit_and_keeps_nothing() {
 
 /// The user lacks a right for some time.
 #[tokio::test]
-async fn what_is_refused_in_the_background_is_asked_for_again() {
+async fn rejected_releases_and_forgets_are_retried_in_the_background() {
     let server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let semaphore = client.semaphore("refused").initial_permits(3).build().unwrap();

@@ -215,7 +215,7 @@ fn calls(observer: &mut redis::Connection) -> u64 {
 
 /// The release of a dropped permit and the next call are under way at the same time.
 #[tokio::test]
-async fn the_order_takes_no_round_trip() {
+async fn the_order_of_calls_costs_no_round_trip() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let client = patient(&proxy).await;
@@ -239,7 +239,7 @@ async fn the_order_takes_no_round_trip() {
 
 /// After a cut, the release is sent again before the call that follows the release.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_order_survives_connections_that_are_cut() {
+async fn the_order_of_calls_is_kept_when_connections_are_cut() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let client = patient(&proxy).await;
@@ -269,7 +269,7 @@ async fn the_order_survives_connections_that_are_cut() {
 /// A server that was restarted or promoted may know the script of the next call, but not the script
 /// `release`. In that case, the release takes one more round trip.
 #[tokio::test]
-async fn the_order_survives_scripts_that_are_forgotten() {
+async fn the_order_of_calls_is_kept_when_the_server_lacks_a_script() {
     let server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let semaphore = build(&client, 1);

@@ -10,7 +10,7 @@ use test_support::proxy::Proxy;
 use test_support::server::{Server, shared_url, unique_name};
 
 #[tokio::test]
-async fn the_permit_is_renewed_while_only_its_watch_is_awaited() {
+async fn a_permit_is_refreshed_while_only_its_watch_is_awaited() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_secs(3);
     let semaphore = client.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
@@ -26,7 +26,7 @@ async fn the_permit_is_renewed_while_only_its_watch_is_awaited() {
 
 /// Each watch waits in its own task, and nothing polls the permit.
 #[tokio::test]
-async fn told_at_the_deadline_with_redis_out_of_reach() {
+async fn a_watch_reports_the_loss_while_redis_is_unreachable() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let lease = Duration::from_millis(500);
@@ -56,7 +56,7 @@ async fn told_at_the_deadline_with_redis_out_of_reach() {
 /// A watch that was created before a refresh uses the new deadline. A dropped future of the watch
 /// has no effect.
 #[tokio::test]
-async fn a_refresh_puts_the_end_off() {
+async fn a_watch_uses_the_new_deadline_after_a_refresh() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_secs(3);
     let builder = client.semaphore(unique_name()).limit(1).lease(lease).auto_refresh(false);
@@ -98,14 +98,14 @@ async fn ends_unlost(end: impl AsyncFnOnce(Permit)) {
 }
 
 #[tokio::test]
-async fn what_is_given_back_has_ended_and_is_not_lost() {
+async fn a_watch_of_a_released_permit_has_ended_and_is_not_lost() {
     ends_unlost(async |permit| unless_lost(permit.release().await)).await;
     ends_unlost(async |permit| unless_lost(permit.forget().await)).await;
     ends_unlost(async |permit| drop(permit)).await;
 }
 
 #[tokio::test]
-async fn a_loss_that_the_release_finds_is_told() {
+async fn a_watch_reports_a_loss_that_the_release_detects() {
     let server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let builder = client.semaphore("flushed").limit(1).auto_refresh(false);
@@ -119,7 +119,7 @@ async fn a_loss_that_the_release_finds_is_told() {
 
 /// A watch keeps neither the permit nor the connections alive.
 #[tokio::test]
-async fn it_keeps_nothing() {
+async fn a_watch_keeps_neither_the_permit_nor_connections_alive() {
     let server = Server::start();
     let observer = Observer::new(&server.url(), "kept", 1).await;
     let clients = async || {
@@ -141,7 +141,7 @@ async fn it_keeps_nothing() {
 
 /// The end is reported long before the lease would expire.
 #[tokio::test]
-async fn told_at_once_when_given_back() {
+async fn a_watch_reports_the_end_at_once_when_the_permit_is_dropped() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let builder = client.semaphore(unique_name()).limit(1).lease(Duration::from_secs(3600));
     let permit = builder.build().unwrap().acquire().await.unwrap();

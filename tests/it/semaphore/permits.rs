@@ -14,7 +14,7 @@ use test_support::scripts::keys_of;
 use test_support::server::{Server, shared_url, unique_name};
 
 #[test]
-fn types_can_go_anywhere() {
+fn public_types_are_send_sync_and_static() {
     fn check<T: Send + Sync + 'static>() {}
     check::<SemaphoreClient>();
     check::<Semaphore>();
@@ -28,7 +28,7 @@ fn types_can_go_anywhere() {
 }
 
 #[tokio::test]
-async fn lost_at_the_deadline_with_redis_out_of_reach() {
+async fn a_permit_is_lost_at_its_deadline_while_redis_is_unreachable() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let lease = Duration::from_millis(500);
@@ -59,7 +59,7 @@ async fn lost_at_the_deadline_with_redis_out_of_reach() {
 
 /// At a refresh, the holder finds out about the loss, long before the deadline.
 #[tokio::test]
-async fn lost_when_the_server_has_forgotten_it() {
+async fn a_permit_is_lost_before_its_deadline_if_the_server_restarts_empty() {
     let mut server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let lease = Duration::from_secs(9);
@@ -73,7 +73,7 @@ async fn lost_when_the_server_has_forgotten_it() {
 }
 
 #[tokio::test]
-async fn a_short_outage_loses_nothing() {
+async fn a_permit_survives_a_short_outage() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
@@ -90,7 +90,7 @@ async fn a_short_outage_loses_nothing() {
 }
 
 #[tokio::test]
-async fn without_renewal_they_end_and_refresh_keeps_them() {
+async fn a_permit_without_auto_refresh_is_lost_after_its_last_refresh() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_secs(3);
     let semaphore =
@@ -108,7 +108,7 @@ async fn without_renewal_they_end_and_refresh_keeps_them() {
 
 /// The reply to a call of `refresh` is read after the reply to a later automatic refresh.
 #[tokio::test]
-async fn an_older_renewal_does_not_take_back_what_a_newer_one_gave() {
+async fn an_older_refresh_reply_does_not_shorten_a_newer_lease() {
     let lease = Duration::from_millis(1500);
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = client.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
@@ -127,7 +127,7 @@ async fn an_older_renewal_does_not_take_back_what_a_newer_one_gave() {
 
 /// If a release is never polled, its permit is free when the lease expires.
 #[tokio::test]
-async fn a_release_that_is_kept_and_never_polled_is_not_renewed() {
+async fn a_permit_is_not_refreshed_while_its_release_is_never_polled() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let builder = client.semaphore(unique_name()).limit(1);
     let semaphore = builder.lease(Duration::from_millis(500)).build().unwrap();
@@ -136,7 +136,7 @@ async fn a_release_that_is_kept_and_never_polled_is_not_renewed() {
 }
 
 #[tokio::test]
-async fn max_hold_ends_what_renewal_would_keep() {
+async fn max_hold_ends_a_permit_despite_automatic_refreshes() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let max_hold = Duration::from_millis(700);
     let semaphore = client
@@ -158,7 +158,7 @@ async fn max_hold_ends_what_renewal_would_keep() {
 
 /// The remaining time was computed for the first attempt, but a later attempt succeeds.
 #[tokio::test]
-async fn a_renewal_that_is_repeated_does_not_go_beyond_max_hold() {
+async fn a_retried_refresh_does_not_exceed_max_hold() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
@@ -181,7 +181,7 @@ async fn a_renewal_that_is_repeated_does_not_go_beyond_max_hold() {
 }
 
 #[test]
-fn dropped_outside_a_runtime_and_after_its_end() {
+fn a_permit_can_be_dropped_outside_a_runtime_or_after_the_runtime_ended() {
     let (url, name) = (shared_url(), unique_name());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (semaphore, observer, outside, late) = runtime.block_on(async {
@@ -208,7 +208,7 @@ fn dropped_outside_a_runtime_and_after_its_end() {
 }
 
 #[tokio::test]
-async fn ten_thousand_are_renewed_with_few_calls() {
+async fn ten_thousand_permits_are_refreshed_and_released_with_few_calls() {
     let server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let lease = Duration::from_secs(3);
@@ -250,7 +250,7 @@ async fn ten_thousand_are_renewed_with_few_calls() {
 
 /// On a slow network, successive round trips may take as long as a lease.
 #[tokio::test]
-async fn thousands_are_renewed_without_waiting_for_answers_in_between() {
+async fn thousands_of_permits_are_refreshed_without_waiting_for_replies() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
@@ -300,7 +300,7 @@ async fn a_late_message_does_not_lengthen_the_lease() {
 /// The permits of a semaphore that is sometimes idle are refreshed no more often than the permits
 /// of a busy semaphore.
 #[tokio::test]
-async fn many_short_holds_leave_one_renewal() {
+async fn repeated_short_holds_do_not_increase_the_refresh_rate() {
     let server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let lease = Duration::from_secs(3);
@@ -324,7 +324,7 @@ async fn many_short_holds_leave_one_renewal() {
 /// The maintenance ends with the I/O runtime. After that end, a wait in another runtime must not
 /// hang, and a permit that is dropped in that other runtime is released.
 #[test]
-fn a_wait_ends_with_the_runtime_of_the_maintenance() {
+fn a_wait_in_another_runtime_ends_with_the_io_runtime() {
     let (url, name) = (shared_url(), unique_name());
     let home = tokio::runtime::Runtime::new().unwrap();
     let guest = tokio::runtime::Runtime::new().unwrap();
@@ -349,7 +349,7 @@ fn a_wait_ends_with_the_runtime_of_the_maintenance() {
 }
 
 #[tokio::test]
-async fn a_forget_that_is_never_polled_consumes_the_permit_all_the_same() {
+async fn a_forget_dropped_before_its_first_poll_takes_effect() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let tickets = client.semaphore(unique_name()).initial_permits(2).build().unwrap();
     drop(tickets.acquire().await.unwrap().forget());

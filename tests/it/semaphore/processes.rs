@@ -135,7 +135,7 @@ fn most_at_once(intervals: &[(u128, u128, u64)]) -> u64 {
 }
 
 #[tokio::test]
-async fn hammered_by_processes_never_more_than_the_limit() {
+async fn several_processes_never_hold_more_than_the_limit() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 3).await;
     let mut processes: Vec<_> = (0..4).map(|_| start("hammer", &name)).collect();
@@ -156,7 +156,7 @@ async fn hammered_by_processes_never_more_than_the_limit() {
 }
 
 #[tokio::test]
-async fn a_holder_and_the_head_of_the_queue_are_killed() {
+async fn a_waiter_gets_the_permit_when_the_holder_and_first_waiter_are_killed() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 3).await;
     let mut holder = start("hold-all", &name);
@@ -177,7 +177,7 @@ async fn a_holder_and_the_head_of_the_queue_are_killed() {
 }
 
 #[tokio::test]
-async fn a_holder_stopped_past_its_lease_learns_that_it_lost() {
+async fn a_holder_stopped_for_longer_than_its_lease_reports_the_loss() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 3).await;
     let mut stopped = start("hold-all", &name);
@@ -199,7 +199,7 @@ async fn a_holder_stopped_past_its_lease_learns_that_it_lost() {
 }
 
 #[tokio::test]
-async fn processes_are_served_in_the_order_of_their_coming() {
+async fn processes_are_granted_permits_in_the_order_of_arrival() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 3).await;
     let mut processes = Vec::new();

@@ -23,7 +23,7 @@ async fn operator(name: &str) -> Semaphore {
 }
 
 #[tokio::test]
-async fn the_next_is_let_in_at_once_and_the_holder_hears_at_its_next_renewal() {
+async fn a_revoked_permit_goes_to_the_next_waiter_and_its_holder_loses_it() {
     let name = unique_name();
     let permit = semaphore(&name).await.acquire().await.unwrap();
     let waiting = tokio::spawn(semaphore(&name).await.request().acquire());
@@ -43,7 +43,7 @@ async fn the_next_is_let_in_at_once_and_the_holder_hears_at_its_next_renewal() {
 }
 
 #[tokio::test]
-async fn a_request_of_a_process_that_is_gone_leaves_and_one_that_lives_comes_back() {
+async fn a_revoked_request_returns_to_the_queue_only_if_its_client_is_alive() {
     let name = unique_name();
     let holder = semaphore(&name).await.acquire().await.unwrap();
     let mut scripts = Scripts::new(connect(&shared_admin_url()), &name);
@@ -65,7 +65,7 @@ async fn a_request_of_a_process_that_is_gone_leaves_and_one_that_lives_comes_bac
 }
 
 #[tokio::test]
-async fn what_was_given_back_is_nothing_any_more() {
+async fn revoke_finds_nothing_for_a_released_permit() {
     let name = unique_name();
     let permit = semaphore(&name).await.acquire().await.unwrap();
     let id = permit.id().to_owned();
@@ -74,7 +74,7 @@ async fn what_was_given_back_is_nothing_any_more() {
 }
 
 #[tokio::test]
-async fn nothing_is_sent_for_what_is_no_id() {
+async fn revoke_rejects_an_invalid_id_without_a_call() {
     let mut server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let semaphore = client.semaphore("jobs").existing_limit().build().unwrap();

@@ -68,7 +68,7 @@ async fn on_a_busy_thread_a_permit_is_held_when_it_is_returned() {
 }
 
 #[tokio::test]
-async fn a_lease_that_never_outlasts_its_answer_is_an_error() {
+async fn an_acquire_fails_if_the_lease_is_shorter_than_the_reply_time() {
     let outcomes = acquire_on_a_busy_thread(10, std::iter::repeat(15)).await;
     assert_eq!(outcomes.len(), 20);
     for outcome in outcomes {
@@ -81,7 +81,7 @@ async fn a_lease_that_never_outlasts_its_answer_is_an_error() {
 /// A permit whose reply is late is refreshed before it is returned. The error must name the
 /// caller's call, not `refresh`.
 #[tokio::test]
-async fn a_refresh_that_fails_within_an_acquire_is_told_by_what_was_called() {
+async fn a_refresh_that_fails_within_an_acquire_is_reported_as_the_acquire() {
     let server = Server::start();
     let patience = Duration::from_secs(1);
     let builder = SemaphoreClient::builder().response_timeout(patience).outage_tolerance(patience);

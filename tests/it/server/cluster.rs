@@ -69,7 +69,7 @@ impl Scene {
 /// Semaphores with the same name share a channel. When one semaphore is dropped, the subscription
 /// may end although the next semaphore already needs the channel.
 #[tokio::test]
-async fn a_semaphore_that_is_built_anew_hears_its_messages() {
+async fn a_rebuilt_semaphore_receives_its_grant_messages() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
     let name = unique_name();
     let other = build(&connect(&cluster).await, &name);
@@ -93,7 +93,7 @@ async fn a_semaphore_that_is_built_anew_hears_its_messages() {
 }
 
 #[tokio::test]
-async fn semaphores_are_spread_over_the_nodes() {
+async fn semaphores_on_all_nodes_hand_off_their_permits() {
     let Some(cluster) = Cluster::start(3, false).await else { return };
     for node in 0..3 {
         Scene::set(&cluster, &cluster.name_at(node)).await.ends_well().await;
@@ -124,7 +124,7 @@ async fn every_call_reaches_its_node() {
 
 /// The slot also moves to a node that has never received a script and that no client knows yet.
 #[tokio::test]
-async fn a_slot_moves_while_a_permit_is_held_and_another_waits() {
+async fn permits_and_waits_survive_the_move_of_their_slot() {
     let Some(mut cluster) = Cluster::start(2, false).await else { return };
     for to_new in [false, true] {
         let name = cluster.name_at(0);
@@ -137,7 +137,7 @@ async fn a_slot_moves_while_a_permit_is_held_and_another_waits() {
 
 /// The keys are already on the new node, but the slot is still on the old node.
 #[tokio::test]
-async fn calls_follow_the_keys_of_a_slot_on_its_way() {
+async fn calls_follow_keys_that_have_moved_before_their_slot() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
     let name = cluster.name_at(0);
     let scene = Scene::set(&cluster, &name).await;
@@ -151,7 +151,7 @@ async fn calls_follow_the_keys_of_a_slot_on_its_way() {
 /// All keys are on the node when the call arrives, but the call empties one of the keys. The node
 /// considers that key as moved, and aborts a script that accesses the key again.
 #[tokio::test]
-async fn a_release_of_the_last_permit_of_a_slot_that_begins_to_move_is_not_half_done() {
+async fn a_release_of_the_last_permit_completes_while_its_slot_begins_to_move() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
     let name = cluster.name_at(0);
     let semaphore = connect(&cluster).await.semaphore(&*name).limit(2).build().unwrap();
@@ -171,7 +171,7 @@ async fn a_release_of_the_last_permit_of_a_slot_that_begins_to_move_is_not_half_
 
 /// One script removes the last permit and adds another permit.
 #[tokio::test]
-async fn a_heavy_permit_is_handed_on_while_a_slot_begins_to_move() {
+async fn a_heavy_permit_is_handed_off_while_its_slot_begins_to_move() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
     let name = cluster.name_at(0);
     let build = async || connect(&cluster).await.semaphore(&*name).limit(2).build().unwrap();
@@ -195,7 +195,7 @@ async fn a_heavy_permit_is_handed_on_while_a_slot_begins_to_move() {
 
 /// A cluster rejects calls whose keys are on both nodes.
 #[tokio::test]
-async fn calls_wait_while_the_keys_are_parted() {
+async fn a_call_is_retried_while_the_keys_of_its_slot_are_on_two_nodes() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
     let name = cluster.name_at(0);
     let scene = Scene::set(&cluster, &name).await;
@@ -210,7 +210,7 @@ async fn calls_wait_while_the_keys_are_parted() {
 }
 
 #[tokio::test]
-async fn a_primary_dies_while_a_permit_is_held_and_another_waits() {
+async fn permits_and_waits_survive_the_death_of_a_cluster_primary() {
     let Some(mut cluster) = Cluster::start(3, true).await else { return };
     let name = cluster.name_at(1);
     let scene = Scene::set(&cluster, &name).await;
@@ -223,7 +223,7 @@ async fn a_primary_dies_while_a_permit_is_held_and_another_waits() {
 /// The node does not reply, but its connections stay open, so a client finds out only with a
 /// heartbeat.
 #[tokio::test]
-async fn a_primary_that_went_silent_is_replaced() {
+async fn permits_and_waits_survive_a_silent_cluster_primary() {
     let Some(cluster) = Cluster::start(3, true).await else { return };
     let name = cluster.name_at(1);
     let scene = Scene::set_with(&cluster, &name, Duration::from_secs(3)).await;
@@ -234,7 +234,7 @@ async fn a_primary_that_went_silent_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_replica_takes_over_in_good_order() {
+async fn permits_and_waits_survive_a_planned_cluster_failover() {
     let Some(cluster) = Cluster::start(3, true).await else { return };
     let name = cluster.name_at(1);
     let scene = Scene::set(&cluster, &name).await;
@@ -244,7 +244,7 @@ async fn a_replica_takes_over_in_good_order() {
 }
 
 #[tokio::test]
-async fn a_silent_node_holds_up_no_semaphore_of_another() {
+async fn a_silent_node_does_not_block_semaphores_of_other_nodes() {
     let Some(cluster) = Cluster::start(3, false).await else { return };
     // The timeout is longer than the test may take. If a call to another node waited for the silent
     // node, the test would fail.
@@ -294,7 +294,7 @@ async fn channels_end_with_their_semaphores() {
 
 /// A client cannot have missed a message of a new channel, so it sends no request again.
 #[tokio::test]
-async fn who_waits_is_not_asked_for_again_with_each_new_channel() {
+async fn a_new_subscription_does_not_repeat_waiting_requests() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
     // With this response timeout, no call is sent again.
     let builder = SemaphoreClient::builder()
@@ -357,7 +357,7 @@ async fn the_doctor_reports_a_node_that_is_away() {
 }
 
 #[tokio::test]
-async fn connecting_says_what_is_wrong() {
+async fn connecting_reports_a_cluster_mismatch_and_invalid_node_addresses() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
     let refused = SemaphoreClient::connect(&cluster.urls()[0]).await.unwrap_err();
     assert_eq!(kind_of(&refused), Some(ConnectErrorKind::Cluster), "{refused}");
@@ -390,7 +390,7 @@ async fn connecting_says_what_is_wrong() {
 /// Only the connection for one node's messages is cut, so the client has missed no messages of
 /// other nodes. With thousands of semaphores, retries at the other nodes would be a storm of calls.
 #[tokio::test]
-async fn only_who_was_heard_at_a_node_asks_again_when_its_messages_were_cut() {
+async fn requests_are_repeated_only_at_a_node_whose_subscription_was_cut() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
     let client = connect(&cluster).await;
     let (mut held, mut there) = (Vec::new(), Vec::new());

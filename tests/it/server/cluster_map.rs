@@ -29,7 +29,7 @@ fn cut(cluster: &Cluster, node: usize) {
 /// The connections to two nodes are cut. The client does not notice, because it sends no calls to
 /// these nodes. Later the client needs these nodes to find the new primary.
 #[tokio::test]
-async fn idle_connections_to_other_nodes_were_cut() {
+async fn a_failover_is_followed_although_idle_connections_were_cut() {
     let Some(mut cluster) = Cluster::start(3, true).await else { return };
     let client = connect(&cluster, 3).await;
     let semaphore = client.semaphore(cluster.name_at(0)).limit(1).build().unwrap();
@@ -45,7 +45,7 @@ async fn idle_connections_to_other_nodes_were_cut() {
 
 /// After the failovers, none of the nodes whose addresses the client was given still runs.
 #[tokio::test]
-async fn all_primaries_fail_over_one_after_the_other() {
+async fn a_client_follows_failovers_of_all_primaries() {
     let Some(mut cluster) = Cluster::start(3, true).await else { return };
     // The cluster does not list replicas before they have received data.
     let before = connect(&cluster, 3).await;
@@ -68,7 +68,7 @@ async fn all_primaries_fail_over_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn the_map_is_read_from_time_to_time() {
+async fn the_cluster_map_is_read_regularly() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
     let builder = SemaphoreClient::builder().heartbeat_timeout(Duration::from_millis(200));
     let _semaphores = builder.connect_cluster(cluster.urls()).await.unwrap();
@@ -78,7 +78,7 @@ async fn the_map_is_read_from_time_to_time() {
 }
 
 #[tokio::test]
-async fn a_slot_has_no_node_for_a_while() {
+async fn a_semaphore_works_again_after_its_slot_had_no_node() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
     let name = cluster.name_at(0);
     let client = connect(&cluster, 2).await;
@@ -106,7 +106,7 @@ async fn a_slot_has_no_node_for_a_while() {
 /// The client's configuration still contains the node's address. The node has slots of another
 /// cluster now.
 #[tokio::test]
-async fn a_node_left_and_is_part_of_another_cluster() {
+async fn a_client_ignores_a_former_node_that_belongs_to_another_cluster() {
     let Some(mut cluster) = Cluster::start(1, false).await else { return };
     let new = cluster.add_node();
     let client = connect(&cluster, 2).await;

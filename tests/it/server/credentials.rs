@@ -105,7 +105,7 @@ async fn hands_off(semaphore: &Semaphore, observer: &Observer) {
 }
 
 #[tokio::test]
-async fn a_password_changes_at_a_server() {
+async fn a_client_reconnects_with_a_changed_password_at_a_server() {
     let server = Server::start();
     server.grant("+wait");
     let vault = Vault::that_says(Says::Password(acl::PASSWORD));
@@ -132,7 +132,7 @@ async fn a_password_changes_at_a_server() {
 }
 
 #[tokio::test]
-async fn without_any_user_a_provider_means_the_default_one() {
+async fn a_provider_without_a_user_name_logs_in_the_default_user() {
     let server = Server::start();
     let set = ["SET", "requirepass", NEW];
     redis::cmd("CONFIG").arg(&set).exec(&mut server.connect()).unwrap();
@@ -144,7 +144,7 @@ async fn without_any_user_a_provider_means_the_default_one() {
 }
 
 #[tokio::test]
-async fn a_password_changes_in_a_cluster() {
+async fn a_client_reconnects_with_a_changed_password_in_a_cluster() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
     let vault = Vault::that_says(Says::Password(acl::PASSWORD));
     let admin_urls: Vec<_> = cluster.nodes.iter().map(Server::admin_url).collect();
@@ -170,7 +170,7 @@ async fn a_password_changes_in_a_cluster() {
 
 /// The provider is only for the primary. The sentinels' credentials are in their own URLs.
 #[tokio::test]
-async fn sentinels_are_not_told_what_the_provider_says() {
+async fn the_credentials_provider_is_not_used_for_sentinels() {
     let pair = Pair::start();
     let sentinels = Sentinels::watch(&pair);
     let vault = Vault::that_says(Says::Password(acl::PASSWORD));
@@ -181,7 +181,7 @@ async fn sentinels_are_not_told_what_the_provider_says() {
 }
 
 #[tokio::test]
-async fn a_provider_that_fails_is_named() {
+async fn connecting_reports_a_failing_credentials_provider() {
     let server = Server::start();
     let Some(cluster) = Cluster::start(1, false).await else { return };
     for (says, word) in [
@@ -215,7 +215,7 @@ async fn calls_go_on_when_the_provider_works_again() {
 /// With RESP3, the server rejects a password with a different text. In a cluster, the client always
 /// uses RESP3.
 #[tokio::test]
-async fn calls_go_on_in_the_newer_protocol_when_the_provider_works_again() {
+async fn calls_go_on_with_resp3_when_the_provider_works_again() {
     calls_go_on("?protocol=resp3").await;
 }
 

@@ -90,7 +90,7 @@ fn subscribers(pair: &Pair, server: usize) -> usize {
 }
 
 #[tokio::test]
-async fn the_primary_dies() {
+async fn permits_and_waits_survive_a_dead_primary() {
     let mut pair = Pair::start();
     let sentinels = Sentinels::watch(&pair);
     let scene = Scene::by_sentinel(&sentinels, HEARTBEAT_TIMEOUT).await;
@@ -102,7 +102,7 @@ async fn the_primary_dies() {
 }
 
 #[tokio::test]
-async fn the_primary_dies_and_a_sentinel_is_silent() {
+async fn permits_and_waits_survive_a_dead_primary_and_a_silent_sentinel() {
     let mut pair = Pair::start();
     let sentinels = Sentinels::watch(&pair);
     sentinels.be_patient(SECOND);
@@ -117,7 +117,7 @@ async fn the_primary_dies_and_a_sentinel_is_silent() {
 /// The address now leads to another server, and no connection is cut. The old server replies that
 /// it is a replica.
 #[tokio::test]
-async fn a_replica_takes_over_behind_the_same_address() {
+async fn permits_and_waits_survive_a_failover_behind_one_address() {
     let pair = Pair::start();
     let proxy = Proxy::start(pair.servers[0].port).await;
     let client = async || builder(SHORT_HEARTBEAT_TIMEOUT).connect(&proxy.url()).await.unwrap();
@@ -135,7 +135,7 @@ async fn a_replica_takes_over_behind_the_same_address() {
 /// The client can connect to the replica, but the replica rejects calls. The attempts must not be
 /// more frequent than if connections failed.
 #[tokio::test]
-async fn who_cannot_but_reach_a_replica_connects_ever_more_seldom() {
+async fn a_client_that_reaches_only_a_replica_pauses_between_attempts() {
     let pair = Pair::start();
     let proxy = Proxy::start(pair.servers[0].port).await;
     let client = builder(SHORT_HEARTBEAT_TIMEOUT).response_timeout(Duration::from_secs(2));
@@ -161,7 +161,7 @@ async fn who_cannot_but_reach_a_replica_connects_ever_more_seldom() {
 }
 
 #[tokio::test]
-async fn the_primary_goes_silent() {
+async fn permits_and_waits_survive_a_silent_primary() {
     let pair = Pair::start();
     let sentinels = Sentinels::watch(&pair);
     let scene = Scene::by_sentinel(&sentinels, SHORT_HEARTBEAT_TIMEOUT).await;
@@ -177,7 +177,7 @@ async fn the_primary_goes_silent() {
 }
 
 #[tokio::test]
-async fn the_replica_takes_over_in_good_order() {
+async fn permits_and_waits_survive_a_planned_failover_by_sentinels() {
     let pair = Pair::start();
     let sentinels = Sentinels::watch(&pair);
     let scene = Scene::by_sentinel(&sentinels, HEARTBEAT_TIMEOUT).await;
@@ -190,7 +190,7 @@ async fn the_replica_takes_over_in_good_order() {
 }
 
 #[tokio::test]
-async fn somebody_promotes_the_replica() {
+async fn permits_and_waits_survive_a_manual_promotion() {
     let pair = Pair::start();
     let scene =
         Scene::set([by_asking(&pair).await, by_asking(&pair).await, by_asking(&pair).await]).await;
@@ -203,7 +203,7 @@ async fn somebody_promotes_the_replica() {
 }
 
 #[tokio::test]
-async fn somebody_promotes_the_replica_of_a_dead_primary() {
+async fn permits_and_waits_survive_a_manual_promotion_after_a_crash() {
     let mut pair = Pair::start();
     let scene =
         Scene::set([by_asking(&pair).await, by_asking(&pair).await, by_asking(&pair).await]).await;
@@ -214,7 +214,7 @@ async fn somebody_promotes_the_replica_of_a_dead_primary() {
 }
 
 #[tokio::test]
-async fn without_a_primary_connecting_says_so() {
+async fn connecting_reports_that_no_primary_exists() {
     let mut pair = Pair::start();
     let sentinels = Sentinels::watch(&pair);
     let refused = builder(HEARTBEAT_TIMEOUT).connect_sentinel(sentinels.client_of("lorries")).await;
@@ -238,7 +238,7 @@ async fn without_a_primary_connecting_says_so() {
 /// The replica's reply must not prevent the connection to the primary. Several attempts are made,
 /// because either server may reply first.
 #[tokio::test]
-async fn a_replica_that_wants_another_password_keeps_nobody_from_the_primary() {
+async fn a_replica_with_another_password_does_not_prevent_connecting() {
     let (primary, replica) = (Server::start(), Server::start());
     primary.grant("+role");
     let mut password = redis::cmd("CONFIG");

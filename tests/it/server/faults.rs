@@ -74,14 +74,14 @@ async fn turn(waiting: JoinHandle<Result<Permit, Error>>) -> Result<Permit, Erro
 }
 
 #[tokio::test]
-async fn the_wake_up_connection_is_cut() {
+async fn a_wait_survives_a_cut_subscription_connection() {
     let scene = Scene::set().await;
     scene.proxy.cut_wakeups();
     scene.ends_well().await;
 }
 
 #[tokio::test]
-async fn the_wake_up_connection_is_killed_by_the_server() {
+async fn a_wait_survives_a_subscription_connection_killed_by_the_server() {
     let scene = Scene::set().await;
     let kill = ["KILL", "TYPE", "pubsub"];
     redis::cmd("CLIENT").arg(&kill).exec(&mut scene.server.connect()).unwrap();
@@ -89,7 +89,7 @@ async fn the_wake_up_connection_is_killed_by_the_server() {
 }
 
 #[tokio::test]
-async fn both_connections_are_cut_and_stay_away_for_a_while() {
+async fn a_wait_survives_an_outage_of_both_connections() {
     let scene = Scene::set().await;
     scene.proxy.refuse_connections(true);
     scene.cut_all().await;
@@ -107,7 +107,7 @@ async fn both_connections_are_cut_and_stay_away_for_a_while() {
 /// The subscription follows the commands to their new connection without a gap, so the head of the
 /// queue stays the head.
 #[tokio::test]
-async fn the_command_connection_is_cut() {
+async fn a_wait_keeps_its_position_when_the_command_connection_is_cut() {
     let scene = Scene::set().await;
     let direct = SemaphoreClient::connect(&scene.server.url()).await.unwrap();
     let second = start_waiting(&direct.semaphore("fault").limit(1).build().unwrap());
@@ -123,7 +123,7 @@ async fn the_command_connection_is_cut() {
 }
 
 #[tokio::test]
-async fn the_hand_off_message_is_swallowed() {
+async fn a_wait_gets_its_permit_by_heartbeat_if_the_grant_message_is_lost() {
     let scene = Scene::set().await;
     scene.proxy.messages(Flow::Swallow);
     let Scene { server, observer, other, waiting, .. } = scene;
@@ -141,7 +141,7 @@ async fn the_hand_off_message_is_swallowed() {
 /// The connection is open, and messages are published, but none arrives. The client finds out with
 /// a ping.
 #[tokio::test]
-async fn a_connection_of_messages_that_went_silent_is_replaced() {
+async fn a_silent_subscription_connection_is_replaced() {
     let scene = Scene::set().await;
     let subscribed = async || -> u64 { scene.server.calls("subscribe") };
     let (before, connections) = (subscribed().await, scene.proxy.accepted());
@@ -154,14 +154,14 @@ async fn a_connection_of_messages_that_went_silent_is_replaced() {
 }
 
 #[tokio::test]
-async fn scripts_are_flushed() {
+async fn a_wait_survives_a_script_flush() {
     let scene = Scene::set().await;
     redis::cmd("SCRIPT").arg("FLUSH").exec(&mut scene.server.connect()).unwrap();
     scene.ends_well().await;
 }
 
 #[tokio::test]
-async fn the_server_pauses() {
+async fn a_wait_survives_a_pause_of_the_server() {
     let scene = Scene::set().await;
     // The pause is longer than the response timeout, so calls are retried on another connection.
     redis::cmd("CLIENT").arg("PAUSE").arg(1_500).exec(&mut scene.server.connect()).unwrap();
@@ -169,7 +169,7 @@ async fn the_server_pauses() {
 }
 
 #[tokio::test]
-async fn the_server_starts_again_empty() {
+async fn waits_survive_an_empty_restart_of_the_server() {
     let mut scene = Scene::set().await;
     let second = start_waiting(&scene.semaphore);
     scene.observer.sees(1, 2).await;
@@ -184,7 +184,7 @@ async fn the_server_starts_again_empty() {
 }
 
 #[tokio::test]
-async fn the_queue_is_deleted_and_comes_back_in_its_order() {
+async fn waiters_rejoin_a_deleted_queue_in_their_order() {
     let scene = Scene::set().await;
     let second = start_waiting(&scene.semaphore);
     let before = scene.observer.sees(1, 2).await;
@@ -252,7 +252,7 @@ async fn a_silent_connection_is_replaced() {
 /// A refresh fails after a sixth of its lease. For a short lease, this failure must not close a
 /// connection that other calls use.
 #[tokio::test]
-async fn renewals_of_short_leases_cost_nobody_the_connection() {
+async fn failed_refreshes_of_short_leases_do_not_close_the_connection() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(60));
@@ -271,7 +271,7 @@ async fn renewals_of_short_leases_cost_nobody_the_connection() {
 }
 
 #[tokio::test]
-async fn keys_that_are_something_else_are_told_to_everybody() {
+async fn a_key_of_another_type_is_reported_to_waits_and_calls() {
     let scene = Scene::set().await;
     let mut connection = scene.server.connect();
     redis::cmd("SET").arg("sem:{fault}:queue").arg("mine").exec(&mut connection).unwrap();
@@ -288,7 +288,7 @@ async fn keys_that_are_something_else_are_told_to_everybody() {
 }
 
 #[tokio::test]
-async fn another_version_of_the_protocol_is_left_alone() {
+async fn calls_are_rejected_if_the_protocol_version_differs() {
     let scene = Scene::set().await;
     let mut connection = scene.server.connect();
     let set = ["sem:{fault}:state", "version", "2"];
@@ -301,7 +301,7 @@ async fn another_version_of_the_protocol_is_left_alone() {
 /// The reply to a heartbeat contains "queued", and arrives after the message of a later handoff.
 /// This reply must not make the client release the permit.
 #[tokio::test]
-async fn an_answer_that_a_hand_off_has_overtaken_gives_nothing_back() {
+async fn a_late_queued_reply_does_not_release_a_granted_permit() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "early", 1).await;
@@ -339,7 +339,7 @@ async fn an_answer_that_a_hand_off_has_overtaken_gives_nothing_back() {
 /// The server's clock jumps beyond the end of a lease. The waiter gets the permit, and the holder
 /// finds out that its permit is lost.
 #[tokio::test]
-async fn a_clock_that_jumps_ahead_ends_leases_and_is_told() {
+async fn a_forward_jump_of_the_server_clock_makes_the_holder_lose_its_permit() {
     let server = Server::start();
     let of_process = async || {
         let client = SemaphoreClient::connect(&server.url()).await.unwrap();

@@ -10,7 +10,7 @@ const SECRET: &str = "S3cr3t";
 
 /// A user may write a whole URL, or a part of a URL, instead of a host.
 #[tokio::test]
-async fn a_host_is_only_a_host_and_anything_else_is_not_shown() {
+async fn a_malformed_host_is_rejected_and_not_shown() {
     let builder = SemaphoreClient::builder;
     for host in [
         "u:S3cr3t@127.0.0.1",
@@ -57,7 +57,7 @@ async fn a_host_is_only_a_host_and_anything_else_is_not_shown() {
 
 /// The protocol of the first URL applies to all nodes.
 #[tokio::test]
-async fn a_protocol_that_only_another_node_has_is_refused() {
+async fn a_protocol_that_only_a_later_node_sets_is_rejected() {
     let [plain, newer] = ["redis://127.0.0.1:1/", "redis://127.0.0.1:1/?protocol=3"];
     let connect = async |nodes: [&str; 2]| {
         SemaphoreClient::builder().connect_cluster(nodes).await.unwrap_err()
@@ -72,7 +72,7 @@ async fn a_protocol_that_only_another_node_has_is_refused() {
 }
 
 #[tokio::test]
-async fn a_database_that_only_a_sentinel_has_is_refused() {
+async fn a_database_that_only_a_sentinels_url_sets_is_rejected() {
     let connect = async |sentinel: &str, primary: &str| {
         let sentinels = ["redis://127.0.0.1:1/", sentinel];
         SemaphoreClient::builder().connect_sentinels(sentinels, "jobs", primary).await.unwrap_err()

@@ -35,7 +35,7 @@ async fn refusal(client: Client) -> (ConnectErrorKind, String) {
 }
 
 #[tokio::test]
-async fn a_wait_and_a_hand_off_with_certificates_on_both_sides() {
+async fn a_handoff_works_with_tls_certificates_on_both_sides() {
     let Some(server) = TlsServer::start("127.0.0.1", &[]) else { return };
     let client = client(&server.url(), &server.authority, Some(&server.authority));
     let client = connect(client).await.unwrap();
@@ -59,7 +59,7 @@ async fn a_wait_and_a_hand_off_with_certificates_on_both_sides() {
 }
 
 #[tokio::test]
-async fn an_authority_that_the_system_does_not_know_is_to_be_named() {
+async fn an_unknown_certificate_authority_is_reported_with_advice() {
     let Some(server) = TlsServer::start("127.0.0.1", &["--tls-auth-clients", "no"]) else { return };
     let refused = in_time("an answer", SemaphoreClient::connect(&server.url())).await.unwrap_err();
     assert_eq!(kind_of(&refused), Some(Tls), "{refused}");
@@ -69,7 +69,7 @@ async fn an_authority_that_the_system_does_not_know_is_to_be_named() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_certificate_is_said() {
+async fn connecting_reports_untrusted_and_missing_certificates() {
     let Some(server) = TlsServer::start("127.0.0.1", &[]) else { return };
     let (url, ours, others) = (server.url(), &server.authority, &Authority::create());
     let (kind, reason) = refusal(client(&url, others, Some(ours))).await;
@@ -81,7 +81,7 @@ async fn what_is_wrong_with_a_certificate_is_said() {
 }
 
 #[tokio::test]
-async fn a_certificate_for_another_host_is_refused() {
+async fn a_certificate_for_another_host_is_rejected() {
     let Some(server) = TlsServer::start("redis.example", &[]) else { return };
     let (kind, reason) =
         refusal(client(&server.url(), &server.authority, Some(&server.authority))).await;
@@ -91,7 +91,7 @@ async fn a_certificate_for_another_host_is_refused() {
 /// The replies to the first commands may be lost, because the server closes the connection after a
 /// long command.
 #[tokio::test]
-async fn a_server_that_wants_a_password_says_so() {
+async fn connecting_over_tls_reports_a_required_password() {
     let Some(server) = TlsServer::start("127.0.0.1", &[]) else { return };
     let set = ["SET", "requirepass", "geheim"];
     redis::cmd("CONFIG").arg(&set).exec(&mut server.server.connect()).unwrap();
@@ -110,7 +110,7 @@ async fn a_server_that_wants_a_password_says_so() {
 }
 
 #[tokio::test]
-async fn one_side_that_speaks_tls_and_one_that_does_not() {
+async fn connecting_reports_tls_on_only_one_side() {
     let Some(server) = TlsServer::start("127.0.0.1", &[]) else { return };
     let plain = format!("redis://127.0.0.1:{}/", server.port);
     let (kind, reason) = refusal(Client::open(plain).unwrap()).await;
@@ -147,7 +147,7 @@ async fn refusals(url: &str, certificates: &TlsCertificates) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_of_the_right_side_in_every_way_to_connect() {
+async fn every_way_to_connect_reports_which_sides_certificate_is_invalid() {
     type Certificate = fn(&Authority) -> redis::ClientTlsConfig;
     let good: Certificate = |authority| authority.certificate("127.0.0.1");
     let expired: Certificate = |authority| authority.certificate_from_to("127.0.0.1", 2001, 2002);
@@ -186,7 +186,7 @@ async fn what_is_wrong_is_said_of_the_right_side_in_every_way_to_connect() {
 }
 
 #[tokio::test]
-async fn certificates_of_the_builder_are_used_or_refused() {
+async fn certificates_of_the_builder_are_used_or_rejected() {
     let Some(server) = TlsServer::start("127.0.0.1", &[]) else { return };
     let (root, own) = (server.authority.root_cert(), server.authority.certificate("a client"));
     let good = TlsCertificates { client_tls: Some(own), root_cert: Some(root) };

@@ -21,7 +21,7 @@ fn read(url: &str) -> String {
 }
 
 #[test]
-fn every_form_that_is_accepted() {
+fn every_supported_form_of_a_url_is_accepted() {
     for (url, read_as) in [
         ("redis://h", "h:6379 -:- 0"),
         ("redis://h/", "h:6379 -:- 0"),
@@ -65,7 +65,7 @@ fn every_form_that_is_accepted() {
 }
 
 #[test]
-fn every_form_that_is_refused() {
+fn invalid_urls_are_rejected_with_a_reason_and_without_secrets() {
     let (unreadable, look) =
         ("cannot be read (in a password @ is %40", "a URL looks like redis://");
     let slashes = "begins with a slash, as in redis+unix:///path/of/socket";
@@ -187,7 +187,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn no_error_tells_a_secret(
+    fn no_error_contains_a_secret_of_a_url(
         place in prop::sample::select(&PLACES[..]),
         // These characters change the structure of a URL. The secret itself contains only letters
         // and digits.
@@ -221,7 +221,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn the_user_of_a_url_and_a_password_of_a_provider_are_joined() {
+async fn the_user_of_a_url_is_combined_with_a_password_of_a_provider() {
     let server = Server::start();
     let url = format!("redis://{}@127.0.0.1:{}/", acl::USER, server.port);
     let with = |credentials: Credentials| {
@@ -247,7 +247,7 @@ async fn the_user_of_a_url_and_a_password_of_a_provider_are_joined() {
 
 /// The connection uses the URL's user, not the default user.
 #[tokio::test]
-async fn users_without_a_password_are_themselves_or_refused() {
+async fn a_user_without_a_password_is_logged_in_or_rejected() {
     let server = Server::start();
     let mut rules = acl::without(acl::documented_rules(), ">secret");
     rules.push("nopass".to_owned());
@@ -286,7 +286,7 @@ async fn users_without_a_password_are_themselves_or_refused() {
 }
 
 #[tokio::test]
-async fn what_one_of_the_nodes_says_of_users_holds_for_all_or_is_refused() {
+async fn cluster_nodes_with_conflicting_urls_are_rejected() {
     let cluster = |urls: [&'static str; 2]| async move {
         let refused = SemaphoreClient::builder().connect_cluster(urls).await.unwrap_err();
         (kind_of(&refused), refused.to_string())

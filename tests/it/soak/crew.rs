@@ -106,7 +106,7 @@ impl Crew {
         let (address, names) = (self.address.clone(), self.names.clone());
         let orders = Orders { process, seed: self.seed ^ u64::from(process), address, names };
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "soak::a_client_of_a_campaign", "--nocapture"])
+            .args(["--exact", "soak::child_process_runs_a_soak_client", "--nocapture"])
             .env(ROLE, serde_json::to_string(&orders).unwrap())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -110,7 +110,7 @@ const ROLE: &str = "REDIS_SEMAPHORE_SOAK_CLIENT";
 
 /// The code of the client processes, which is not a test.
 #[test]
-fn a_client_of_a_campaign() {
+fn child_process_runs_a_soak_client() {
     if let Ok(orders) = std::env::var(ROLE) {
         client::run(&serde_json::from_str(&orders).unwrap());
     }

@@ -60,7 +60,7 @@ async fn an_old_message_is_not_a_new_grant() {
 
 /// A pong is too late, and the client cannot open a new connection.
 #[tokio::test]
-async fn a_connection_that_was_given_up_is_alive_until_there_is_another() {
+async fn an_abandoned_connection_delivers_messages_until_it_is_replaced() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "given-up", 1).await;
@@ -91,7 +91,7 @@ async fn a_connection_that_was_given_up_is_alive_until_there_is_another() {
 /// The server rejects the first write of the granting script, so the script must not notify any
 /// client. The waiter stays in the queue, because the replicas may return soon.
 #[tokio::test]
-async fn a_refused_write_tells_nobody_and_ends_no_wait() {
+async fn a_rejected_limit_change_grants_no_permit_and_ends_no_wait() {
     let server = Server::start();
     let mut admin = server.connect();
     let builder = SemaphoreClient::builder().response_timeout(Duration::from_millis(500));
@@ -121,7 +121,7 @@ async fn a_refused_write_tells_nobody_and_ends_no_wait() {
 /// A subscriber that stayed on the old primary receives the messages of the new primary. The new
 /// primary does not count this subscriber. The subscriber must not get a false message.
 #[tokio::test]
-async fn a_subscriber_of_a_replica_is_not_told_of_grants_that_were_not_made() {
+async fn a_subscriber_of_a_replica_receives_no_false_grant_message() {
     let primary = Server::start();
     let replica = Server::start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
     let name = unique_name();

@@ -9,7 +9,7 @@ use test_support::cluster::Cluster;
 use test_support::observer::{eventually, in_time};
 
 #[tokio::test]
-async fn a_channel_that_is_refused_deafens_no_other() {
+async fn a_denied_channel_does_not_block_messages_of_other_channels() {
     let Some(mut cluster) = Cluster::start(1, false).await else { return };
     let builder = SemaphoreClient::builder().outage_tolerance(Duration::from_secs(4));
     // The timeout is so long that only messages end a wait in time.

@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_secs(300);
 /// The release of an abandoned wait is lost, so the ID of the wait stays in the queue. The process
 /// is alive, so the server grants a permit to this ID.
 #[tokio::test]
-async fn a_grant_to_a_wait_whose_release_was_lost_is_given_back_at_once() {
+async fn a_grant_to_a_wait_whose_release_was_lost_is_released_at_once() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let elsewhere = SemaphoreClient::connect(&server.url()).await.unwrap();
@@ -74,7 +74,7 @@ async fn give_back_a_stranger(server: &Server, client: &str, observer: &Observer
 
 /// Late, duplicated and forged messages name a permit that is in use.
 #[tokio::test]
-async fn no_message_takes_a_permit_that_is_held() {
+async fn no_grant_message_ends_a_held_permit() {
     let server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let build = |renew| client.semaphore("told").limit(4).auto_refresh(renew).build().unwrap();
@@ -101,7 +101,7 @@ async fn no_message_takes_a_permit_that_is_held() {
 /// The permit is in use until the server has executed the forget. A release would not reduce the
 /// limit.
 #[tokio::test]
-async fn no_message_takes_a_permit_that_is_being_consumed() {
+async fn no_grant_message_ends_a_permit_that_is_being_forgotten() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     // No call is retried before the end of the test.
@@ -123,7 +123,7 @@ async fn no_message_takes_a_permit_that_is_being_consumed() {
 
 /// Another process may use the permit now. A release would admit one holder too many.
 #[tokio::test]
-async fn no_message_takes_a_permit_that_was_passed_on_or_left() {
+async fn no_grant_message_ends_a_detached_or_expiring_permit() {
     let server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let semaphore = client.semaphore("told").limit(4).lease(LONG).build().unwrap();
@@ -148,7 +148,7 @@ async fn no_message_takes_a_permit_that_was_passed_on_or_left() {
 /// The client keeps the ID for one lease. If the ID is granted after that time, the client releases
 /// the granted permit.
 #[tokio::test]
-async fn what_was_left_is_known_no_longer_than_for_its_lease() {
+async fn ids_of_detached_and_expiring_permits_are_kept_for_one_lease_only() {
     let server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let lease = Duration::from_millis(500);
@@ -182,7 +182,7 @@ async fn is_forgotten(server: &Server, client: &str, id: &str, observer: &Observ
 /// The message of a handoff overtakes the reply to a heartbeat. The reply arrives after the permit
 /// was detached.
 #[tokio::test]
-async fn no_answer_that_comes_late_keeps_what_was_passed_on() {
+async fn a_late_heartbeat_reply_does_not_restore_a_detached_permit() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let elsewhere = SemaphoreClient::connect(&server.url()).await.unwrap();
@@ -213,7 +213,7 @@ async fn no_answer_that_comes_late_keeps_what_was_passed_on() {
 /// again. The ping on the connection for messages is delayed, too, but it does not delay any
 /// message.
 #[tokio::test]
-async fn no_request_that_comes_late_stays_for_what_was_passed_on() {
+async fn a_late_heartbeat_of_a_detached_permit_is_removed_from_the_queue() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let elsewhere = SemaphoreClient::connect(&server.url()).await.unwrap();
@@ -241,7 +241,7 @@ async fn no_request_that_comes_late_stays_for_what_was_passed_on() {
 }
 
 #[tokio::test]
-async fn a_try_that_was_granted_too_late_keeps_nothing() {
+async fn a_try_acquire_whose_grant_expired_returns_none_and_keeps_no_permit() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "told", 4).await;

@@ -50,7 +50,7 @@ fn wrong<T>(call: &str, outcome: Result<T, Error>) -> Option<String> {
 }
 
 #[test]
-fn each_call_for_threads_fails_at_once_in_a_child() {
+fn each_blocking_call_fails_immediately_in_a_forked_child() {
     let (url, name) = (shared_url(), unique_name());
     let settings = SemaphoreClient::builder().response_timeout(PATIENCE);
     let client = blocking::SemaphoreClient::connect_with(settings.connect(&url)).unwrap();
@@ -126,7 +126,7 @@ async fn fails_at_once(
 
 /// The calls use a new runtime, and also the parent's runtime if the forking thread can drive it.
 #[test]
-fn each_async_call_fails_at_once_in_a_child() {
+fn each_async_call_fails_immediately_in_a_forked_child() {
     for is_of_one_thread in [true, false] {
         let runtime = match is_of_one_thread {
             true => Builder::new_current_thread().enable_all().build().unwrap(),

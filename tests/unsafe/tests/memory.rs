@@ -43,7 +43,7 @@ fn tasks() -> usize {
 
 /// All checks are in one test, because memory of other tests in this process would be counted, too.
 #[tokio::test]
-async fn idle_semaphores_and_canceled_waits_keep_little() {
+async fn idle_semaphores_and_canceled_waits_use_little_memory() {
     let server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     idle_semaphores(&client);

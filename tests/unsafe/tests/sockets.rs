@@ -74,7 +74,7 @@ async fn acknowledges(client: &SemaphoreClient, name: String, server: &Server, p
 }
 
 #[tokio::test]
-async fn one_server() {
+async fn connections_to_one_server_have_the_usual_tcp_options() {
     let server = Server::start();
     server.grant("+role");
     let (url, builder) = (server.url(), SemaphoreClient::builder);
@@ -98,7 +98,7 @@ async fn one_server() {
 }
 
 #[tokio::test]
-async fn a_client_of_the_users_own() {
+async fn connections_of_a_given_redis_client_keep_its_keepalive_and_user_timeout() {
     let server = Server::start();
     let client = Client::open(server.url()).unwrap();
     let client = SemaphoreClient::builder().connect_client(client).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_client_of_the_users_own() {
 
 /// The doctor subscribes for a moment.
 #[tokio::test]
-async fn the_doctors() {
+async fn the_connection_of_the_doctor_has_the_usual_tcp_options() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
@@ -141,7 +141,7 @@ async fn the_doctors() {
 }
 
 #[tokio::test]
-async fn the_nodes_of_a_cluster() {
+async fn connections_to_the_nodes_of_a_cluster_have_the_usual_tcp_options() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
     let client = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
     let mut waits = Vec::new();
@@ -159,7 +159,7 @@ async fn the_nodes_of_a_cluster() {
 
 /// For servers that were built without TLS, see `TlsServer::start`.
 #[tokio::test]
-async fn over_tls() {
+async fn connections_over_tls_have_the_usual_tcp_options() {
     let Some(tls) = TlsServer::start("127.0.0.1", &[]) else { return };
     let client_tls = Some(tls.authority.certificate("a client"));
     let certificates =
@@ -171,7 +171,7 @@ async fn over_tls() {
 }
 
 #[tokio::test]
-async fn the_primary_that_sentinels_name() {
+async fn connections_to_the_primary_of_sentinels_have_the_usual_tcp_options() {
     let pair = Pair::start();
     let sentinels = Sentinels::watch(&pair);
     let client = SemaphoreClient::builder().connect_sentinel(sentinels.client()).await.unwrap();

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reads_what_the_other_tells() {
+    fn messages_between_the_cli_and_its_guard_survive_a_round_trip() {
         for word in [
             Word::Prepare { token: 1_795_361_222_707_706, id: "P:a.7.k3:1:30000:9fJ2".to_owned() },
             Word::Started(Pid::from_raw(4711)),

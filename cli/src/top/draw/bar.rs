@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_is_drawn_in_levels() {
+    fn the_history_of_held_and_queued_is_drawn_in_levels() {
         let seen = |share, queued| Some(Seen::new(share, queued));
         let past = [None, seen(0.0, 0), seen(0.1, 1), seen(0.5, 70), seen(2.0, 700)];
         assert_eq!(held(&past), " ▁▂▅█");

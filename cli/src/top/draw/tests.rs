@@ -67,7 +67,7 @@ fn picture_at(state: &State, now: Moment) -> String {
 }
 
 #[test]
-fn the_list_has_a_line_for_each() {
+fn the_list_has_a_line_for_each_semaphore() {
     let mut state = state(80, 24);
     add(&mut state, "jobs", 3, 3, &[5, 65]);
     add(&mut state, "uploads", 0, 10, &[]);
@@ -82,7 +82,7 @@ fn the_list_has_a_line_for_each() {
 }
 
 #[test]
-fn no_answer_is_told_where_one_is_awaited() {
+fn a_missing_reply_is_reported_only_while_a_call_is_in_progress() {
     let mut state = state(80, 24);
     let then = state.contact.last;
     let later = Moment { instant: then.instant + Duration::from_secs(4), ..then };
@@ -101,7 +101,7 @@ fn no_answer_is_told_where_one_is_awaited() {
 }
 
 #[test]
-fn the_page_with_the_mark_is_seen() {
+fn the_page_with_the_marked_line_is_shown() {
     let mut state = state(80, 24);
     (0..50).for_each(|number| add(&mut state, &format!("jobs-{number:02}"), 0, 1, &[]));
     let mut cursor = Cursor::default();
@@ -124,7 +124,7 @@ fn holders_and_waiters_share_the_screen() {
 
 /// A look returns only some of the holders and waiters.
 #[test]
-fn more_holders_or_waiters_than_are_told_are_no_secret() {
+fn a_partial_list_of_holders_or_waiters_says_how_many_it_shows() {
     let mut state = state(80, 24);
     for (more, heads) in
         [(0, ["HOLDERS ", "WAITERS "]), (1, ["HOLDERS (first 30)", "WAITERS (first 30)"])]
@@ -140,7 +140,7 @@ fn more_holders_or_waiters_than_are_told_are_no_secret() {
 }
 
 #[test]
-fn nothing_is_too_long_too_wide_or_too_small() {
+fn drawing_extreme_text_at_extreme_sizes_does_not_panic() {
     let names = [
         &*"x".repeat(512),
         &*"漢".repeat(170),
@@ -180,7 +180,7 @@ fn nothing_is_too_long_too_wide_or_too_small() {
 
 /// A cut number must not look like another number.
 #[test]
-fn a_cut_is_marked_at_every_width() {
+fn a_truncated_number_is_marked_at_every_width() {
     const NUMBER: u32 = 987_654;
     let is_another = |number: &str| number.starts_with('9') && number != NUMBER.to_string();
     let check = |state: &State| {
@@ -223,7 +223,7 @@ fn must_be_escaped(state: &State) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..Default::default() })]
     #[test]
-    fn what_others_wrote_is_escaped_wherever_it_is_drawn(written in written(), width in 1..200u16) {
+    fn untrusted_text_is_escaped_wherever_it_is_drawn(written in written(), width in 1..200u16) {
         let mut state = state(width, 24);
         state.prefix = written.clone();
         state.pattern = Some(written.parse().unwrap());
@@ -272,7 +272,7 @@ fn row_is_unreadable(state: &mut State, reason: &str) {
 }
 
 #[test]
-fn revoking_says_for_how_long_both_may_work() {
+fn the_revoke_dialogue_shows_how_long_two_holders_may_overlap() {
     let mut state = state(80, 24);
     let kind = Kind::Permit { lease: Some(Duration::from_secs(30)) };
     let victim = Victim { id: "P:a.b:1:30000:x".to_owned(), client_name: "a".to_owned(), kind };

@@ -14,7 +14,7 @@ const FAST: [&str; 2] = ["--response-timeout", "200ms"];
 const PATIENT: [&str; 2] = ["--response-timeout", "10min"];
 
 #[tokio::test]
-async fn up_follows_the_server() {
+async fn the_up_metric_follows_the_state_of_the_server() {
     let mut server = Server::start();
     use_all(&server, ["jobs"]).await;
     let exporter = Exporter::start(&server.url, &FAST).await;
@@ -30,7 +30,7 @@ async fn up_follows_the_server() {
 }
 
 #[tokio::test]
-async fn each_reason_is_told() {
+async fn the_exporter_reports_the_reason_of_each_outage() {
     let mut server = Server::start();
     let exporter = Exporter::start(&server.url, &FAST).await;
     exporter.await_up(1.0).await;
@@ -48,7 +48,7 @@ async fn each_reason_is_told() {
 }
 
 #[tokio::test]
-async fn it_may_be_started_before_the_server() {
+async fn the_exporter_may_start_before_the_server() {
     let mut server = Server::start();
     server.kill();
     let exporter = Exporter::start(&server.url, &FAST).await;
@@ -58,7 +58,7 @@ async fn it_may_be_started_before_the_server() {
 }
 
 #[tokio::test]
-async fn a_slow_server_does_not_hold_up_the_answer() {
+async fn a_scrape_of_a_stopped_server_ends_after_the_timeout() {
     let server = Server::start();
     let arguments = [&PATIENT[..], &["--timeout", "500ms"]].concat();
     let exporter = Exporter::start(&server.url, &arguments).await;
@@ -74,7 +74,7 @@ async fn a_slow_server_does_not_hold_up_the_answer() {
 
 /// A stopped server delays neither the reply nor the end of the exporter.
 #[tokio::test]
-async fn a_server_that_says_nothing_from_the_start_does_not_hold_up_the_answer() {
+async fn a_server_that_is_silent_from_the_start_does_not_block_scrapes() {
     let server = Server::start();
     server.signal(Signal::SIGSTOP);
     let arguments = [&PATIENT[..], &["--timeout", "500ms"]].concat();
@@ -87,7 +87,7 @@ async fn a_server_that_says_nothing_from_the_start_does_not_hold_up_the_answer()
 
 /// Prometheus sends its timeout in a header.
 #[tokio::test]
-async fn the_answer_comes_before_the_scrape_ends() {
+async fn the_exporter_applies_the_scrape_timeout_of_prometheus() {
     let server = Server::start();
     let arguments = [&PATIENT[..], &["--timeout", "10min"]].concat();
     let exporter = Exporter::start(&server.url, &arguments).await;
@@ -102,7 +102,7 @@ async fn the_answer_comes_before_the_scrape_ends() {
 
 /// Other scrapes may wait longer, and succeed.
 #[tokio::test]
-async fn a_scrape_that_ends_too_early_is_no_outage() {
+async fn a_scrape_with_too_short_a_timeout_is_not_logged_as_an_outage() {
     let server = Server::start();
     let arguments = [&PATIENT[..], &["--timeout", "10min"]].concat();
     let exporter = Exporter::start(&server.url, &arguments).await;
@@ -118,7 +118,7 @@ async fn a_scrape_that_ends_too_early_is_no_outage() {
 }
 
 #[tokio::test]
-async fn scrapes_at_the_same_time_share_one_look() {
+async fn simultaneous_scrapes_share_one_read() {
     let server = Server::start();
     let arguments = [&PATIENT[..], &["--timeout", "5s"]].concat();
     let exporter = Exporter::start(&server.url, &arguments).await;
@@ -135,6 +135,6 @@ async fn scrapes_at_the_same_time_share_one_look() {
 }
 
 #[test]
-fn a_look_must_have_some_time() {
+fn an_exporter_timeout_of_0_is_rejected() {
     Outcome::of(tool(&["exporter", "--timeout", "0s"])).fails(2, "50ms or more");
 }

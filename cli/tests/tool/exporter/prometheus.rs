@@ -29,7 +29,7 @@ fn promtool(command: &mut Command) {
 }
 
 #[test]
-fn each_alert_fires_when_it_should() {
+fn each_alert_fires_in_the_promtool_tests() {
     promtool(Command::new("promtool").args(["check", "rules"]).arg(path("../docs/alerts.yml")));
     let test = path("tests/tool/exporter/alerts.yml");
     promtool(Command::new("promtool").args(["test", "rules"]).arg(test));
@@ -52,7 +52,7 @@ fn queries() -> Vec<String> {
 }
 
 #[test]
-fn the_queries_that_are_told_can_be_asked() {
+fn promtool_accepts_the_documented_queries() {
     let rule = |(number, query)| format!("  - {{ record: query{number}, expr: '{query}' }}\n");
     let rules: String = queries().iter().enumerate().map(rule).collect();
     assert!(rules.lines().count() > 3, "{rules}");
@@ -65,7 +65,7 @@ fn the_queries_that_are_told_can_be_asked() {
 /// Checks the names of the metrics that only client processes report, so that no exporter is
 /// needed. Prometheus adds suffixes to the names of histograms.
 #[test]
-fn queries_and_alerts_ask_for_metrics_that_there_are() {
+fn queries_and_alerts_use_only_documented_client_metrics() {
     const OURS: &str = "redis_semaphore_client_";
     let asked = [ALERTS.to_owned(), queries().join(" ")].join(" ");
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -83,7 +83,7 @@ fn queries_and_alerts_ask_for_metrics_that_there_are() {
 }
 
 #[tokio::test]
-async fn promtool_finds_no_fault() {
+async fn promtool_accepts_the_metrics_of_the_exporter() {
     let server = Server::start();
     use_all(&server, [r#"a "quoted" one"#, r"back\slash", "ключ"]).await;
     let exporter = Exporter::start(&server.url, &[]).await;
@@ -153,7 +153,7 @@ fn each<'a>(name: &str, value: &'a Value, found: &mut Vec<&'a str>) {
 }
 
 #[tokio::test]
-async fn the_dashboard_shows_what_prometheus_scrapes() {
+async fn each_dashboard_query_returns_data_from_prometheus() {
     let server = Server::start();
     let semaphore = server.semaphores().await.semaphore("jobs").limit(1).build().unwrap();
     let _held = semaphore.acquire().await.unwrap();

@@ -12,7 +12,7 @@ use crate::support::server::{Server, until_queued};
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
 #[tokio::test]
-async fn all_that_an_operator_asks_for() {
+async fn the_exporter_reports_limits_held_weight_queue_and_wait() {
     let server = Server::start();
     let exporter = Exporter::start(&server.url, &[]).await;
     let client = server.semaphores().await;
@@ -51,7 +51,7 @@ async fn wait_of(exporter: &Exporter, name: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn a_head_start_is_no_waiting() {
+async fn a_head_start_does_not_count_as_waiting_time() {
     let server = Server::start();
     let exporter = Exporter::start(&server.url, &[]).await;
     let semaphore = server.semaphores().await.semaphore("jobs").limit(1).build().unwrap();
@@ -91,7 +91,7 @@ async fn present(semaphore: &Semaphore) -> usize {
 
 /// The requests of dead processes stay in the queue until their turn.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_gone_waits_no_longer() {
+async fn requests_of_dead_clients_do_not_count_in_the_longest_wait() {
     let server = Server::start();
     let exporter = Exporter::start(&server.url, &[]).await;
     let semaphore = server.semaphores().await.semaphore("jobs").limit(1).build().unwrap();
@@ -113,7 +113,7 @@ async fn who_has_gone_waits_no_longer() {
 
 /// A name may contain any characters except braces and control characters.
 #[tokio::test]
-async fn names_are_escaped() {
+async fn semaphore_names_are_escaped_in_metrics() {
     let server = Server::start();
     let exporter = Exporter::start(&server.url, &[]).await;
     let mut names = [r#"a "quoted" one"#, r"back\slash", r#"\""#, r"\n", "ключ-鍵-🔑", "a=\"b\",c"];
@@ -125,7 +125,7 @@ async fn names_are_escaped() {
 }
 
 #[tokio::test]
-async fn no_more_than_the_most_are_told() {
+async fn the_exporter_reports_at_most_max_semaphores() {
     let server = Server::start();
     use_all(&server, ["a1", "a2", "a3", "b1", "b2"]).await;
     let exporter = Exporter::start(&server.url, &["--max-semaphores", "3"]).await;
@@ -140,7 +140,7 @@ async fn no_more_than_the_most_are_told() {
 
 /// If a semaphore cannot be read, the exporter still reports the other semaphores.
 #[tokio::test]
-async fn one_that_cannot_be_read_is_counted() {
+async fn a_semaphore_that_cannot_be_read_is_counted_as_rejected() {
     let server = Server::start();
     use_all(&server, ["good"]).await;
     let mut set = cmd("SET");

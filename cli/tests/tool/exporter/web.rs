@@ -11,7 +11,7 @@ use crate::support::process::catches;
 use crate::support::server::Server;
 
 #[tokio::test]
-async fn it_listens_on_this_machine_only() {
+async fn the_exporter_listens_only_on_localhost_by_default() {
     let server = Server::start();
     // Another process may use the port for a moment.
     let start = async || Exporter::try_start(&mut command(&server.url, &[])).await;
@@ -23,7 +23,7 @@ async fn it_listens_on_this_machine_only() {
 }
 
 #[tokio::test]
-async fn it_listens_where_it_is_told_to() {
+async fn the_exporter_listens_on_the_given_address() {
     let server = Server::start();
     let mut command = command(&server.url, &["--listen", "0.0.0.0:0"]);
     let exporter = Exporter::try_start(&mut command).await.unwrap();
@@ -32,7 +32,7 @@ async fn it_listens_where_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn a_name_of_this_machine_is_an_address() {
+async fn the_listen_address_may_have_a_host_name_or_only_a_port() {
     let server = Server::start();
     let mut everywhere = command(&server.url, &["--listen", ":0"]);
     let exporter = Exporter::try_start(&mut everywhere).await.expect("it listens everywhere");
@@ -43,7 +43,7 @@ async fn a_name_of_this_machine_is_an_address() {
 }
 
 #[tokio::test]
-async fn each_gets_the_format_that_it_knows() {
+async fn the_metrics_format_follows_the_accept_header() {
     let server = Server::start();
     let exporter = Exporter::start(&server.url, &[]).await;
     let plain = get(exporter.address, "/metrics", "").await.head;
@@ -65,7 +65,7 @@ async fn started_by(starter: &[&str], server: &Server) -> Exporter {
 }
 
 #[tokio::test]
-async fn it_ends_when_it_is_told_to() {
+async fn the_exporter_ends_with_success_on_sigterm_and_sigint() {
     let server = Server::start();
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         // The tests may have been started with these signals ignored.
@@ -78,7 +78,7 @@ async fn it_ends_when_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn what_nohup_has_it_ignore_it_ignores() {
+async fn the_exporter_does_not_catch_sighup_under_nohup() {
     let server = Server::start();
     let exporter = started_by(&["nohup"], &server).await;
     exporter.scrape().await;
@@ -87,7 +87,7 @@ async fn what_nohup_has_it_ignore_it_ignores() {
 }
 
 #[tokio::test]
-async fn wrong_options_are_told_at_once() {
+async fn wrong_exporter_options_fail_with_exit_status_2() {
     let server = Server::start();
     let exporter = Exporter::start(&server.url, &[]).await;
     let taken = exporter.address.to_string();

@@ -71,7 +71,7 @@ impl Container {
 }
 
 #[test]
-fn the_first_process_picks_up_orphans_and_ends_as_the_command_does() {
+fn the_cli_as_pid_1_reaps_orphans_and_returns_the_status_of_the_command() {
     let (url, name) = (shared_url(), unique_name());
     let holder = Tool::start(&mut run(&url, &[&name, "--limit", "1", "--", "sleep", "600"]));
     await_held_and_queued(&url, &name, (1, 0));
@@ -93,7 +93,7 @@ fn the_first_process_picks_up_orphans_and_ends_as_the_command_does() {
 }
 
 #[test]
-fn a_signal_ends_the_first_process_while_it_waits_and_while_it_holds() {
+fn a_signal_ends_the_cli_as_pid_1_while_it_waits_and_while_it_holds() {
     let (url, name) = (shared_url(), unique_name());
     let terminated = Some(128 + Signal::SIGTERM as i32);
     let mut holder = Container::start(&url, &name);

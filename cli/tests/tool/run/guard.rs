@@ -39,7 +39,7 @@ fn guard_of(tool: &Tool, command: i32) -> i32 {
 }
 
 #[test]
-fn the_tool_killed_takes_the_command_with_it() {
+fn killing_the_cli_ends_the_command_its_children_and_the_guard() {
     for script in [FAMILY, STUBBORN] {
         let name = unique_name();
         let mut tool = start(&name, "30s", script);
@@ -57,7 +57,7 @@ fn the_tool_killed_takes_the_command_with_it() {
 }
 
 #[test]
-fn a_tool_that_is_stopped_past_its_lease_does_not_let_the_command_go_on() {
+fn the_command_is_ended_before_its_lease_expires_if_the_cli_is_stopped() {
     let (url, name) = (shared_url(), unique_name());
     let mut tool = start(&name, "15s", STUBBORN);
     let family = family(&tool);
@@ -73,7 +73,7 @@ fn a_tool_that_is_stopped_past_its_lease_does_not_let_the_command_go_on() {
 }
 
 #[test]
-fn the_tool_waits_for_its_guard() {
+fn the_cli_waits_for_the_end_of_its_guard() {
     let name = unique_name();
     let mut tool = start(&name, "30s", FAMILY);
     let command = family(&tool)[0];
@@ -87,7 +87,7 @@ fn the_tool_waits_for_its_guard() {
 
 /// A signal to all processes named like the CLI must not end the guard.
 #[test]
-fn the_guard_outlasts_a_signal() {
+fn the_guard_survives_signals_and_still_ends_the_command() {
     let name = unique_name();
     let mut tool = start(&name, "30s", FAMILY);
     let [command, child] = family(&tool);
@@ -127,7 +127,7 @@ fn a_guard_that_is_killed_is_replaced() {
 }
 
 #[test]
-fn a_guard_that_is_killed_in_the_queue_is_replaced_before_the_command_starts() {
+fn a_guard_killed_during_the_wait_is_replaced_before_the_command_starts() {
     let starts = || {
         let name = unique_name();
         let mut holder = start(&name, "30s", FAMILY);
@@ -151,7 +151,7 @@ fn a_guard_that_is_killed_in_the_queue_is_replaced_before_the_command_starts() {
 /// The guard is killed while the CLI ends the command. The CLI is then stopped, so a new guard must
 /// end the command.
 #[test]
-fn a_guard_that_comes_while_the_command_ends_knows_of_that() {
+fn a_new_guard_kills_a_command_that_is_already_being_ended() {
     let (url, name) = (shared_url(), unique_name());
     let script =
         "trap 'echo ends' TERM; trap 'echo heard' WINCH; echo $$; while :; do sleep 0.01; done";
@@ -193,7 +193,7 @@ fn a_command_that_is_stopped_for_longer_than_a_lease_keeps_its_permit() {
 
 /// Each signal is forwarded, and none delays a check of the permit.
 #[test]
-fn many_signals_do_not_end_the_command() {
+fn frequent_signals_neither_end_the_command_nor_prevent_refreshes() {
     let (url, name) = (shared_url(), unique_name());
     let mut tool = start(&name, "2s", &format!("trap '' USR1; {FAMILY}"));
     let [command, _] = family(&tool);
@@ -210,7 +210,7 @@ fn many_signals_do_not_end_the_command() {
 
 /// The guard knows the command before the command begins.
 #[test]
-fn a_command_that_kills_or_stops_its_tool_at_once_is_ended() {
+fn a_command_that_immediately_kills_or_stops_the_cli_is_ended() {
     for signal in ["KILL", "STOP"] {
         let starts = || {
             let mut tool = start(

@@ -21,7 +21,7 @@ fn at(url: &str, arguments: &[&str]) -> Outcome {
 }
 
 #[test]
-fn a_job_is_called_as_it_was_told_or_as_its_command() {
+fn the_client_name_begins_with_the_label_or_the_command_name() {
     let url = shared_url();
     for (label, called) in [(&["--label", "night-shift"][..], "night-shift"), (&[], "sh")] {
         let name = unique_name();
@@ -44,7 +44,7 @@ fn a_job_is_called_as_it_was_told_or_as_its_command() {
 }
 
 #[test]
-fn a_label_that_redis_could_not_show_is_refused() {
+fn an_invalid_label_is_rejected() {
     for label in ["", "two words", "a:b", &"x".repeat(33)] {
         let arguments = ["a", "--limit", "1", "--label", label, "--", "true"];
         let (status, told) = outcome(&mut run("redis://127.0.0.1:1/", &arguments));

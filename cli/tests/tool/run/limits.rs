@@ -6,7 +6,7 @@ use crate::support::tool::{Outcome, tool};
 use crate::support::unique_name;
 
 #[test]
-fn without_a_limit_the_one_in_force_holds() {
+fn without_the_limit_option_the_existing_limit_applies() {
     let (url, name) = (shared_url(), unique_name());
     let (status, told) = outcome(&mut run(&url, &[&name, "--", "echo", "no"]));
     assert_eq!(status, 2);
@@ -20,7 +20,7 @@ fn without_a_limit_the_one_in_force_holds() {
 }
 
 #[test]
-fn another_limit_than_the_one_in_force_is_told() {
+fn a_limit_that_differs_from_the_effective_limit_is_reported() {
     let (url, name) = (shared_url(), unique_name());
     let declare = |limit| outcome(&mut run(&url, &[&name, "--limit", limit, "--", "true"]));
     assert_eq!(declare("2"), (0, String::new()));
@@ -37,7 +37,7 @@ fn another_limit_than_the_one_in_force_is_told() {
 
 /// Without the note, a user might not notice that the command may wait forever.
 #[test]
-fn a_weight_above_a_limit_that_was_set_is_told_to_wait() {
+fn a_wait_for_a_weight_above_the_runtime_limit_is_reported() {
     let (url, name) = (shared_url(), unique_name());
     let set = |limit| Outcome::of(tool(&["--url", &url, "limit", &name, limit])).status;
     assert_eq!(set("3"), Some(0));

@@ -18,7 +18,7 @@ fn arguments<'a>(name: &'a str, lease: &'a str, script: &'a str) -> Vec<&'a str>
 }
 
 #[test]
-fn a_permit_that_was_taken_away_ends_the_command() {
+fn a_lost_permit_ends_the_command() {
     let (url, name) = (shared_url(), unique_name());
     for (script, last) in [(GENTLE, "cleaned"), (STUBBORN, "TERM")] {
         let mut tool = Tool::start(&mut run(&url, &arguments(&name, "3s", script)));
@@ -66,18 +66,18 @@ fn ends_before_its_lease(script: &str, break_server: impl FnOnce(&Server)) {
 }
 
 #[test]
-fn a_stubborn_command_is_killed_before_its_lease_ends_when_the_server_is_silent() {
+fn if_redis_is_silent_sigkill_ends_the_command_before_its_lease_expires() {
     ends_before_its_lease(STUBBORN, |server| server.signal(Signal::SIGSTOP));
 }
 
 #[test]
-fn a_gentle_command_ends_before_its_lease_when_the_server_is_gone() {
+fn if_redis_is_down_the_command_ends_before_its_lease_expires() {
     ends_before_its_lease(GENTLE, |server| server.signal(Signal::SIGKILL));
 }
 
 /// An outage that is shorter than the lease does not affect the command.
 #[test]
-fn a_short_outage_goes_unnoticed() {
+fn an_outage_shorter_than_the_lease_does_not_affect_the_command() {
     let server = Server::start();
     let name = unique_name();
     let file = std::env::temp_dir().join(&name);

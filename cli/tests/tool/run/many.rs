@@ -42,7 +42,7 @@ fn keys(connection: &mut Connection) -> (Vec<String>, u64, u64) {
 
 /// Two runs are active at a time, and a signal ends one of them.
 #[test]
-fn after_many_runs_keys_connections_and_processes_are_as_before() {
+fn many_runs_add_no_keys_connections_or_processes() {
     let server = Server::start();
     let mut connection = connect(&server.url);
     let tool = |command: &[&str]| {

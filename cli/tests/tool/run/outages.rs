@@ -41,7 +41,7 @@ fn assert_told_once(told: &str, name: &str) {
 
 /// A CLI that starts during an outage waits for the end of the outage.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_begins_in_an_outage_waits_for_its_end() {
+async fn a_run_that_begins_in_an_outage_waits_for_the_end_of_the_outage() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let url = format!("redis://127.0.0.1:{}/", proxy.port());
@@ -66,7 +66,7 @@ async fn one_that_begins_in_an_outage_waits_for_its_end() {
 
 /// A CLI that ends early releases its permit.
 #[test]
-fn a_release_that_is_refused_is_repeated() {
+fn a_release_that_fails_with_noreplicas_is_retried() {
     let server = Server::start();
     let name = unique_name();
     let script = "echo on; while [ ! -e $0 ]; do sleep 0.01; done";
@@ -92,7 +92,7 @@ fn a_release_that_is_refused_is_repeated() {
 }
 
 #[test]
-fn an_outage_is_told_to_who_waits_and_its_end() {
+fn a_waiting_run_reports_the_start_and_the_end_of_an_outage() {
     let mut server = Server::start();
     let name = unique_name();
     let (_holder, mut waiter) = two(&server, &name, &["--limit", "1"]);
@@ -106,7 +106,7 @@ fn an_outage_is_told_to_who_waits_and_its_end() {
 }
 
 #[test]
-fn a_timeout_comes_in_time_without_redis() {
+fn the_acquire_timeout_ends_the_wait_while_redis_is_silent() {
     let server = Server::start();
     let timeout = [&PATIENT[..], &["--timeout", "10s"]].concat();
     let (_holder, mut waiter) = two(&server, &unique_name(), &timeout);
@@ -122,7 +122,7 @@ fn a_timeout_comes_in_time_without_redis() {
 
 /// The status is not 75, because 75 would mean that all permits are held.
 #[test]
-fn a_timeout_in_an_outage_is_one_of_redis() {
+fn an_acquire_timeout_in_an_outage_exits_with_69() {
     let mut server = Server::start();
     let (_holder, mut waiter) = two(&server, &unique_name(), &["--limit", "1", "--timeout", "10s"]);
     server.kill();
@@ -143,7 +143,7 @@ fn a_timeout_in_an_outage_is_one_of_redis() {
 /// Earlier replies do not matter. Only a reply to the request itself means that all permits are
 /// held.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_timeout_before_the_first_answer_is_one_of_redis() {
+async fn an_acquire_timeout_without_a_reply_to_the_request_exits_with_69() {
     let (server, name) = (Server::start(), unique_name());
     let holder = start(&server, &[&name, "--limit", "1", "--", "sh", "-c", "echo on; sleep 600"]);
     assert_eq!(holder.line(), "on");
@@ -165,7 +165,7 @@ async fn a_timeout_before_the_first_answer_is_one_of_redis() {
 }
 
 #[test]
-fn a_signal_ends_the_wait_without_redis() {
+fn a_signal_ends_the_wait_while_redis_is_silent() {
     let server = Server::start();
     let (_holder, mut waiter) = two(&server, &unique_name(), &PATIENT);
     server.signal(Signal::SIGSTOP);
@@ -175,7 +175,7 @@ fn a_signal_ends_the_wait_without_redis() {
 }
 
 #[test]
-fn a_permit_that_is_lost_is_given_back_to_nobody() {
+fn the_cli_does_not_try_to_release_a_lost_permit() {
     let server = Server::start();
     let name = unique_name();
     let options = [&PATIENT[..], &["--lease", "3s", "--", "sh", "-c", "echo on; exec sleep 600"]];
@@ -190,7 +190,7 @@ fn a_permit_that_is_lost_is_given_back_to_nobody() {
 }
 
 #[test]
-fn a_signal_ends_the_giving_back_without_redis() {
+fn a_signal_ends_the_release_while_redis_is_silent() {
     let server = Server::start();
     let file = std::env::temp_dir().join(unique_name());
     let script = "trap '' TERM; echo on; while [ ! -e $0 ]; do sleep 0.01; done; exit 3";

@@ -16,7 +16,7 @@ fn arguments<'a>(name: &'a str, lease: &'a str, rest: &[&'a str]) -> Vec<&'a str
 }
 
 #[test]
-fn no_more_than_the_limit_start_in_a_lease() {
+fn with_per_at_most_as_many_commands_as_the_limit_start_in_a_lease() {
     let (url, name) = (shared_url(), unique_name());
     let attempt = || {
         outcome(&mut run(&url, &arguments(&name, "1h", &["--no-wait", "--", "sh", "-c", "exit 3"])))
@@ -28,7 +28,7 @@ fn no_more_than_the_limit_start_in_a_lease() {
 
 /// Each command prints its token, which is the time of the grant by the server's clock in µs.
 #[test]
-fn who_waits_starts_when_a_lease_has_passed() {
+fn with_per_and_limit_2_at_most_2_waiting_commands_start_per_lease() {
     let (url, name) = (shared_url(), unique_name());
     let print = ["--", "sh", "-c", "echo $REDIS_SEMAPHORE_TOKEN"];
     let tools: Vec<_> =
@@ -42,7 +42,7 @@ fn who_waits_starts_when_a_lease_has_passed() {
 }
 
 #[test]
-fn what_cannot_be_started_does_not_count() {
+fn with_per_a_command_that_cannot_be_started_releases_its_permit() {
     let (url, name) = (shared_url(), unique_name());
     for (command, status) in [("/no/such/command", 127), ("/etc/passwd", 126)] {
         assert_eq!(outcome(&mut run(&url, &arguments(&name, "1h", &["--", command]))).0, status);
@@ -51,7 +51,7 @@ fn what_cannot_be_started_does_not_count() {
 }
 
 #[test]
-fn a_script_that_says_no_program_is_told_so() {
+fn a_script_without_a_shebang_fails_with_advice() {
     let (url, name) = (shared_url(), unique_name());
     let script = std::env::temp_dir().join(&name);
     std::fs::write(&script, "exit 0").unwrap();
@@ -63,7 +63,7 @@ fn a_script_that_says_no_program_is_told_so() {
 }
 
 #[test]
-fn a_wait_that_a_signal_ends_does_not_count() {
+fn a_wait_ended_by_a_signal_takes_no_permit() {
     let (url, name) = (shared_url(), unique_name());
     let attempt = || outcome(&mut run(&url, &arguments(&name, "1h", &["--", "true"])));
     assert_eq!([attempt().0, attempt().0], [0, 0]);
@@ -76,7 +76,7 @@ fn a_wait_that_a_signal_ends_does_not_count() {
 
 /// After the start, the command needs neither a server nor a guard.
 #[test]
-fn the_command_runs_on_by_itself() {
+fn with_per_the_started_command_needs_no_server_and_no_guard() {
     let server = Server::start();
     let script = "trap 'exit 4' USR1; echo $$; while :; do sleep 0.01; done";
     let loops = ["--", "sh", "-c", script];
@@ -103,7 +103,7 @@ fn the_command_runs_on_by_itself() {
 }
 
 #[test]
-fn one_that_cannot_be_a_lease_is_refused_by_its_name() {
+fn a_per_option_outside_the_bounds_of_a_lease_is_rejected() {
     for lease in ["1ms", "8days"] {
         let (status, told) =
             outcome(&mut run(&shared_url(), &arguments("a", lease, &["--", "true"])));
@@ -113,7 +113,7 @@ fn one_that_cannot_be_a_lease_is_refused_by_its_name() {
 }
 
 #[test]
-fn a_grace_has_no_meaning() {
+fn the_options_per_and_grace_exclude_each_other() {
     let (status, told) =
         outcome(&mut run("", &arguments("a", "1s", &["--grace", "1s", "--", "true"])));
     assert_eq!(status, 2);
@@ -158,14 +158,14 @@ fn start_in_an_outage(lease: &str, response_timeout: &str, command: &[&str]) -> 
 }
 
 #[test]
-fn a_start_that_cannot_be_counted_is_told() {
+fn a_start_that_cannot_be_counted_in_an_outage_is_reported() {
     let (status, told) = outcome_in_an_outage(&["sh", "-c", "exit 3"]);
     assert_eq!(status, Some(3), "{told}");
     assert!(told.contains("more commands than the limit may start"), "{told}");
 }
 
 #[test]
-fn what_cannot_be_started_and_still_counts_is_told() {
+fn an_unreleased_permit_of_a_failed_start_is_reported() {
     let (_server, mut tool) = start_in_an_outage("10s", "500ms", &["/no/such/command"]);
     let (status, told) = (tool.ended().code(), tool.errors());
     assert_eq!(status, Some(127), "{told}");
@@ -175,7 +175,7 @@ fn what_cannot_be_started_and_still_counts_is_told() {
 }
 
 #[test]
-fn a_signal_ends_the_leaving_without_redis() {
+fn a_signal_ends_let_expire_while_redis_is_silent() {
     let script = "trap '' TERM; echo on; exit 3";
     let (_server, mut tool) = start_in_an_outage("1h", "10min", &["sh", "-c", script]);
     assert_eq!(tool.line(), "on");

@@ -33,7 +33,7 @@ fn with_a_limit_of_1_no_two_commands_run_at_once() {
 }
 
 #[test]
-fn a_command_takes_its_weight() {
+fn a_command_holds_a_permit_of_the_given_weight() {
     let (url, name) = (shared_url(), unique_name());
     let heavy = ["--limit", "3", "--weight", "2", "--", "sh", "-c", "echo on; sleep 600"];
     let holder = Tool::start(&mut run(&url, &[&[&*name], &heavy[..]].concat()));
@@ -45,7 +45,7 @@ fn a_command_takes_its_weight() {
 
 /// An upgrade replaces the file of a waiting CLI.
 #[test]
-fn a_tool_whose_file_is_gone_runs_its_command_with_a_guard() {
+fn a_waiting_cli_runs_its_command_after_its_executable_was_deleted() {
     let (url, name) = (shared_url(), unique_name());
     let sleep = ["--limit", "1", "--", "sh", "-c", "echo on; sleep 600"];
     let mut holder = Tool::start(&mut run(&url, &[&[&*name], &sleep[..]].concat()));

@@ -9,7 +9,7 @@ use super::support::tool::{Tool, children, run, script, state};
 use crate::support::{eventually, unique_name};
 
 #[test]
-fn a_signal_that_comes_in_the_queue_ends_the_wait() {
+fn a_signal_during_the_wait_ends_the_cli_and_removes_its_request() {
     let (url, name) = (shared_url(), unique_name());
     let sleep = ["--limit", "1", "--", "sh", "-c", "echo on; sleep 600"];
     let holder = Tool::start(&mut run(&url, &[&[&*name], &sleep[..]].concat()));
@@ -28,7 +28,7 @@ fn a_signal_that_comes_in_the_queue_ends_the_wait() {
 }
 
 #[test]
-fn signals_are_passed_on_to_the_command_and_its_children() {
+fn signals_are_forwarded_to_the_command_and_its_children() {
     let (url, name) = (shared_url(), unique_name());
     let script = "for signal in HUP INT QUIT USR1 USR2 WINCH ALRM CONT TSTP TTIN TTOU ABRT TRAP \
                   IO PROF PWR STKFLT URG VTALRM XCPU; do trap \"echo $signal\" $signal; done; \
@@ -77,7 +77,7 @@ fn signals_are_passed_on_to_the_command_and_its_children() {
 
 /// The CLI leads its own session, like a service.
 #[test]
-fn a_tool_that_no_shell_could_have_go_on_is_not_stopped_nor_is_its_command() {
+fn stop_signals_do_not_stop_a_cli_that_no_shell_can_continue() {
     let (url, name) = (shared_url(), unique_name());
     // The script starts no process: see `terminal.rs`.
     let script = "trap 'echo heard' WINCH; echo on; while :; do :; done";
@@ -101,7 +101,7 @@ fn a_tool_that_no_shell_could_have_go_on_is_not_stopped_nor_is_its_command() {
 
 /// nohup starts programs with SIGHUP ignored.
 #[test]
-fn what_the_tool_was_told_to_ignore_the_command_ignores() {
+fn the_command_inherits_an_ignored_sighup() {
     let name = unique_name();
     let text = format!(
         "trap '' HUP; exec $TOOL run {name} --limit 1 -- sh -c 'echo on; kill -HUP $$; echo still'"
@@ -113,7 +113,7 @@ fn what_the_tool_was_told_to_ignore_the_command_ignores() {
 
 /// Some programs block or ignore SIGCHLD, and the processes that they start inherit this setting.
 #[test]
-fn the_end_of_the_command_is_heard_of_also_where_that_was_blocked_or_ignored() {
+fn the_end_of_the_command_is_noticed_with_sigchld_blocked_or_ignored() {
     for option in ["--block-signal=CHLD", "--ignore-signal=CHLD"] {
         let name = unique_name();
         let text = format!("exec env {option} $TOOL run {name} --limit 1 -- sh -c 'exit 3'");
@@ -124,7 +124,7 @@ fn the_end_of_the_command_is_heard_of_also_where_that_was_blocked_or_ignored() {
 
 /// The first process of a container inherits processes whose parents have ended.
 #[test]
-fn other_children_than_its_own_are_picked_up() {
+fn children_that_the_cli_did_not_start_are_reaped() {
     let name = unique_name();
     let text = format!(
         "sh -c 'while [ ! -e {0} ]; do sleep 0.02; done' & exec $TOOL run {name} --limit 1 -- sh \

@@ -15,14 +15,14 @@ fn status_of(script: &str) -> Option<i32> {
 }
 
 #[test]
-fn the_commands_own_status_passes_through() {
+fn the_exit_status_of_the_command_is_returned() {
     for status in [0, 1, 7, 69, 255] {
         assert_eq!(status_of(&format!("exit {status}")), Some(status));
     }
 }
 
 #[test]
-fn a_command_that_was_killed_gives_128_and_the_signal() {
+fn a_command_killed_by_a_signal_gives_exit_status_128_plus_signal() {
     assert_eq!(status_of("kill -TERM $$"), Some(128 + 15));
     assert_eq!(status_of("kill -KILL $$"), Some(128 + 9));
     // A real-time signal, which has no name.
@@ -31,12 +31,12 @@ fn a_command_that_was_killed_gives_128_and_the_signal() {
 
 /// If the CLI exited normally, a shell's loop would continue after ^C.
 #[test]
-fn of_an_interrupt_the_tool_dies_as_well() {
+fn the_cli_dies_by_signal_if_the_command_dies_of_sigint() {
     assert_eq!(status_of("kill -INT $$"), None);
 }
 
 #[test]
-fn a_command_that_cannot_be_started_leaves_no_permit() {
+fn the_permit_of_a_command_that_cannot_be_started_is_released() {
     let (url, name) = (shared_url(), unique_name());
     let (status, told) =
         outcome(&mut run(&url, &[&name, "--limit", "1", "--", "/no/such/command"]));
@@ -61,7 +61,7 @@ fn without_a_server_the_command_is_not_started() {
 }
 
 #[test]
-fn whoever_gets_no_permit_in_time_is_told() {
+fn a_run_without_a_permit_in_time_exits_with_75() {
     let (url, name) = (shared_url(), unique_name());
     let mut holder = Tool::start(&mut run(
         &url,
@@ -87,7 +87,7 @@ fn whoever_gets_no_permit_in_time_is_told() {
 /// With these options, the command's own 75, 70 and 69 can be distinguished from the statuses of
 /// the CLI.
 #[test]
-fn the_tools_statuses_are_those_that_were_asked_for() {
+fn the_exit_statuses_of_the_cli_can_be_configured() {
     let (url, name) = (shared_url(), unique_name());
     let asked = ["--conflict-status", "0", "--lost-status", "41", "--error-status", "42"];
     let with = |url: &str, rest: &[&str]| run(url, &[&[&*name], &asked[..], rest].concat());
@@ -110,7 +110,7 @@ fn the_tools_statuses_are_those_that_were_asked_for() {
 
 /// Users must not see a panic. Each of these limits has caused a panic, or could cause a panic.
 #[test]
-fn a_lack_of_descriptors_is_a_line() {
+fn a_lack_of_file_descriptors_is_reported_in_one_line() {
     let url = shared_url();
     // With fewer descriptors, the dynamic loader cannot open libraries.
     for limit in 4..13 {
@@ -124,7 +124,7 @@ fn a_lack_of_descriptors_is_a_line() {
 
 /// A program bundle may contain its own loader, which gets options and the path of the CLI.
 #[test]
-fn the_loader_may_start_the_tool() {
+fn the_dynamic_loader_may_start_the_cli() {
     let (url, name) = (shared_url(), unique_name());
     let loader = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];
     let Some(loader) = loader.into_iter().find(|path| std::path::Path::new(path).exists()) else {
@@ -141,7 +141,7 @@ fn the_loader_may_start_the_tool() {
 }
 
 #[test]
-fn wrong_options_are_refused_before_anything_is_done() {
+fn wrong_options_are_rejected_before_the_cli_connects() {
     let short = ["a", "--limit", "1", "--lease", "499ms", "--", "true"];
     let (status, told) = outcome(&mut run("redis://127.0.0.1:1/", &short));
     assert_eq!(status, 2, "{told}");
@@ -156,7 +156,7 @@ fn wrong_options_are_refused_before_anything_is_done() {
 }
 
 #[test]
-fn the_command_knows_its_permit() {
+fn the_command_gets_its_permit_in_environment_variables() {
     let (url, name) = (shared_url(), unique_name());
     let shown = "echo $REDIS_SEMAPHORE_NAME; echo $REDIS_SEMAPHORE_ID; echo $REDIS_SEMAPHORE_TOKEN";
     let tokens = [(); 2].map(|()| {
@@ -169,7 +169,7 @@ fn the_command_knows_its_permit() {
 }
 
 #[test]
-fn input_and_output_are_the_commands() {
+fn the_command_inherits_standard_input_and_output() {
     let (url, name) = (shared_url(), unique_name());
     let text = format!("echo hello | $TOOL run {name} --limit 1 -- tr a-z A-Z");
     let output = script(&url, &text).output().unwrap();
@@ -179,7 +179,7 @@ fn input_and_output_are_the_commands() {
 
 /// A process that has closed standard error needs no messages.
 #[test]
-fn an_error_output_that_cannot_be_written_stops_nothing() {
+fn an_unwritable_standard_error_does_not_stop_the_command() {
     let (url, name) = (shared_url(), unique_name());
     assert_eq!(outcome(&mut run(&url, &[&name, "--limit", "1", "--", "true"])).0, 0);
     // The CLI prints a note, because the limit differs from the effective limit.

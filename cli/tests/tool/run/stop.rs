@@ -60,7 +60,7 @@ fn await_stop(processes: impl IntoIterator<Item = i32>) {
 
 /// A shell does not notify a running background process when `fg` moves it to the foreground.
 #[test]
-fn a_command_that_was_started_in_the_background_stops_with_its_tool() {
+fn a_command_moved_to_the_foreground_stops_with_the_cli_on_ctrl_z() {
     let (name, files) = (unique_name(), Files::create());
     let mut shell = Shell::start(&shared_url());
     let script = files.script("one");
@@ -104,7 +104,7 @@ fn commands_of_one_job_stop_together() {
 }
 
 #[test]
-fn a_wait_is_stopped_and_goes_on() {
+fn a_waiting_cli_can_be_stopped_and_continued() {
     let (url, name) = (shared_url(), unique_name());
     let sleep = [&*name, "--limit", "1", "--", "sh", "-c", "echo on; exec sleep 600"];
     let holder = Tool::start(&mut run(&url, &sleep));
@@ -136,7 +136,7 @@ fn stop_in_an_outage(files: &Files, name: &str, options: &str) -> (Server, Shell
 }
 
 #[test]
-fn a_command_that_goes_on_without_redis_is_killed_before_its_lease_ends() {
+fn a_command_continued_in_an_outage_is_ended_before_its_lease_expires() {
     let (name, files) = (unique_name(), Files::create());
     let options = "--lease 9s --grace 3s --response-timeout 500ms";
     let (_server, mut shell, [command, _], end) = stop_in_an_outage(&files, &name, options);
@@ -152,7 +152,7 @@ fn a_command_that_goes_on_without_redis_is_killed_before_its_lease_ends() {
 
 /// The rest of the lease is too short to end the command, but Redis replies.
 #[test]
-fn a_command_goes_on_with_the_last_seconds_of_its_lease() {
+fn a_command_continued_shortly_before_its_lease_expires_keeps_its_permit() {
     let (name, files) = (unique_name(), Files::create());
     let (server, mut shell, _, end) = stop_in_an_outage(&files, &name, "--lease 15s --grace 5s");
     server.signal(Signal::SIGCONT);
@@ -165,7 +165,7 @@ fn a_command_goes_on_with_the_last_seconds_of_its_lease() {
 
 /// The CLI handles no signal until the command continues.
 #[test]
-fn a_command_does_not_wait_for_an_answer_for_long_before_it_goes_on() {
+fn a_silent_server_does_not_block_the_continuation_of_a_command() {
     let (name, files) = (unique_name(), Files::create());
     let options = "--lease 1h --response-timeout 10min";
     let (server, mut shell, [command, _], _) = stop_in_an_outage(&files, &name, options);

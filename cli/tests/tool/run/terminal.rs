@@ -33,7 +33,7 @@ fn enter_script(shell: &mut Shell, name: &str, script: &str) {
 }
 
 #[test]
-fn the_command_reads_from_the_terminal_and_the_shell_does_so_again() {
+fn the_command_gets_the_terminal_and_the_shell_gets_it_back() {
     let name = unique_name();
     let mut shell = Shell::start(&shared_url());
     // When a job stops, the shell prints the command line of the job. This line must not look like
@@ -56,7 +56,7 @@ fn the_command_reads_from_the_terminal_and_the_shell_does_so_again() {
 // signal to stop makes the shell hang, and an interrupt is lost.
 
 #[test]
-fn an_interrupt_from_the_keyboard_reaches_the_command_and_ends_the_loop() {
+fn ctrl_c_ends_the_command_and_the_loop_of_the_shell() {
     let name = unique_name();
     let mut shell = Shell::start(&shared_url());
     shell.enter(&format!(
@@ -73,7 +73,7 @@ fn an_interrupt_from_the_keyboard_reaches_the_command_and_ends_the_loop() {
 /// The terminal sends the signal only to the command, which is in the foreground, and not to the
 /// shell that runs the script.
 #[test]
-fn an_interrupt_from_the_keyboard_ends_the_script_that_runs_the_tool() {
+fn ctrl_c_ends_the_script_that_runs_the_cli() {
     let name = unique_name();
     let run = format!("$TOOL run {name} --limit 1 -- sh -c '{BEGIN}; while :; do :; done'");
     let mut shell = Shell::start(&shared_url());
@@ -89,7 +89,7 @@ fn an_interrupt_from_the_keyboard_ends_the_script_that_runs_the_tool() {
 /// In the background of a script, the CLI is in the process group of the script, which continues in
 /// the foreground.
 #[test]
-fn in_the_background_of_a_script_it_leaves_the_terminal_alone() {
+fn in_the_background_of_a_script_the_cli_does_not_take_the_terminal() {
     let name = unique_name();
     let run = format!("$TOOL run {name} --limit 1 -- sh -c 'echo on; exec sleep 600'");
     let mut shell = Shell::start(&shared_url());
@@ -108,7 +108,7 @@ fn in_the_background_of_a_script_it_leaves_the_terminal_alone() {
 
 /// The command got the terminal after it had begun to read.
 #[test]
-fn a_command_that_read_before_the_terminal_was_its_own_is_not_stopped() {
+fn a_command_that_read_before_it_got_the_terminal_is_not_stopped() {
     let name = unique_name();
     let mut shell = Shell::start(&shared_url());
     shell.enter(&format!(
@@ -121,7 +121,7 @@ fn a_command_that_read_before_the_terminal_was_its_own_is_not_stopped() {
 }
 
 #[test]
-fn a_command_that_is_stopped_goes_on_with_its_permit() {
+fn a_stopped_command_continues_with_its_permit() {
     let (url, name) = (shared_url(), unique_name());
     let mut shell = Shell::start(&url);
     let script = format!("{BEGIN}; while [ ! -e {} ]; do :; done; exit 4", file(&name).display());
@@ -140,7 +140,7 @@ fn a_command_that_is_stopped_goes_on_with_its_permit() {
 
 /// With `stty tostop`, a background process that writes is stopped until it is in the foreground.
 #[test]
-fn a_command_that_writes_in_the_background_is_stopped_where_the_terminal_says_so() {
+fn a_background_command_that_writes_is_stopped_under_stty_tostop() {
     let (url, name) = (shared_url(), unique_name());
     let mut shell = Shell::start(&url);
     shell.enter(&format!(
@@ -156,7 +156,7 @@ fn a_command_that_writes_in_the_background_is_stopped_where_the_terminal_says_so
 }
 
 #[test]
-fn a_command_that_was_stopped_for_longer_than_its_lease_does_not_go_on() {
+fn a_command_stopped_for_longer_than_its_lease_is_ended_on_continue() {
     let (url, name) = (shared_url(), unique_name());
     let mut shell = Shell::start(&url);
     let script = format!("trap \"echo cleaned; exit\" TERM; {BEGIN}; while :; do :; done");
@@ -176,7 +176,7 @@ fn a_command_that_was_stopped_for_longer_than_its_lease_does_not_go_on() {
 
 /// The CLI is stopped, so it cannot notice that the command continues.
 #[test]
-fn a_command_that_others_let_go_on_after_its_lease_is_ended() {
+fn a_command_continued_by_another_process_after_its_lease_is_ended() {
     let (url, name) = (shared_url(), unique_name());
     let mut shell = Shell::start(&url);
     let script = format!("echo $$ > {}; {BEGIN}; while :; do :; done", file(&name).display());
@@ -196,7 +196,7 @@ fn a_command_that_others_let_go_on_after_its_lease_is_ended() {
 
 /// Only the server knows that the permit was lost.
 #[test]
-fn a_command_whose_permit_was_taken_away_while_it_was_stopped_does_not_go_on() {
+fn a_command_whose_permit_was_lost_while_stopped_does_not_continue() {
     let (url, name) = (shared_url(), unique_name());
     let mut shell = Shell::start(&url);
     let went_on = file(&name).display().to_string();
@@ -216,7 +216,7 @@ fn a_command_whose_permit_was_taken_away_while_it_was_stopped_does_not_go_on() {
 }
 
 #[test]
-fn in_the_background_it_leaves_the_terminal_alone() {
+fn in_the_background_the_cli_does_not_take_the_terminal() {
     let name = unique_name();
     let mut shell = Shell::start(&shared_url());
     shell.enter(&format!("$TOOL run {name} --limit 1 -- sh -c 'echo on; read x; echo read $x' &"));
@@ -233,7 +233,7 @@ fn in_the_background_it_leaves_the_terminal_alone() {
 }
 
 #[test]
-fn a_person_is_told_of_a_wait_and_a_log_is_not() {
+fn a_wait_is_reported_to_a_terminal_but_not_to_a_log() {
     let (url, name) = (shared_url(), unique_name());
     let sleep = ["--limit", "1", "--", "sh", "-c", "echo on; sleep 600"];
     let holder = Tool::start(&mut run(&url, &[&[&*name], &sleep[..]].concat()));

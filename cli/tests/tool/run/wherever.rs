@@ -84,7 +84,7 @@ fn lose(name: &str) {
 }
 
 #[test]
-fn after_a_loss_nothing_goes_on() {
+fn a_lost_permit_ends_all_processes_of_the_command() {
     in_each_way(|name, mut tool, far| {
         lose(name);
         assert_eq!(tool.ended().code(), Some(70));
@@ -94,7 +94,7 @@ fn after_a_loss_nothing_goes_on() {
 }
 
 #[test]
-fn when_the_tool_is_killed_nothing_goes_on() {
+fn killing_the_cli_ends_all_processes_of_the_command() {
     in_each_way(|_, mut tool, far| {
         tool.signal(Signal::SIGKILL);
         tool.ended();
@@ -104,7 +104,7 @@ fn when_the_tool_is_killed_nothing_goes_on() {
 
 /// The signal ends the shell, but not the process that the shell waited for.
 #[test]
-fn a_permit_is_given_back_when_all_of_a_command_that_was_told_to_end_has_ended() {
+fn sigterm_releases_the_permit_after_all_processes_have_ended() {
     in_each_way(|name, mut tool, far| {
         tool.signal(Signal::SIGTERM);
         let mut redis = connect(&shared_url());
@@ -119,7 +119,7 @@ fn a_permit_is_given_back_when_all_of_a_command_that_was_told_to_end_has_ended()
 /// After the guard was killed, the CLI inherits the processes of the command, and another guard
 /// ends them.
 #[test]
-fn after_the_guard_was_killed_what_the_command_has_started_ends() {
+fn all_processes_of_the_command_end_after_the_guard_was_killed() {
     for way in [WAYS[0], WAYS[3]] {
         after_the_guard_was_killed_all_ends(way);
     }
@@ -144,7 +144,7 @@ fn after_the_guard_was_killed_all_ends(way: &str) {
 
 /// The first process of a container may be a parent that does not wait for its children.
 #[test]
-fn below_a_parent_that_reaps_nothing_all_ends_as_well() {
+fn all_processes_end_below_a_parent_that_does_not_reap_children() {
     let text = r#"$TOOL run "$@" & echo $!; exec sleep 600"#;
     for signal in [None, Some(Signal::SIGKILL)] {
         let name = unique_name();
@@ -169,7 +169,7 @@ fn below_a_parent_that_reaps_nothing_all_ends_as_well() {
 
 /// The CLI may not end processes of another user, but prints them so that an operator can end them.
 #[test]
-fn what_may_not_be_ended_is_named() {
+fn processes_that_could_not_be_ended_are_reported() {
     let folder = std::env::temp_dir().join(unique_name());
     let folder = folder.to_str().unwrap();
     // The CLI runs as an ordinary user. This copy of setpriv may become root.
@@ -211,7 +211,7 @@ fn as_root(words: &[&str]) {
 
 /// An operator may stop the guard, because its name is unfamiliar. The CLI still ends the command.
 #[test]
-fn a_guard_that_is_stopped_goes_on() {
+fn a_stopped_guard_does_not_prevent_the_end_of_the_command() {
     let name = unique_name();
     let arguments = [&*name, "--limit", "1", "--", "sh", "-c", "echo on; exec sleep 600"];
     let mut tool = Tool::start(&mut run(&shared_url(), &arguments));
@@ -223,7 +223,7 @@ fn a_guard_that_is_stopped_goes_on() {
 }
 
 #[test]
-fn a_command_that_ends_by_itself_may_leave_something_behind() {
+fn processes_may_survive_a_command_that_ends_by_itself() {
     let name = unique_name();
     let way = r#"setsid -f sh -c "$FAR"; sleep 0.1; exit 4"#;
     let (mut tool, far) = start(&name, way);
@@ -235,7 +235,7 @@ fn a_command_that_ends_by_itself_may_leave_something_behind() {
 
 /// Without /proc, the guard tries every process ID to find its children.
 #[test]
-fn where_nothing_is_in_proc_all_ends_as_well() {
+fn all_processes_of_the_command_end_without_a_proc_file_system() {
     // Process IDs soon wrap around, so the guard has to try every possible ID.
     let mount = r#"
         if [ "$(id -u)" = 0 ] && [ -w /proc/sys/kernel/ns_last_pid ]; then

@@ -12,7 +12,7 @@ use crate::support::tool::{Outcome, TOOL, tool};
 use test_support::folder::Folder;
 
 #[test]
-fn keys_leave_it() {
+fn quit_keys_end_top_and_restore_the_terminal() {
     let server = Server::start();
     for key in ["q", "Escape", "C-c"] {
         let folder = Folder::create();
@@ -27,7 +27,7 @@ fn keys_leave_it() {
 
 /// If the user quits right after a change, the outcome of the change appears below the prompt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_is_made_before_it_ends() {
+async fn a_change_made_right_before_quitting_top_is_applied() {
     let server = Server::start();
     let (jobs, _permits) = three(&server).await;
     let folder = Folder::create();
@@ -42,7 +42,7 @@ async fn a_change_is_made_before_it_ends() {
 }
 
 #[test]
-fn a_signal_leaves_it() {
+fn sigterm_ends_top_and_restores_the_terminal() {
     let server = Server::start();
     let folder = Folder::create();
     // `exec` makes the program the pane's process.
@@ -55,7 +55,7 @@ fn a_signal_leaves_it() {
 }
 
 #[test]
-fn an_error_leaves_it_and_is_told() {
+fn an_error_ends_top_restores_the_terminal_and_is_printed() {
     let server = Server::start();
     let mut rule = cmd("ACL");
     rule.arg(&["SETUSER", "default", "-scan"]).exec(&mut server.connect()).unwrap();
@@ -66,14 +66,14 @@ fn an_error_leaves_it_and_is_told() {
 }
 
 #[test]
-fn a_pace_out_of_bounds_is_refused() {
+fn an_interval_out_of_bounds_is_rejected() {
     for (wrong, reason) in [("49ms", "50ms or more"), ("500000000000weeks", "7days or less")] {
         Outcome::of(tool(&["top", "--every", wrong])).fails(2, reason);
     }
 }
 
 #[test]
-fn without_a_terminal_it_points_to_ls() {
+fn without_a_terminal_top_suggests_ls() {
     let output = Command::new(TOOL).arg("top").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let told = String::from_utf8(output.stderr).unwrap();

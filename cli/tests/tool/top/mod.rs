@@ -70,7 +70,7 @@ async fn the_list_is_sorted_by_any_column() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_comes_later_and_what_is_not_asked_for() {
+async fn top_shows_new_semaphores_only_if_they_match_the_pattern() {
     let server = Server::start();
     let (_jobs, _permits) = three(&server).await;
     let pane = pane::Pane::start(&format!("{} '*s-?'", top(&server)));
@@ -85,7 +85,7 @@ async fn what_comes_later_and_what_is_not_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_is_opened() {
+async fn an_opened_semaphore_shows_its_holder_and_waiters() {
     let server = Server::start();
     let (_jobs, _permits) = three(&server).await;
     queue_one_that_is_gone(&server);
@@ -147,7 +147,7 @@ async fn a_limit_is_set_and_cleared() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn revoking_asks_first_and_then_does_it() {
+async fn top_revokes_only_after_confirmation() {
     let server = Server::start();
     let (jobs, permits) = three(&server).await;
     queue_one_that_is_gone(&server);
@@ -180,7 +180,7 @@ async fn revoking_asks_first_and_then_does_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_picture_stays_while_redis_is_away() {
+async fn the_last_values_stay_on_the_screen_during_an_outage() {
     let mut server = Server::start();
     let (jobs, permits) = three(&server).await;
     let pane = watch(&server);
@@ -200,7 +200,7 @@ async fn the_picture_stays_while_redis_is_away() {
 
 /// The semaphores of other nodes are still updated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_node_of_a_cluster_had_stays_and_is_marked_while_it_is_away() {
+async fn values_of_an_unreachable_cluster_node_stay_and_are_marked() {
     let mut cluster = Cluster::form(3, false, &["--cluster-require-full-coverage", "no"]);
     let names = [0, 1].map(|node| cluster.name_at(node));
     let urls: Vec<String> = cluster.nodes.iter().map(|node| node.admin_url()).collect();
@@ -223,7 +223,7 @@ async fn what_a_node_of_a_cluster_had_stays_and_is_marked_while_it_is_away() {
 
 /// A terminal may send Esc and a letter as one key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dialogue_that_was_left_does_nothing() {
+async fn esc_and_y_in_one_key_cancel_the_revoke_dialogue() {
     let server = Server::start();
     let (_jobs, permits) = three(&server).await;
     let pane = watch(&server);
@@ -238,7 +238,7 @@ async fn a_dialogue_that_was_left_does_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_list_that_is_refused_is_not_an_outage() {
+async fn a_rejected_list_of_names_is_not_reported_as_an_outage() {
     let server = Server::start();
     let (jobs, _permits) = three(&server).await;
     let pane = watch(&server);
@@ -255,7 +255,7 @@ async fn a_list_that_is_refused_is_not_an_outage() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_draws_how_full_each_is_and_was_in_colors_where_there_are_some() {
+async fn top_draws_bars_and_histories_in_color_unless_no_color_is_set() {
     let server = Server::start();
     let (jobs, _permits) = three(&server).await;
     let has_colors = |pane: &Pane| {
@@ -297,7 +297,7 @@ async fn it_draws_how_full_each_is_and_was_in_colors_where_there_are_some() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_others_wrote_does_not_steer_it() {
+async fn text_from_other_clients_does_not_control_the_terminal() {
     let server = Server::start();
     let client = server.semaphores().await;
     for name in NAMES {
@@ -328,7 +328,7 @@ async fn what_others_wrote_does_not_steer_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_fits_other_sizes() {
+async fn top_adapts_to_the_size_of_the_terminal() {
     let server = Server::start();
     let (_jobs, _permits) = three(&server).await;
     let pane = watch(&server);

@@ -117,7 +117,7 @@ const CHECKS: [&str; 10] = [
 ];
 
 #[tokio::test]
-async fn it_says_which_server_it_looked_at_and_what_it_checked() {
+async fn the_doctor_reports_the_server_address_version_and_all_checks() {
     let patient = Patient::healthy().await;
     let diagnosis = patient.client.doctor().await.unwrap();
     assert_eq!(all_checks(&diagnosis), CHECKS.map(|name| (name, Verdict::Ok)));
@@ -135,7 +135,7 @@ async fn it_says_which_server_it_looked_at_and_what_it_checked() {
 }
 
 #[tokio::test]
-async fn nothing_is_found_about_a_healthy_server_and_nothing_is_left_there() {
+async fn the_doctor_finds_nothing_on_a_healthy_server_and_leaves_no_keys() {
     let mut patient = Patient::healthy().await;
     patient.finds_nothing().await;
     assert_eq!(redis::cmd("DBSIZE").query(&mut patient.admin), Ok(0));
@@ -147,7 +147,7 @@ async fn nothing_is_found_about_a_healthy_server_and_nothing_is_left_there() {
 }
 
 #[tokio::test]
-async fn eviction() {
+async fn the_doctor_reports_an_eviction_policy() {
     let mut patient = Patient::healthy().await;
     patient.run("CONFIG SET maxmemory-policy allkeys-lru");
     patient.finds(Notice, "eviction", "if maxmemory is set").await;
@@ -164,7 +164,7 @@ async fn eviction() {
 }
 
 #[tokio::test]
-async fn memory_that_runs_out() {
+async fn the_doctor_reports_memory_that_is_almost_full() {
     let mut patient = Patient::healthy().await;
     let used: u64 = patient.info("used_memory").parse().unwrap();
     // The number of connections changes the used memory a little.
@@ -176,7 +176,7 @@ async fn memory_that_runs_out() {
 
 /// A full server behaves as the finding describes.
 #[tokio::test]
-async fn a_full_server_refuses_new_acquires_and_limits_but_no_renewals_and_releases() {
+async fn a_full_server_rejects_acquires_and_limits_but_no_refreshes_and_releases() {
     let mut patient = Patient::healthy().await;
     let semaphore = patient.client.semaphore("full").limit(2).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
@@ -201,7 +201,7 @@ async fn a_full_server_refuses_new_acquires_and_limits_but_no_renewals_and_relea
 }
 
 #[tokio::test]
-async fn persistence() {
+async fn the_doctor_reports_weak_or_missing_persistence() {
     let mut patient = Patient::healthy().await;
     patient.run("CONFIG SET appendfsync no");
     patient.finds(Notice, "persistence", "CONFIG SET appendfsync everysec").await;
@@ -212,7 +212,7 @@ async fn persistence() {
 }
 
 #[tokio::test]
-async fn a_save_that_failed() {
+async fn the_doctor_reports_a_failed_save() {
     let mut patient = Patient::healthy().await;
     // The server cannot rename its snapshot to a directory.
     std::fs::create_dir(patient.server.folder().join("dump.rdb")).unwrap();
@@ -232,7 +232,7 @@ async fn a_save_that_failed() {
 }
 
 #[tokio::test]
-async fn replicas_that_are_not_waited_for() {
+async fn the_doctor_reports_replicas_without_min_replicas_to_write() {
     let mut patient = Patient::healthy().await;
     let _replica =
         Server::start_with(&["--replicaof", "127.0.0.1", &patient.server.port.to_string()]);
@@ -245,7 +245,7 @@ async fn replicas_that_are_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_primary_that_became_a_replica() {
+async fn the_doctor_reports_a_primary_that_became_a_replica() {
     let mut patient = Patient::healthy().await;
     let restricted = patient.as_user("").await;
     patient.run("REPLICAOF 127.0.0.1 1");
@@ -261,7 +261,7 @@ async fn a_primary_that_became_a_replica() {
 }
 
 #[tokio::test]
-async fn connections_that_run_out() {
+async fn the_doctor_reports_connections_that_run_out() {
     let mut patient = Patient::healthy().await;
     patient.run("CONFIG SET maxclients 20");
     // Three connections are open: for the administrator, for commands and for messages.
@@ -284,7 +284,7 @@ async fn an_idle_connection_that_was_cut_is_no_finding() {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_far_off() {
+async fn the_doctor_reports_a_server_clock_that_is_far_off() {
     let patient = Patient::healthy().await;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     for (server, how) in [
@@ -297,7 +297,7 @@ async fn a_clock_that_is_far_off() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_gone_is_an_error() {
+async fn the_doctor_returns_an_error_if_the_server_is_gone() {
     let mut patient = Patient::healthy().await;
     patient.server.kill();
     let gone = patient.client.doctor().await.unwrap_err();
@@ -307,7 +307,7 @@ async fn a_server_that_is_gone_is_an_error() {
 
 /// The setting `timeout` is no finding, because it does not close subscribed connections.
 #[tokio::test]
-async fn a_timeout_of_the_server_does_not_cut_who_listens() {
+async fn the_server_setting_timeout_does_not_close_subscribed_connections() {
     let mut patient = Patient::healthy().await;
     let semaphore = patient.client.semaphore("idle").limit(1).build().unwrap();
     let observer = Observer::new(&patient.server.url(), "idle", 1).await;
@@ -341,7 +341,7 @@ async fn a_timeout_of_the_server_does_not_cut_who_listens() {
 
 /// Each round cuts the connection later, until `doctor` ends before the cut.
 #[tokio::test]
-async fn a_connection_that_is_cut_in_the_middle_is_made_again() {
+async fn the_doctor_succeeds_if_its_connection_is_cut_during_the_checks() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();

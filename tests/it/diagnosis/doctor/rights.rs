@@ -5,14 +5,14 @@ use redis_semaphore::Verdict::{Critical, Notice, Unchecked};
 use super::{Patient, assert_only, findings_of};
 
 #[tokio::test]
-async fn with_two_rights_more_the_user_of_the_documentation_may_look_at_all() {
+async fn the_documented_user_with_two_more_rights_can_run_all_checks() {
     let mut patient = Patient::healthy().await;
     let client = patient.as_user("+info +config|get").await;
     assert_eq!(findings_of(&client).await, []);
 }
 
 #[tokio::test]
-async fn rights_that_were_taken_away() {
+async fn the_doctor_reports_rights_that_the_user_lost() {
     let mut patient = Patient::healthy().await;
     let client = patient.as_user("+info +config|get").await;
     patient.run("ACL SETUSER jobs -zrank -zrem");
@@ -49,7 +49,7 @@ async fn rights_that_were_taken_away() {
 }
 
 #[tokio::test]
-async fn what_the_user_may_not_look_at() {
+async fn checks_that_need_missing_rights_are_reported_as_unchecked() {
     let mut patient = Patient::healthy().await;
     let client = patient.as_user("+config|get").await;
     let by_config = ["persistence", "saves"];
@@ -80,7 +80,7 @@ async fn what_the_user_may_not_look_at() {
 }
 
 #[tokio::test]
-async fn the_worst_comes_first() {
+async fn the_doctor_lists_the_worst_findings_first() {
     let mut patient = Patient::healthy().await;
     patient.run("CONFIG SET maxmemory-policy allkeys-lru");
     let client = patient.as_user("+info").await;
@@ -97,7 +97,7 @@ async fn the_worst_comes_first() {
 }
 
 #[tokio::test]
-async fn what_the_server_does_not_tell() {
+async fn checks_whose_data_the_server_does_not_return_are_unchecked() {
     let patient = Patient::with(&["--rename-command", "CONFIG", ""]).await;
     let findings = patient.findings().await;
     assert_eq!(findings.len(), 2, "{findings:?}");

@@ -121,7 +121,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 #[test]
-fn random_bursts_are_answered_as_the_reference_says_and_go_out_in_batches() {
+fn random_bursts_have_the_results_of_the_reference_and_are_batched() {
     let cases = std::env::var("PROPTEST_CASES").map_or(500, |cases| cases.parse().unwrap());
     let config =
         Config { cases, failure_persistence: None, max_shrink_time: 30_000, ..Config::default() };

@@ -109,12 +109,12 @@ async fn until_calls_fail(away: Away) {
 }
 
 #[tokio::test]
-async fn redis_is_down_until_calls_fail() {
+async fn permits_and_waits_survive_a_short_outage_with_redis_down() {
     until_calls_fail(Away::Down).await;
 }
 
 #[tokio::test]
-async fn redis_is_silent_until_calls_fail() {
+async fn permits_and_waits_survive_a_short_outage_with_redis_silent() {
     until_calls_fail(Away::Silent).await;
 }
 
@@ -151,17 +151,17 @@ async fn until_waits_and_leases_end(away: Away) {
 }
 
 #[tokio::test]
-async fn redis_is_down_until_waits_and_leases_end() {
+async fn a_long_outage_with_redis_down_ends_waits_and_leases() {
     until_waits_and_leases_end(Away::Down).await;
 }
 
 #[tokio::test]
-async fn redis_is_silent_until_waits_and_leases_end() {
+async fn a_long_outage_with_redis_silent_ends_waits_and_leases() {
     until_waits_and_leases_end(Away::Silent).await;
 }
 
 #[tokio::test]
-async fn redis_is_down_or_silent_when_connecting() {
+async fn connecting_reports_whether_redis_is_down_or_silent() {
     let timeout = Duration::from_millis(200);
     let connect = async |url: &str| {
         let connecting = SemaphoreClient::builder().response_timeout(timeout).connect(url);
@@ -188,7 +188,7 @@ async fn redis_is_down_or_silent_when_connecting() {
 
 /// Without an outage tolerance, calls still wait for their replies.
 #[tokio::test]
-async fn who_would_wait_through_no_outage_waits_for_answers() {
+async fn calls_wait_for_replies_without_an_outage_tolerance() {
     let server = Server::start();
     let builder = SemaphoreClient::builder().outage_tolerance(Duration::ZERO);
     let client = builder.connect(&server.url()).await.unwrap();

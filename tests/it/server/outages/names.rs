@@ -13,7 +13,7 @@ use test_support::proxy::Proxy;
 use test_support::server::Server;
 
 #[tokio::test]
-async fn a_name_stops_resolving_and_is_known_again() {
+async fn a_wait_survives_a_host_name_that_stops_resolving_for_a_while() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let direct = SemaphoreClient::connect(&server.url()).await.unwrap();
@@ -45,7 +45,7 @@ async fn a_name_stops_resolving_and_is_known_again() {
 /// This is not a test, but the code of the other process. Without a URL, this function does
 /// nothing.
 #[tokio::test]
-async fn a_client_of_a_name() {
+async fn a_process_that_connects_to_a_host_name() {
     let Some(url) = child::role() else { return };
     let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(2));
     let client = match builder.connect(&url).await {
@@ -83,7 +83,11 @@ fn start_client(name: &Name, port: u16) -> Process {
     let library = build_library("tests/it/server/outages/names.c");
     let environment = [("LD_PRELOAD", library.as_os_str()), ("TEST_NAME", name.0.as_os_str())];
     let url = format!("redis://redis.test:{port}/");
-    Process::start_with("server::outages::names::a_client_of_a_name", &url, &environment)
+    Process::start_with(
+        "server::outages::names::a_process_that_connects_to_a_host_name",
+        &url,
+        &environment,
+    )
 }
 
 /// A host name that the resolver knows while this file exists.

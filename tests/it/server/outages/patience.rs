@@ -21,7 +21,7 @@ const LATEST: Duration = Duration::from_millis(8_900);
 /// Later requests arrive while earlier requests are retried. The next call contains the earlier and
 /// the later requests.
 #[tokio::test]
-async fn nobody_waits_for_the_patience_of_who_came_later() {
+async fn a_request_does_not_wait_for_the_call_timeout_of_later_requests() {
     let server = Server::start();
     let builder = SemaphoreClient::builder().response_timeout(RESPONSE_TIMEOUT);
     let client = builder.connect(&server.url()).await.unwrap();
@@ -49,7 +49,7 @@ async fn nobody_waits_for_the_patience_of_who_came_later() {
 /// A heartbeat may have a shorter call timeout than other requests. A reply after this timeout
 /// still counts. The test uses many waits, because the moment of each call is random.
 #[tokio::test]
-async fn a_wait_hears_of_its_grant_however_late_the_answer() {
+async fn a_wait_gets_its_permit_although_the_reply_is_late() {
     const SEMAPHORES: usize = 100;
     let timeout = Duration::from_secs(1);
     let server = Server::start();

@@ -17,7 +17,7 @@ const COUNTED: Duration = Duration::from_secs(3);
 const DEADLINE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn a_thousand_clients_come_back_one_by_one() {
+async fn reconnects_of_a_thousand_clients_are_spread_over_time() {
     let mut server = Server::start_with(&["--maxclients", "9000", "--tcp-backlog", "4096"]);
     let url = server.url();
     let connect = async |_| {

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn two_inside_at_once_are_seen() {
+fn the_checker_detects_two_holders_at_once() {
     let first = [asks(1, 1, 1), holds(2, 1, 1, 10, 100)];
     let second = [asks(3, 2, 1), holds(20, 2, 1, 11, 200), releases(30, 2, 1)];
     let with = |end: Event| broken(&[&first[..], &second, &[end]].concat());
@@ -12,7 +12,7 @@ fn two_inside_at_once_are_seen() {
 }
 
 #[test]
-fn nobody_believes_to_hold_beyond_the_end_of_its_lease() {
+fn a_stopped_holder_counts_only_until_its_lease_expires() {
     let stopped = [asks(1, 1, 1), holds(2, 1, 1, 10, 50), event(10, 1, What::Stopped)];
     let second = [asks(3, 2, 1), holds(60, 2, 1, 11, 200), releases(70, 2, 1)];
     let back = [event(80, 1, What::Continued), event(81, 1, What::Lost { turn: 1 })];
@@ -23,7 +23,7 @@ fn nobody_believes_to_hold_beyond_the_end_of_its_lease() {
 }
 
 #[test]
-fn weights_are_added_up_against_the_largest_limit_since() {
+fn the_checker_compares_the_held_weight_with_the_largest_possible_limit() {
     let heavy = |at, process, token, weight| {
         let asks = event(
             at,
@@ -46,7 +46,7 @@ fn weights_are_added_up_against_the_largest_limit_since() {
 }
 
 #[test]
-fn a_token_that_goes_back_is_seen() {
+fn the_checker_detects_a_token_that_does_not_grow() {
     let first = [asks(1, 1, 1), holds(2, 1, 1, 10, 100), releases(3, 1, 1)];
     let second = |token| [asks(4, 2, 1), holds(5, 2, 1, token, 100), releases(6, 2, 1)];
     assert_eq!(broken(&[first.clone(), second(9)].concat()), ["tokens"]);
@@ -55,7 +55,7 @@ fn a_token_that_goes_back_is_seen() {
 }
 
 #[test]
-fn what_may_have_been_lost_does_not_count_until_its_holder_must_know() {
+fn a_possibly_lost_permit_does_not_count_until_its_holder_must_know() {
     // The lease is 30, with a refresh every 10 that takes up to 5.
     let first = [asks(1, 1, 1), holds(2, 1, 1, 10, 100)];
     let second = |at| [asks(9, 2, 1), holds(at, 2, 1, 11, 200), releases(at + 1, 2, 1)];
@@ -71,7 +71,7 @@ fn what_may_have_been_lost_does_not_count_until_its_holder_must_know() {
 }
 
 #[test]
-fn what_is_consumed_counts_until_the_limit_is_set_anew() {
+fn a_forgotten_permit_counts_until_the_limit_is_set_again() {
     let forgets = event(10, 1, What::Releases { turn: 1, how: How::Forget });
     let answered = |held| event(12, 1, What::Released { turn: 1, held });
     let first = [asks(1, 1, 1), holds(2, 1, 1, 10, 100), forgets];
@@ -91,7 +91,7 @@ fn offers(at: Moment, process: u32) -> Event {
 }
 
 #[test]
-fn two_who_hold_the_same_permit_are_seen() {
+fn the_checker_detects_two_holders_of_the_same_permit() {
     let passes = event(10, 1, What::Releases { turn: 1, how: How::Pass });
     let owner = [asks(1, 1, 1), holds(2, 1, 1, 10, 100), passes, offers(10, 1)];
     let adopts = |process, at, end| {
@@ -111,7 +111,7 @@ fn two_who_hold_the_same_permit_are_seen() {
 }
 
 #[test]
-fn an_owner_whose_permit_was_adopted_and_is_not_told_is_seen() {
+fn the_checker_detects_an_owner_that_reports_an_adoption_too_late() {
     // The lease is 30, with a refresh every 10 that takes up to 5.
     let owner = [asks(1, 1, 1), holds(2, 1, 1, 10, 100), offers(10, 1)];
     let asks = asks_for(11, 2, 1, Call::Adopt, 0);
@@ -137,7 +137,7 @@ fn an_owner_whose_permit_was_adopted_and_is_not_told_is_seen() {
 }
 
 #[test]
-fn what_is_left_counts_until_its_lease_ends() {
+fn after_let_expire_a_permit_counts_until_its_lease_expires() {
     let left = |how| {
         [asks(1, 1, 1), holds(2, 1, 1, 10, 31), event(10, 1, What::Releases { turn: 1, how })]
     };

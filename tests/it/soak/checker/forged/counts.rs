@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_was_counted_wrong_is_seen() {
+fn the_checker_detects_wrong_metrics() {
     // The history has one permit that is granted after 1 ns and released after 4 ns more, and one
     // request for each other result.
     let mut history = vec![
@@ -58,7 +58,7 @@ fn what_was_counted_wrong_is_seen() {
 
 /// The semaphore's tasks do not report everything.
 #[test]
-fn counts_that_are_not_balanced_are_seen() {
+fn the_checker_detects_unbalanced_metrics() {
     let right = Counts {
         immediate: 1,
         waited: 2,

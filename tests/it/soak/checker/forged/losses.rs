@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_loss_that_is_told_late_or_never_is_seen() {
+fn the_checker_detects_a_loss_that_is_reported_late_or_never() {
     let held = [asks(1, 1, 1), holds(2, 1, 1, 10, 50)];
     let then = |event: Event| broken(&[&held[..], &[event]].concat());
     assert_eq!(then(event(60, 1, What::Lost { turn: 1 })), NONE);
@@ -14,7 +14,7 @@ fn a_loss_that_is_told_late_or_never_is_seen() {
 }
 
 #[test]
-fn whoever_dies_untold_is_seen() {
+fn the_checker_detects_a_process_that_dies_without_reporting_a_loss() {
     let held = [asks(1, 1, 1), holds(2, 1, 1, 10, 50)];
     let dies = |at| broken(&[&held[..], &[event(at, 1, What::Killed)]].concat());
     assert_eq!(dies(60), NONE);
@@ -30,7 +30,7 @@ fn whoever_dies_untold_is_seen() {
 }
 
 #[test]
-fn a_permit_that_is_taken_away_is_seen() {
+fn the_checker_detects_a_permit_that_is_lost_without_a_reason() {
     let held = [asks(1, 1, 1), holds(2, 1, 1, 10, 50)];
     let lost = event(20, 1, What::Lost { turn: 1 });
     let with = |events: &[Event]| broken(&[&held[..], events].concat());

@@ -65,7 +65,7 @@ fn unsettled(since: Moment, at: Moment, token: u64) -> Event {
 }
 
 #[test]
-fn a_call_that_overtakes_a_drop_is_seen() {
+fn the_checker_detects_a_call_that_overtakes_a_drop() {
     let overtaken = event(50, 1, What::Overtaken { since: 45 });
     let with = |other: Event| broken(&[overtaken.clone(), other]);
     assert_eq!(broken(std::slice::from_ref(&overtaken)), ["own order"]);
@@ -75,7 +75,7 @@ fn a_call_that_overtakes_a_drop_is_seen() {
 }
 
 #[test]
-fn calls_that_fail_are_seen() {
+fn the_checker_detects_calls_that_fail_without_an_excuse() {
     let failed = |operation: &str, excusable| {
         let (operation, error) = (operation.to_owned(), String::new());
         event(50, 1, What::Failed { turn: 1, operation, error, excusable })
@@ -93,7 +93,7 @@ fn calls_that_fail_are_seen() {
 }
 
 #[test]
-fn a_log_that_cannot_be_is_refused() {
+fn the_checker_rejects_an_impossible_history() {
     let twice = [asks(1, 1, 1), asks(2, 1, 1)];
     assert!(judge(&twice, BOUNDS).unwrap_err().contains("asks twice"));
     let stranger = [holds(1, 1, 1, 1, 100)];

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn whoever_overtakes_is_seen() {
+fn the_checker_detects_a_request_that_overtakes_a_waiter() {
     let ids = || vec!["1/1".to_owned()];
     let overtaken_from = |first_asked, asked, until| {
         vec![
@@ -35,7 +35,7 @@ fn whoever_overtakes_is_seen() {
 }
 
 #[test]
-fn a_head_start_that_is_too_large_is_seen() {
+fn the_checker_detects_a_request_that_overtakes_beyond_its_head_start() {
     let ids = || vec!["1/1".to_owned()];
     let overtakes_from = |start: Moment, clock: &[Event], call, ahead| {
         let history = [
@@ -71,7 +71,7 @@ fn a_head_start_that_is_too_large_is_seen() {
 }
 
 #[test]
-fn whoever_waits_too_long_is_seen() {
+fn the_checker_detects_a_wait_that_is_too_long() {
     let waits = |until| vec![asks(1, 1, 1), gives_up(until, Why::Dropped)];
     assert_eq!(broken(&waits(1001)), NONE);
     assert_eq!(broken(&waits(1002)), ["waits"]);
