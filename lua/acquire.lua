@@ -9,11 +9,11 @@
 -- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
--- ARGV[1] limit_mode  "declare" (replaces the declared limit), "declare_if_unset" (declares it if
---                   no limit exists), "initial" (sets it as the runtime limit if no limit exists),
---                   or "existing" (ignores ARGV[2])
+-- ARGV[1] limit_mode  "declare" (ARGV[2] replaces the declared limit), "declare_if_unset" (ARGV[2]
+--                   is declared if no limit exists), "initial" (ARGV[2] becomes the runtime limit
+--                   if no limit exists), or "existing" (ignores ARGV[2])
 -- ARGV[2] limit     0 to 4294967295
--- ARGV[3] heartbeat_timeout  1 to 604800000 ms without a heartbeat, after which the client is dead
+-- ARGV[3] heartbeat_timeout  1 to 604800000 ms: a client with no heartbeat for this time is dead
 -- ARGV[4+] requests 1 to 1000 times: id, wait_mode
 --   id              NOTIFY:CLIENT:WEIGHT:LEASE:NONCE; NOTIFY and CLIENT are the same in all IDs
 --   wait_mode       "wait" (queue), "try" (do not queue), "+MS" (queue with a head start of 0 to
@@ -23,12 +23,12 @@
 --   1 token expires_at  granted: fencing token, expiry of the lease (ms on the server's clock)
 --   2 ticket position  queued: ticket, position in the queue (1: the head)
 --   0 0 0           not granted, not queued
---   3 token expires_at  instead of all entries, if several requests are all granted with one
---                   expiry; `token` is the first of their consecutive tokens
+--   3 token expires_at  a single entry for all requests, if there are several and all are granted
+--                   with the same expiry; `token` is the first of their consecutive tokens
 --   wake_in         ms until this client should call `wake`; 0: immediately; -1: no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION, SEM_TOO_HEAVY
--- Cost              O(log N) for each request and each waiter that leaves the queue. Commands for
---                   one request to a semaphore in use:
+-- Cost              O(log N) for each request, and for each waiter that leaves the queue.
+--                   Commands for one request to a semaphore in use:
 --   8               granted
 --   8               granted with a weight above 1
 --   7               not granted, empty queue
@@ -131,10 +131,10 @@ for i = 1, count do
   alike = alike and part[4] == same
 end
 if refused == count then
-  -- Removes nothing. A read-only server rejects this write, so it never returns "not granted".
+  -- This ZREM removes nothing. A read-only server rejects it, and so never returns "not granted".
   redis.call('ZREM', QUEUE, unpack(ids))
 end
-if waits and crowd > CALLERS then -- chooses the client at the head, and others at random
+if waits and crowd > CALLERS then -- stays true for the client at the head, and by chance for others
   local n, seed = #(leaving or {}), parts[1][2] .. math.floor(now / heartbeat_timeout)
   waits = tonumber(sub(redis.sha1hex(seed), 1, 8), 16) % crowd < CALLERS
     or find(redis.call('ZRANGE', QUEUE, n, n)[1], ':' .. parts[1][2] .. ':', 1, true) == 2

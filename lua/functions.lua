@@ -50,7 +50,7 @@ local function check_count(fixed, each)
 end
 
 local asked = {} -- ID of this call -> index in `granted` (0: not granted)
-local start, size, said -- last ID: text before the nonce, length of this text, parts
+local start, size, said -- of the last ID: text before the nonce, length of this text, parts
 
 -- Returns {notify, client, weight, lease} for the ID in ARGV[index], or an error. If `weight` is
 -- nil, any weight of 1 or more is valid. Otherwise the ID must have the given weight.
@@ -141,7 +141,7 @@ local live_until = 0 -- ms; the keys must not expire earlier; 0 if this call cha
 local changed = {} -- fields of `state`, except `last_number`
 local granted, leases = {}, {} -- IDs whose leases begin now; their leases in ms
 local has_new_key, has_new_runtime = not extra, false
-local more = false -- the script stopped at a bound: a client must call `wake`
+local more = false -- whether the script stopped at a bound, so that a client must call `wake`
 local sweeps = false -- whether dead requests leave the queue although no permit is free
 
 if not state[1] then
@@ -153,7 +153,7 @@ if not state[1] then
   end
   changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
-local is_set_back = last_number > now_us + 1000000 -- the clock was set back by over a second
+local is_set_back = last_number > now_us + 1000000 -- the clock was set back by more than 1 s
 local how, number = ARGV[1], integer(ARGV[2], 0, MAX_COUNT)
 if how ~= 'declare' and how ~= 'declare_if_unset' and how ~= 'initial' and how ~= 'existing' then
   return wrong(1, 'limit_mode', '"declare", "declare_if_unset", "initial" or "existing"')
@@ -314,10 +314,10 @@ for i = 1, count do
   alike = alike and part[4] == same
 end
 if refused == count then
-  -- Removes nothing. A read-only server rejects this write, so it never returns "not granted".
+  -- This ZREM removes nothing. A read-only server rejects it, and so never returns "not granted".
   redis.call('ZREM', QUEUE, unpack(ids))
 end
-if waits and crowd > CALLERS then -- chooses the client at the head, and others at random
+if waits and crowd > CALLERS then -- stays true for the client at the head, and by chance for others
   local n, seed = #(leaving or {}), parts[1][2] .. math.floor(now / heartbeat_timeout)
   waits = tonumber(sub(redis.sha1hex(seed), 1, 8), 16) % crowd < CALLERS
     or find(redis.call('ZRANGE', QUEUE, n, n)[1], ':' .. parts[1][2] .. ':', 1, true) == 2
@@ -503,7 +503,7 @@ local live_until = 0 -- ms; the keys must not expire earlier; 0 if this call cha
 local changed = {} -- fields of `state`, except `last_number`
 local granted, leases = {}, {} -- IDs whose leases begin now; their leases in ms
 local has_new_key, has_new_runtime = not extra, false
-local more = false -- the script stopped at a bound: a client must call `wake`
+local more = false -- whether the script stopped at a bound, so that a client must call `wake`
 local sweeps = false -- whether dead requests leave the queue although no permit is free
 
 if not state[1] then
@@ -515,7 +515,7 @@ if not state[1] then
   end
   changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
-local is_set_back = last_number > now_us + 1000000 -- the clock was set back by over a second
+local is_set_back = last_number > now_us + 1000000 -- the clock was set back by more than 1 s
 
 -- For each member of a page, calls `tell` with the member and the member's score.
 local function each(key, from, count, tell)
@@ -601,7 +601,7 @@ local function check_count(fixed, each)
 end
 
 local asked = {} -- ID of this call -> index in `granted` (0: not granted)
-local start, size, said -- last ID: text before the nonce, length of this text, parts
+local start, size, said -- of the last ID: text before the nonce, length of this text, parts
 
 -- Returns {notify, client, weight, lease} for the ID in ARGV[index], or an error. If `weight` is
 -- nil, any weight of 1 or more is valid. Otherwise the ID must have the given weight.
@@ -684,7 +684,7 @@ local live_until = 0 -- ms; the keys must not expire earlier; 0 if this call cha
 local changed = {} -- fields of `state`, except `last_number`
 local granted, leases = {}, {} -- IDs whose leases begin now; their leases in ms
 local has_new_key, has_new_runtime = not extra, false
-local more = false -- the script stopped at a bound: a client must call `wake`
+local more = false -- whether the script stopped at a bound, so that a client must call `wake`
 local sweeps = false -- whether dead requests leave the queue although no permit is free
 
 if not state[1] then
@@ -696,7 +696,7 @@ if not state[1] then
   end
   changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
-local is_set_back = last_number > now_us + 1000000 -- the clock was set back by over a second
+local is_set_back = last_number > now_us + 1000000 -- the clock was set back by more than 1 s
 
 local before = runtime or declared or -1
 local how, number = ARGV[1], integer(ARGV[2], 0, MAX_COUNT)
@@ -721,8 +721,8 @@ if is_new and change == 'add' and limit + n > MAX_COUNT then
     MAX_COUNT - limit, MAX_COUNT))
 end
 if is_new then
-  -- The score of an idempotency key is negative. So no script takes the key for a client, or lowers
-  -- the score after the clock was set back. Up to two expired idempotency keys are removed.
+  -- The score of an idempotency key is negative. So no script mistakes the key for a client, or
+  -- lowers the score after the clock was set back. Up to two expired idempotency keys are removed.
   local known_until = now + idempotency_key[4]
   local added = redis.call('ZADD', CLIENTS, scores[1] or 0, '*', -known_until, ARGV[length])
   local over = redis.call('ZRANGEBYSCORE', CLIENTS, -now, '(0', 'LIMIT', 0, 2)
@@ -1052,7 +1052,7 @@ local function check_count(fixed, each)
 end
 
 local asked = {} -- ID of this call -> index in `granted` (0: not granted)
-local start, size, said -- last ID: text before the nonce, length of this text, parts
+local start, size, said -- of the last ID: text before the nonce, length of this text, parts
 
 -- Returns {notify, client, weight, lease} for the ID in ARGV[index], or an error. If `weight` is
 -- nil, any weight of 1 or more is valid. Otherwise the ID must have the given weight.
@@ -1148,7 +1148,7 @@ local live_until = 0 -- ms; the keys must not expire earlier; 0 if this call cha
 local changed = {} -- fields of `state`, except `last_number`
 local granted, leases = {}, {} -- IDs whose leases begin now; their leases in ms
 local has_new_key, has_new_runtime = not extra, false
-local more = false -- the script stopped at a bound: a client must call `wake`
+local more = false -- whether the script stopped at a bound, so that a client must call `wake`
 local sweeps = false -- whether dead requests leave the queue although no permit is free
 
 if not state[1] then
@@ -1160,7 +1160,7 @@ if not state[1] then
   end
   changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
-local is_set_back = last_number > now_us + 1000000 -- the clock was set back by over a second
+local is_set_back = last_number > now_us + 1000000 -- the clock was set back by more than 1 s
 
 local end_of = {}
 for i, id in ipairs(ids) do
@@ -1389,7 +1389,7 @@ local function check_count(fixed, each)
 end
 
 local asked = {} -- ID of this call -> index in `granted` (0: not granted)
-local start, size, said -- last ID: text before the nonce, length of this text, parts
+local start, size, said -- of the last ID: text before the nonce, length of this text, parts
 
 -- Returns {notify, client, weight, lease} for the ID in ARGV[index], or an error. If `weight` is
 -- nil, any weight of 1 or more is valid. Otherwise the ID must have the given weight.
@@ -1474,7 +1474,7 @@ local live_until = 0 -- ms; the keys must not expire earlier; 0 if this call cha
 local changed = {} -- fields of `state`, except `last_number`
 local granted, leases = {}, {} -- IDs whose leases begin now; their leases in ms
 local has_new_key, has_new_runtime = not extra, false
-local more = false -- the script stopped at a bound: a client must call `wake`
+local more = false -- whether the script stopped at a bound, so that a client must call `wake`
 local sweeps = false -- whether dead requests leave the queue although no permit is free
 
 if not state[1] then
@@ -1486,7 +1486,7 @@ if not state[1] then
   end
   changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
-local is_set_back = last_number > now_us + 1000000 -- the clock was set back by over a second
+local is_set_back = last_number > now_us + 1000000 -- the clock was set back by more than 1 s
 if is_set_back then
   redis.call('ZREM', PERMITS, '') -- removes nothing; lets a full server accept the ZADD below
   local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
@@ -1743,7 +1743,7 @@ local live_until = 0 -- ms; the keys must not expire earlier; 0 if this call cha
 local changed = {} -- fields of `state`, except `last_number`
 local granted, leases = {}, {} -- IDs whose leases begin now; their leases in ms
 local has_new_key, has_new_runtime = not extra, false
-local more = false -- the script stopped at a bound: a client must call `wake`
+local more = false -- whether the script stopped at a bound, so that a client must call `wake`
 local sweeps = false -- whether dead requests leave the queue although no permit is free
 
 if not state[1] then
@@ -1755,7 +1755,7 @@ if not state[1] then
   end
   changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
-local is_set_back = last_number > now_us + 1000000 -- the clock was set back by over a second
+local is_set_back = last_number > now_us + 1000000 -- the clock was set back by more than 1 s
 
 -- This ZREM removes nothing. A replica rejects the ZREM. A server that is out of memory accepts the
 -- ZREM, and then lets the script continue.

@@ -17,12 +17,12 @@
 --   held            weight of all unexpired permits; too high if over 1,000 expired permits remain
 --   holders_total   number of holders, on all pages
 --   queued          length of the queue
---   last_number     lower bound of the next token or ticket; 0 if none was issued
+--   last_number     the next token is higher; 0 if no token or ticket was issued
 --   holders         for each holder, in order of expiry: ID, ms until its lease expires
---   waiters         for each waiter, in queue order: ID, ms waited (without the head start in a
---                   nonce that begins with "headstartMS-"), ms until its client is dead (-1: dead)
+--   waiters         for each waiter, in queue order: ID, ms waited (minus the head start, if the
+--                   nonce begins with "headstartMS-"), ms until its client is dead (-1: dead)
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
--- Cost              O(log N), and O(1) for each entry returned. Commands:
+-- Cost              O(log N), and O(1) for each returned entry. Commands:
 --   9               no holders, no waiters
 --   10              holders and waiters
 -- Flags             no-writes

@@ -9,14 +9,14 @@
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
 -- ARGV[1+] requests 1 to 1000 times: id, next
 --   id              as given to `acquire`
---   next            the new lease, 1 ms to the lease in the ID; or a new ID of the same weight
+--   next            the new lease in ms, at least 1 and at most the lease in the ID; or a new ID of
+--                   the same weight
 -- Reply             server time (ms), wake_in, then one integer for each ID:
 --   expires_at      the new expiry of its lease, ms on the server's clock
 --   0               the permit is lost; if the ID was queued, it has left the queue
 --   wake_in         0: call `wake` immediately; -1: no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
--- Cost              O(log N) for each ID and each waiter that leaves the queue. Commands for one
---                   ID:
+-- Cost              O(log N) per ID, and per waiter that leaves the queue. Commands for one ID:
 --   9               held
 -- Flags             allow-oom
 -- include: lib/arguments.lua

@@ -13,12 +13,11 @@
 -- Reply             server time (ms), wake_in, then one integer for each ID:
 --   1               it held a permit
 --   2               it was queued
---   0               it is unknown: already released, or its lease expired
---   3               instead of all entries, if several IDs were given and all held a permit
+--   0               it is unknown: already released, or its lease has expired
+--   3               a single entry for all IDs, if several were given and all held a permit
 --   wake_in         0: call `wake` immediately; -1: no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
--- Cost              O(log N) for each ID and each waiter that leaves the queue. Commands for one
---                   ID:
+-- Cost              O(log N) per ID, and per waiter that leaves the queue. Commands for one ID:
 --   7               held, empty queue
 --   14              held, and granted to the first waiter
 --   7               unknown

@@ -3,6 +3,7 @@
 
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
+use std::panic::resume_unwind;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -19,13 +20,13 @@ use crate::diagnosis::connect::Access;
 use crate::error::Error;
 use crate::metrics::Meters;
 use crate::releases::ReleasesByName;
-use crate::runtime::{Deadline, Timer, within};
+use crate::runtime::Timer;
 use crate::server::{Servers, user_timeout};
 use crate::wakeup::{self, Listener, Router};
 
 const MAX_DRIVERS: usize = 16;
-/// The maximum time by which remaining calls, such as releases, delay the end of the I/O runtime.
-/// This bound applies even if the response timeout is longer.
+/// The end of the I/O runtime waits for remaining calls, such as releases, for at most the response
+/// timeout. This constant is the bound if the response timeout is longer.
 const LONGEST_END: Duration = Duration::from_secs(10);
 
 pub(crate) struct Context {
@@ -43,16 +44,17 @@ pub(crate) struct Context {
     hasher: RandomState,
     /// Limits the number of callers that drive (poll) their own calls.
     drivers: Semaphore,
-    /// The I/O runtime. A caller's runtime may end while its calls are in flight.
+    /// The I/O runtime. It runs all calls, because the runtime of a caller may end while a call is
+    /// in flight.
     runtime: Handle,
     /// The tasks for which a shutdown waits.
     tasks: TaskTracker,
-    /// Canceled by a shutdown, by the end of the I/O runtime, and when the last reference is
-    /// dropped.
+    /// Canceled by a shutdown, by the end of the I/O runtime, and when the last reference to this
+    /// context is dropped.
     end: CancellationToken,
     _ends: DropGuard,
-    /// The time until which remaining calls may delay the end of the runtime. The mutex is locked
-    /// while a remaining call is made.
+    /// The latest time at which the end of the I/O runtime stops waiting for remaining calls, such
+    /// as releases. The mutex is locked while a remaining call is made.
     last_moment: Mutex<Option<std::time::Instant>>,
     process: u32,
 }
@@ -74,12 +76,14 @@ impl ClientSettings {
         self.response_timeout * 2
     }
 
-    /// How long a wait survives an outage: at least [`call_timeout`](Self::call_timeout).
+    /// How long a wait survives an outage. The result is never shorter than
+    /// [`call_timeout`](Self::call_timeout).
     pub(crate) fn tolerance(&self) -> Duration {
         self.outage_tolerance.max(self.call_timeout())
     }
 
-    /// How long a sent call may still reach the server after its connection was given up.
+    /// The maximum time between giving up a connection and the arrival, at the server, of a call
+    /// that was sent over this connection.
     pub(crate) fn longest_trip(&self) -> Duration {
         user_timeout(self.response_timeout) + self.response_timeout
     }
@@ -89,15 +93,9 @@ impl ClientSettings {
     }
 }
 
-/// The reason why a task has not done its work.
-pub(crate) enum Undone {
-    /// The task's runtime does not run.
-    Stalled,
-    Ended,
-}
-
 impl Context {
-    /// Creates the context in the current runtime, which receives messages from now on.
+    /// Creates the context. From now on, the current runtime is the I/O runtime, and receives
+    /// messages.
     pub(crate) fn new(
         servers: Servers,
         prefix: String,
@@ -154,8 +152,9 @@ impl Context {
         &self.runtime
     }
 
-    /// If a slot is free, returns it for a caller that drives its own calls. A driver that is not
-    /// polled may occupy one of the connection's 50 slots for outgoing commands.
+    /// Returns a permit to drive (poll) the caller's own calls, or `None` if too many callers drive
+    /// already. The number is limited, because a driver that is not polled may occupy one of the
+    /// connection's 50 slots for outgoing commands.
     pub(crate) fn try_drive(&self) -> Option<SemaphorePermit<'_>> {
         self.drivers.try_acquire().ok()
     }
@@ -165,17 +164,14 @@ impl Context {
     /// grant message. A keyed hash is much faster than the system's random bytes.
     pub(crate) fn next_number(&self, created: Instant) -> u128 {
         let count = self.acquisitions.fetch_add(1, Ordering::Relaxed);
-        // Numbers increase in order of creation, because batchers are then fastest.
+        // Numbers increase in order of creation, because batchers are fastest with increasing
+        // numbers.
         u128::from(count) << 64 | u128::from(self.hasher.hash_one((count, created)))
     }
 
-    /// Spawns the future on the I/O runtime. After a shutdown or the end of the I/O runtime, spawns
-    /// the future on the caller's runtime. If no runtime is left, the future is dropped.
+    /// Spawns the future on the I/O runtime. If that runtime has ended, the future is dropped.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
-        match Handle::try_current() {
-            Ok(current) if self.is_shut_down() => current.spawn(future),
-            _ => self.runtime.spawn(future),
-        };
+        self.runtime.spawn(future);
     }
 
     /// Spawns the future as [`spawn`](Self::spawn) does. A shutdown waits for the future.
@@ -183,9 +179,8 @@ impl Context {
         self.spawn(self.tasks.track_future(future));
     }
 
-    /// Waits for `work` until the deadline, in any runtime. If the caller has no runtime to measure
-    /// the time, the end of the I/O runtime also ends the wait. If `deadline` is `None`, the wait
-    /// has no deadline.
+    /// Waits for `work`, in any runtime, until the deadline. The end of the I/O runtime also ends
+    /// the wait. If `deadline` is `None`, the wait has no deadline.
     pub(crate) async fn until<T>(
         &self,
         deadline: Option<Instant>,
@@ -205,21 +200,18 @@ impl Context {
         .await
     }
 
-    /// Runs `work` in a task until the deadline. A task is needed if other requests depend on the
-    /// work, or if the caller has no suitable runtime.
+    /// Runs `work` in a task of the I/O runtime. The task continues if the caller drops its future.
     pub(crate) async fn in_a_task<T: Send + 'static>(
         &self,
-        deadline: Deadline,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, Undone> {
-        let (answer, done) = oneshot::channel();
-        self.spawn(async move {
-            // This fails if the caller has dropped its future.
-            let _ = answer.send(work.await);
-        });
-        match within(&self.runtime, deadline, done).await {
-            Some(done) => done.map_err(|_| Undone::Ended),
-            None => Err(Undone::Stalled),
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.check_process()?;
+        match self.runtime.spawn(work).await {
+            Ok(done) => done,
+            Err(ended) => match ended.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                Err(_) => Err(Error::Shutdown),
+            },
         }
     }
 
@@ -245,9 +237,9 @@ impl Context {
         self.end.clone()
     }
 
-    /// Makes a remaining call while the I/O runtime ends. The runtime waits for all remaining
-    /// calls, one after the other, up to a time limit. Returns `None` while the runtime runs, and
-    /// after the time limit.
+    /// Makes a remaining call, such as a release, if the I/O runtime is ending. The runtime waits
+    /// for all remaining calls, one after the other, up to a time limit. Returns `None` if the
+    /// runtime still runs, or if the time limit has passed.
     pub(crate) fn at_the_end<T>(&self, deliver: impl FnOnce(Duration) -> T) -> Option<T> {
         if self.is_forked() || !self.servers.are_away() || self.runs() {
             return None;

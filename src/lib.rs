@@ -76,8 +76,8 @@
 //! items by name. A glob import (`use redis_semaphore::*`) also imports the names `redis` and
 //! `include_dir`. These names then hide your program's own dependencies with the same names.
 //!
-//! Logs are written with [`tracing`]. Lost permits, lost connections and differing limits are
-//! logged at `warn`, restored connections at `info`, and spans and single grants at `debug`.
+//! Logs are written with [`tracing`]. The level is `warn` for lost permits, lost connections and
+//! differing limits, `info` for restored connections, and `debug` for spans and single grants.
 #![forbid(unsafe_code)]
 // Makes docs.rs show the feature that an item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]

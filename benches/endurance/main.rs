@@ -1,4 +1,4 @@
-//! The memory that a long-running process keeps: its own memory and the server's, after a tenth of
+//! Measures the memory of a long-running process, and the memory of its server, after a tenth of
 //! the run and at the end. The bench needs Linux, which reports a process's memory.
 //!
 //! ```text

@@ -87,8 +87,8 @@ impl Calls {
         Ok(Self { server, connection, acquire, release, nothing, next: 0, _listener: listener })
     }
 
-    /// Returns the server's time for a call, in µs, on a semaphore without waiters, of which this
-    /// weight is held. Leaves the semaphore unchanged.
+    /// Returns the server's time for a call in µs. The semaphore has no waiters, and the weight
+    /// `held` is held. This function leaves the semaphore unchanged.
     pub async fn time(&mut self, name: &str, held: u64, case: Case) -> Result<f64> {
         let one_more = held as u32 + 1;
         let others = self.ids(10, 1, LEASE);
@@ -212,7 +212,7 @@ impl Calls {
     }
 
     /// Returns the time in µs for each call. Fails unless each reply has this value at this index.
-    /// Index 3 is the result of all requests in the short form.
+    /// In the short form of a reply, index 3 is the result of all requests.
     async fn time_of(&mut self, calls: &[Cmd], answer: Option<(usize, i64)>) -> Result<f64> {
         let before = self.server.scripts()?;
         let replies = self.send(calls).await?;

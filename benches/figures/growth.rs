@@ -1,4 +1,5 @@
-//! P8 and P9: the server's time for a call if few or many other requests hold permits or wait.
+//! P8 and P9: the server's time for a call while few or many other permits are held, or while few
+//! or many other requests wait.
 
 use crate::support::Result;
 use crate::support::figure::{Better, Figure};

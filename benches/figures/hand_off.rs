@@ -21,11 +21,11 @@ use crate::support::server::unique_name;
 
 const ROUNDS: usize = 9;
 const TIMES: usize = 40;
-/// After this time, the other process is in the queue. The process prints a line before it queues
-/// its request.
+/// The other process prints a line, and then queues its request. This time after the line, the
+/// request is in the queue.
 const TIME_TO_QUEUE: Duration = Duration::from_millis(3);
 
-/// Runs this program as the other process, or returns `None` if it is not that process.
+/// Runs this program as the other process, or returns `None` in the measuring process.
 pub fn as_partner() -> Option<Result<()>> {
     let (design, name) = partner::role()?;
     Some(Runner::new().and_then(|runner| match design.as_str() {

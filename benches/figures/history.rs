@@ -1,6 +1,6 @@
 //! P11: the cost of a grant and of a handoff after an hour of mixed leases and weights, compared
-//! with a new semaphore whose leases were all equally long. The server is private, and the bench
-//! advances the server's clock instead of waiting for an hour.
+//! with a new semaphore whose leases were all equally long. The bench starts its own server, and
+//! advances the clock of that server instead of waiting for an hour.
 
 use redis::Client;
 use test_support::server::Server;
@@ -18,8 +18,8 @@ const HOUR: u32 = 3_600_000; // ms
 const LONG: u32 = 600_000; // ms, longer than the measured leases
 /// Some leases are longer than others, which permanently disables the fast path of many designs.
 const LEASES: [u32; 4] = [10_000, LEASE, LONG, HOUR];
-/// The number of holders during the measurement. A script that examines each holder would be
-/// visibly slower.
+/// The number of holders during the measurement. With this number, a script that examines each
+/// holder would be visibly slower.
 const STANDING: u64 = 100;
 const USED: &str = "used";
 

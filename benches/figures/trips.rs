@@ -17,8 +17,8 @@ const ROUNDS: usize = 5;
 const ONE_WAY: Duration = Duration::from_millis(20);
 /// One round trip for the first commands of redis-rs, and one for the acquire.
 const LEAST_WITH_CONNECT: f64 = 2.0;
-/// One round trip more than the least, in which the client subscribes to messages and checks
-/// whether the server can be used.
+/// One more round trip than the least. In this round trip, the client subscribes to messages and
+/// checks whether the server can be used.
 const ACHIEVABLE_WITH_CONNECT: f64 = 3.0;
 /// One round trip is enough, because the first request contains the semaphore and its limit.
 const LEAST: f64 = 1.0;

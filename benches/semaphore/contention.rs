@@ -32,7 +32,8 @@ impl fmt::Display for Point {
     }
 }
 
-/// Creates the group. Measures the time between the ends of two successive turns of any tasks.
+/// Creates the group, which measures the time from the end of one task's turn to the end of the
+/// next task's turn.
 pub fn group(criterion: &mut Criterion) -> BenchmarkGroup<'_, WallTime> {
     let mut group = criterion.benchmark_group("contention");
     group.sampling_mode(SamplingMode::Flat).throughput(Throughput::Elements(1));

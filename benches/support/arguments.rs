@@ -29,7 +29,7 @@ impl Arguments {
     }
 }
 
-/// Returns whether criterion only tests its benches, which criterion itself does not report.
+/// Returns whether criterion only tests its benches. Criterion itself has no such function.
 pub fn only_tests() -> bool {
     let has = |wanted: &str| std::env::args().any(|argument| argument == wanted);
     has("--test") || !has("--bench")

@@ -1,6 +1,6 @@
 //! The baseline: scripts that do nothing, called with the keys and arguments of `acquire`,
 //! `release` and `refresh`. Their replies have the form of the real replies, and their connection
-//! is like the crate's. Any additional cost is caused by this crate.
+//! is like the crate's. This crate causes any cost beyond the baseline.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Client, Cmd, RedisResult};
@@ -34,7 +34,7 @@ impl Baseline {
         Self::over(connection_to(client).await?, RELEASE).await
     }
 
-    /// Uses this connection, and this script for releases.
+    /// Creates a client with this connection, and with this script for releases.
     pub(super) async fn over(mut connection: MultiplexedConnection, release: &str) -> Result<Self> {
         let acquire = load(&mut connection, ACQUIRE).await?;
         let release = load(&mut connection, release).await?;

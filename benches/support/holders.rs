@@ -12,7 +12,7 @@ use super::ours::Ours;
 use super::scripts::{GRANTED, Scripts, batches};
 
 pub trait Fill: Design {
-    /// Adds holders with these numbers, which hold until the bench ends.
+    /// Adds holders with these numbers. They hold their permits until the bench ends.
     fn add_holders(&mut self, numbers: Range<u64>) -> impl Future<Output = Result<()>>;
 }
 

@@ -24,8 +24,9 @@ pub struct Load {
 /// Turns per second.
 pub struct Turns {
     pub taken: f64,
-    /// A handoff takes one way to the server and one way to the next holder, so each permit is idle
-    /// for a round trip after each turn. The actual duration of the work is used.
+    /// The turns per second that the network allows. A handoff takes one way to the server and one
+    /// way to the next holder, so each permit is idle for a round trip after each turn. The
+    /// calculation uses the actual duration of the work.
     pub ideal: f64,
 }
 

@@ -6,7 +6,7 @@ use super::figure::{self, Figure};
 #[derive(Default)]
 pub struct Report {
     figures: Vec<Figure>,
-    /// The reasons, one on each line.
+    /// Why figures could not be measured, one reason on each line.
     missing: Vec<String>,
 }
 

@@ -12,7 +12,7 @@ use super::server::connection;
 pub const BATCH: u64 = 1000;
 
 /// The lease and the heartbeat timeout in ms. They are longer than any bench, because the benches
-/// do not refresh them.
+/// refresh no leases and send no heartbeats.
 const LONG: u32 = 60 * 60 * 1000;
 
 pub const GRANTED: i64 = 1;
@@ -41,7 +41,7 @@ impl Scripts {
         }
         let reply = self.call("acquire", &arguments).await?;
         match reply[3..] {
-            // This is the short form: one result for all.
+            // The short form of a reply has one result for all requests.
             [3, ..] => all_are(answer, [1].into_iter()),
             ref each => all_are(answer, each.chunks_exact(3).map(|request| request[0])),
         }
@@ -85,8 +85,8 @@ fn all_are(wanted: i64, mut answers: impl Iterator<Item = i64>) -> Result<()> {
     }
 }
 
-/// Returns the ID for this number, with the length of the crate's IDs. Its cost must not depend on
-/// the process ID.
+/// Returns the ID for this number, with the length of the crate's IDs. It contains a fixed process
+/// ID, because the length of a real process ID would affect the measurement.
 pub fn numbered_id(number: u64) -> String {
     format!("N:bench-host.12345.12345678:1:{LONG}:{number:022x}")
 }

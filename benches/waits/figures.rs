@@ -18,7 +18,7 @@ pub struct Figures {
     busy: f64,
     /// The largest number of concurrent holders, which should equal the limit.
     most_inside: usize,
-    /// The number of grants of each task, in ascending order.
+    /// The number of grants for each task, in ascending order.
     turns: Vec<usize>,
     /// The percentiles 1 to 100 of all waits.
     waits_ms: Vec<f64>,

@@ -21,7 +21,7 @@ pub const LOST: u8 = 70;
 /// lost permit.
 #[cfg(feature = "top")]
 pub const SOFTWARE: u8 = 70;
-/// The system refused a process, a signal handler or the like.
+/// The system rejected a call, for example to start a process or to install a signal handler.
 pub const SYSTEM: u8 = 71;
 /// The output could not be written.
 pub const UNWRITABLE: u8 = 74;

@@ -42,7 +42,7 @@ pub fn listen(
 }
 
 /// Returns the signals without those that this process was started to ignore, for example by nohup.
-/// A handler would receive the ignored signals, too.
+/// A process with a handler would receive the ignored signals, too.
 pub fn not_ignored<const N: usize>(signals: [Signal; N]) -> impl Iterator<Item = Signal> {
     let ignored = ignored();
     signals.into_iter().filter(move |signal| ignored & (1 << (*signal as u32 - 1)) == 0)

@@ -2,8 +2,8 @@
 //!
 //! Read `options.rs` first: it defines the commands and the global options. `server/` connects. The
 //! larger commands `run`, `top`, `exporter`, `demo` and `load` have folders. Every other command is
-//! a file in `commands/`, with its arguments. `failure.rs` defines the errors that end a command,
-//! and all output goes through `output.rs`.
+//! a file in `commands/`, with its arguments. `failure.rs` defines the errors that end a command.
+//! All output goes through `output.rs`.
 #![forbid(unsafe_code)]
 
 #[cfg(not(target_os = "linux"))]
@@ -103,7 +103,8 @@ fn start_log(is_first: bool) {
     tracing_subscriber::registry().with(shown).with(run::outage_listener()).init();
 }
 
-/// Returns whether the command draws on the terminal. A log would destroy its picture.
+/// Returns whether the command draws on the terminal. Log lines would destroy the picture of the
+/// command.
 #[cfg(feature = "top")]
 fn draws(command: &Command) -> bool {
     matches!(command, Command::Top(_))

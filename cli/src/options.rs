@@ -62,7 +62,7 @@ impl Options {
             Some(failure) => failure,
             None => end_with(&without_secrets(with_tip(error))),
         })?;
-        // clap would report a conflict for REDIS_CLUSTER=no, too.
+        // If clap checked this conflict, it would report REDIS_CLUSTER=no, too.
         if options.server.cluster && options.server.sentinel.is_some() {
             let reason = "--cluster and --sentinel exclude each other: the URLs name either \
                           cluster nodes or sentinels";
@@ -123,8 +123,8 @@ fn without_empty_variable(option: Arg) -> Arg {
     }
 }
 
-/// Lets an option accept the value -1s. The error about a duration is clearer than an error about
-/// an unknown option.
+/// Lets a duration option accept a value such as -1s, which is rejected later. The error about a
+/// wrong duration is clearer than an error about an unknown option.
 fn with_dash(option: Arg) -> Arg {
     let is_duration = option.get_value_names() == Some(&["DURATION".into()]);
     if is_duration { option.allow_hyphen_values(true) } else { option }

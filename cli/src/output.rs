@@ -1,8 +1,8 @@
-//! The output of the CLI. It does not use `println!` and `eprintln!`, which panic if the reader has
-//! gone or the disk is full.
+//! The output of the CLI. It uses neither `println!` nor `eprintln!`, because they panic if the
+//! reader has gone or the disk is full.
 //!
-//! All functions except `write` and `whisper` escape the text, because servers and other clients
-//! wrote parts of the text.
+//! All functions except `write` and `whisper` escape their text, because servers and other clients
+//! may have written parts of it.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -54,7 +54,7 @@ pub fn note(text: impl Display) {
     tell(format_args!("redis-semaphore: {}", escape::line(&text.to_string())));
 }
 
-/// Prints one or more lines beside the result, on standard error. Ignores write errors.
+/// Prints one or more lines on standard error, in addition to the result. Ignores write errors.
 pub fn tell(text: impl Display) {
     whisper(&format!("{}\n", escape::text(&text.to_string())));
 }

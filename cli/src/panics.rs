@@ -1,5 +1,6 @@
-//! Reports a missing system resource as one line. Libraries panic if a resource is missing, for
-//! example tokio without file descriptors, or the standard library without threads.
+//! Reports a missing system resource as one line. Libraries panic if a resource is missing. For
+//! example, tokio panics if it cannot open a file, and the standard library panics if it cannot
+//! start a thread.
 
 use std::io;
 use std::panic::{self, PanicHookInfo, UnwindSafe};
@@ -11,7 +12,8 @@ use crate::output::note;
 
 static LACKS: AtomicBool = AtomicBool::new(false);
 
-/// Sets a panic hook, which prints one line instead of a backtrace, and only once.
+/// Sets a panic hook. If a resource is missing, the hook prints one line instead of a backtrace,
+/// and prints it only once.
 pub fn tell_lacks() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| match lack(info) {

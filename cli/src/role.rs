@@ -10,8 +10,8 @@ use std::{env, fs};
 
 use rustix::param::linux_execfn;
 
-/// The path of this program. Its original path may be empty or lead to another program, because an
-/// upgrade does not wait for running processes.
+/// The path of this program. After an upgrade, the original path may no longer exist, or may lead
+/// to another program.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// The environment variable that contains the role of a process.

@@ -1,4 +1,4 @@
--- Defines functions that check the requests in ARGV, and add their IDs to `asked`.
+-- Defines functions that check the requests in ARGV. `read_id` also adds the ID to `asked`.
 
 -- Returns an error unless ARGV has `fixed` arguments, then 1 to 1,000 requests of `each` arguments.
 local function check_count(fixed, each)
@@ -10,7 +10,7 @@ local function check_count(fixed, each)
 end
 
 local asked = {} -- ID of this call -> index in `granted` (0: not granted)
-local start, size, said -- last ID: text before the nonce, length of this text, parts
+local start, size, said -- of the last ID: text before the nonce, length of this text, parts
 
 -- Returns {notify, client, weight, lease} for the ID in ARGV[index], or an error. If `weight` is
 -- nil, any weight of 1 or more is valid. Otherwise the ID must have the given weight.

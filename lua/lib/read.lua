@@ -4,7 +4,7 @@
 -- The keys `permits` and `clients` also have a member '*', so that no script empties these keys.
 -- While a cluster slot is migrating, a server aborts a script that accesses a key after emptying
 -- it. In `permits`, the score of '*' is minus the sum of (weight - 1) over all permits, so the held
--- weight is known even if other keys are lost. In `clients`, it is the longest heartbeat timeout.
+-- weight is known without the other keys. In `clients`, the score is the longest heartbeat timeout.
 
 local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 waiters
 
@@ -49,7 +49,7 @@ local live_until = 0 -- ms; the keys must not expire earlier; 0 if this call cha
 local changed = {} -- fields of `state`, except `last_number`
 local granted, leases = {}, {} -- IDs whose leases begin now; their leases in ms
 local has_new_key, has_new_runtime = not extra, false
-local more = false -- the script stopped at a bound: a client must call `wake`
+local more = false -- whether the script stopped at a bound, so that a client must call `wake`
 local sweeps = false -- whether dead requests leave the queue although no permit is free
 
 if not state[1] then
@@ -61,4 +61,4 @@ if not state[1] then
   end
   changed = {version = '1', longest_lease = longest_lease, first_expiry = first_expiry}
 end
-local is_set_back = last_number > now_us + 1000000 -- the clock was set back by over a second
+local is_set_back = last_number > now_us + 1000000 -- the clock was set back by more than 1 s

@@ -14,7 +14,6 @@ use tokio::time::{Instant, sleep_until};
 
 use super::call::{Ended, call};
 use super::{Next, Outcome, Owner, Request, Waiting};
-use crate::runtime::clock;
 use crate::server::{Answer, Backoff, CallError, Failure};
 
 pub(super) struct Dispatch<R: Request> {
@@ -124,9 +123,7 @@ impl<R: Request> Dispatch<R> {
         }
         let batcher = R::batcher(&self.owner);
         batcher.put_back(requests);
-        let is_paused = clock::is_paused();
-        let waits_on =
-            |waiting: &Waiting<R>| !is_paused && !waiting.deadline.left_at(next).is_zero();
+        let waits_on = |waiting: &Waiting<R>| !waiting.deadline.left_at(next).is_zero();
         for waiting in batcher.sort_out(waits_on) {
             let failed = waiting.out_of_patience(&self.owner, &failure.error);
             // A caller that has dropped the request needs no error.

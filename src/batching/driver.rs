@@ -12,11 +12,7 @@ use tokio::sync::oneshot::{self, error::RecvError};
 use super::dispatch::Dispatch;
 use super::{Batcher, Calls, Outcome, Owner, Reply, Request, Waiting};
 use crate::error::Error;
-use crate::runtime::{Deadline, is_current, within};
-
-/// The maximum number of runtimes that make calls for one request. If a runtime ends, another
-/// runtime sends the request again.
-const MAX_RUNTIMES: u32 = 3;
+use crate::runtime::{Deadline, is_current};
 
 impl<R: Request> Batcher<R> {
     /// Sends a request, alone or with others, and retries it after transient failures until the
@@ -27,26 +23,12 @@ impl<R: Request> Batcher<R> {
         deadline: Deadline,
         may_drive: bool,
     ) -> Reply<R> {
-        let operation = request.operation();
-        let mut asked = Asked::new(owner, request, deadline, may_drive, false)?;
-        let mut runtimes = 1;
-        loop {
-            match within(owner.home(), deadline, poll_fn(|cx| asked.poll(cx))).await {
-                Some(Ok(Outcome::Answer(answer))) => return Ok(answer),
-                Some(Ok(Outcome::Failed(error))) => return Err(*error),
-                // Calls end with the runtime in which they are made. Another runtime sends the
-                // request again.
-                Some(Ok(Outcome::Unserved(request))) if runtimes < MAX_RUNTIMES => {
-                    runtimes += 1;
-                    asked = Asked::new(owner, request, deadline, may_drive, true)?;
-                }
-                Some(_) => return Err(Error::Shutdown),
-                None => {
-                    // In a forked process, calls that were under way at the fork never end.
-                    owner.check_process()?;
-                    return Err(owner.home_stalled(operation, deadline.elapsed()));
-                }
-            }
+        let mut asked = Asked::new(owner, request, deadline, may_drive)?;
+        match poll_fn(|cx| asked.poll(cx)).await {
+            Ok(Outcome::Answer(answer)) => Ok(answer),
+            Ok(Outcome::Failed(error)) => Err(*error),
+            // The I/O runtime has ended.
+            Err(_) => Err(Error::Shutdown),
         }
     }
 
@@ -71,8 +53,10 @@ impl<R: Request> Batcher<R> {
     ) -> Result<Option<Driver<'_, R>>, Error> {
         let batcher = R::batcher(owner);
         let mut state = batcher.state();
-        // The check is a system call, which would be too slow for every request.
-        if !state.is_dispatching {
+        // The check is a system call, which would be too slow for every request. In a forked
+        // process, no call of the parent ever ends.
+        let may_drive = may_drive && is_current(owner.home());
+        if !state.is_dispatching || !may_drive {
             owner.check_process()?;
         }
         state.arrivals += 1;
@@ -114,10 +98,10 @@ impl<'a, R: Request> Asked<'a, R> {
         request: R,
         deadline: Deadline,
         may_drive: bool,
-        is_repeated: bool,
     ) -> Result<Self, Error> {
         let (reply, answer) = oneshot::channel();
-        let waiting = Waiting { number: 0, request, deadline, is_repeated, last: None, reply };
+        let (is_repeated, last) = (false, None);
+        let waiting = Waiting { number: 0, request, deadline, is_repeated, last, reply };
         Ok(Self { driver: Batcher::enter(owner, waiting, may_drive)?, answer })
     }
 

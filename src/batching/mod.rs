@@ -160,8 +160,6 @@ enum Outcome<R: Request> {
     Answer(Answer<R::Reply>),
     /// In a box, because every outcome is as large as the largest variant.
     Failed(Box<Error>),
-    /// The runtime in which the request was made has ended.
-    Unserved(R),
 }
 
 struct Waiting<R: Request> {
@@ -255,13 +253,11 @@ impl<R: Request> Batcher<R> {
         out
     }
 
-    /// Ends the calls. The callers may send waiting requests again.
+    /// Ends all requests, because the I/O runtime has ended.
     fn abandon(&self) {
         let mut state = self.state();
         state.is_dispatching = false;
-        let waiting = std::mem::take(&mut state.waiting);
-        drop(state);
-        waiting.into_iter().for_each(Waiting::hand_back);
+        state.waiting.clear();
     }
 }
 
@@ -324,7 +320,6 @@ impl<R: Request> Drop for Batch<R> {
     fn drop(&mut self) {
         self.set_in_doubt();
         self.end_all();
-        self.requests.drain(..).for_each(Waiting::hand_back);
     }
 }
 
@@ -333,15 +328,10 @@ impl<R: Request> Waiting<R> {
     /// recorded error of this request, or `error` if no error was recorded.
     fn out_of_patience(&self, owner: &R::Owner, error: &RedisError) -> Outcome<R> {
         let last = self.last.as_deref().unwrap_or(error).clone();
-        self.failed(owner, Failure::no_answer(self.deadline.elapsed(), last))
+        self.failed(owner, Failure::NoAnswer { elapsed: self.deadline.elapsed(), last })
     }
 
     fn failed(&self, owner: &R::Owner, failure: Failure) -> Outcome<R> {
         Outcome::Failed(Box::new(self.request.error(owner, failure)))
-    }
-
-    fn hand_back(self) {
-        // The caller may have dropped the request.
-        let _ = self.reply.send(Outcome::Unserved(self.request));
     }
 }

@@ -52,9 +52,6 @@ pub(crate) trait Owner: Send + Sync + 'static {
     fn kept_may_go(&self);
 
     fn error(&self, operation: &'static str, failure: Failure) -> Error;
-
-    /// Returns the error for a caller in another runtime if the I/O runtime does not run.
-    fn home_stalled(&self, operation: &'static str, elapsed: Duration) -> Error;
 }
 
 /// A set of kinds of requests, with one bit for each kind.

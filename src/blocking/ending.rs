@@ -8,10 +8,11 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::client::SemaphoreClient;
-use crate::runtime::SLACK;
 
 /// Shuts the background thread down once: after the last handle is gone, or when the main thread
-/// ends.
+/// ends. The maximum time between the call timeout and the return of a shutdown.
+const SLACK: Duration = Duration::from_millis(100);
+
 pub(super) struct Ending {
     told: Mutex<Option<(oneshot::Sender<SemaphoreClient>, SemaphoreClient)>>,
     over: Arc<Over>,

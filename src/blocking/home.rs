@@ -15,8 +15,8 @@ use crate::error::Error;
 
 /// The connection that clients, semaphores, permits and other handles share. When the last handle
 /// is dropped, the background thread shuts the client down and ends. The shutdown delivers pending
-/// releases. The drop waits for the shutdown, unless the current thread belongs to an async
-/// runtime.
+/// releases. Dropping the last handle blocks until the shutdown is complete, unless the current
+/// thread belongs to an async runtime.
 pub(super) struct Home {
     handle: Handle,
     client: SemaphoreClient,

@@ -6,11 +6,11 @@
 //!
 //! # The end of a program
 //!
-//! Dropped permits are released in the background. The drop of the last handle waits until the
-//! releases are delivered. The longest wait is twice the response timeout, which is 4 s by default.
-//! Handles are [`SemaphoreClient`], [`Semaphore`], [`Permit`], and the values that they create. So
-//! the end of `main` loses no release, not even after `?` or a panic. On a thread of an async
-//! runtime, the drop does not wait.
+//! Dropped permits are released in the background. Dropping the last handle blocks until the
+//! releases are delivered, but no longer than twice the response timeout (4 s by default). Handles
+//! are [`SemaphoreClient`], [`Semaphore`], [`Permit`], and the values that they create. So the end
+//! of `main` loses no release, not even after `?` or a panic. On a thread of an async runtime,
+//! dropping the last handle does not block.
 //!
 //! A handle in a `static` is never dropped, and `std::process::exit` drops nothing. But if the main
 //! thread has used the client, the end of the main thread waits for the delivery. This applies to

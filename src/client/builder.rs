@@ -103,8 +103,8 @@ impl SemaphoreClientBuilder {
     /// Default: 2 s; range: 1 ms to 1 hour.
     ///
     /// After two consecutive timeouts, the connection is replaced. The timeout of a refresh is at
-    /// most a sixth of the lease. A timeout of a refresh does not count if it is shorter than 200
-    /// ms.
+    /// most a sixth of the lease. If the timeout of a refresh is shorter than 200 ms, it does not
+    /// count as one of the two consecutive timeouts.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.settings.response_timeout = timeout;
         self
@@ -139,8 +139,8 @@ impl SemaphoreClientBuilder {
     /// Sets the heartbeat timeout: the server skips the waiting requests of this process if no
     /// heartbeat has arrived for this long. Default: 15 s; range: 100 ms to 7 days.
     ///
-    /// A heartbeat is sent every third of this time. The reply to a heartbeat also replaces a lost
-    /// grant message.
+    /// Heartbeats are sent at intervals of a third of this time. The reply to a heartbeat also
+    /// replaces a lost grant message.
     pub fn heartbeat_timeout(mut self, heartbeat_timeout: Duration) -> Self {
         self.settings.heartbeat_timeout = heartbeat_timeout;
         self
@@ -321,7 +321,8 @@ impl SemaphoreClientBuilder {
         self
     }
 
-    /// Sets how many distinct semaphore names become labels of metrics. Default: 100.
+    /// Sets the maximum number of distinct semaphore names that become labels of metrics. Default:
+    /// 100.
     ///
     /// The names of the semaphores that are built first become labels. All other semaphores are
     /// counted under the label `{other}`. Use 0 if names contain, for example, user or order IDs.

@@ -1,6 +1,7 @@
 //! Connects to one server, to the primary of several servers, and to a cluster.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::FutureExt;
 use redis::ConnectionInfo;
@@ -13,7 +14,6 @@ use crate::diagnosis::connect;
 use crate::error::Error;
 use crate::metrics::Meters;
 use crate::protocol::id;
-use crate::runtime::clock;
 #[cfg(feature = "tls")]
 use crate::server::tls::Tls;
 use crate::server::{
@@ -116,7 +116,7 @@ impl SemaphoreClientBuilder {
     /// After a failover, the sentinels are queried again. Calls and grant messages never use a
     /// replica. The sentinels' own URLs contain the user and password of the sentinels. `primary`
     /// contains the primary's user, password, database and TLS setting. The host and port of
-    /// `primary` are ignored. A sentinel's URL may repeat the database.
+    /// `primary` are ignored. A sentinel's URL may repeat the database of `primary`.
     ///
     /// # Errors
     ///
@@ -253,10 +253,10 @@ impl SemaphoreClientBuilder {
         self.check()?;
         let nodes = infos("nodes", nodes)?;
         check_all_alike("nodes", &nodes)?;
-        let (dialer, home) = (self.dialer("nodes", &nodes)?, home()?);
-        let new_cluster = || {
-            Cluster::new(nodes.clone(), self.call_by, dialer.clone(), home.clone()).map(Arc::new)
-        };
+        let dialer = self.dialer("nodes", &nodes)?;
+        check_runtime()?;
+        let new_cluster =
+            || Cluster::new(nodes.clone(), self.call_by, dialer.clone()).map(Arc::new);
         let connect = || {
             let (cluster, prefix, access) =
                 (new_cluster(), self.prefix.clone(), self.settings.access);
@@ -277,11 +277,12 @@ impl SemaphoreClientBuilder {
     async fn connect_one(self, source: Source) -> Result<SemaphoreClient, Error> {
         self.check()?;
         let dialer = self.dialer("url", source.servers())?;
-        let (home, name) = (home()?, self.new_client());
+        check_runtime()?;
+        let name = self.new_client();
         let channel = Arc::new(Channel::of_process(&self.prefix, &name));
         let server = source.to_string();
         let connect = || {
-            let link = Link::new(source.clone(), self.call_by, dialer.clone(), home.clone());
+            let link = Link::new(source.clone(), self.call_by, dialer.clone());
             let (link, prefix) = (Arc::new(link), self.prefix.clone());
             let (channel, access) = (channel.clone(), self.settings.access);
             let connect = async move {
@@ -353,23 +354,31 @@ fn without_database(
     Ok(redis::Client::open(sentinel.set_redis_settings(settings.set_db(0)))?)
 }
 
-/// Returns the current runtime, which becomes the I/O runtime.
-fn home() -> Result<Handle, Error> {
-    if clock::is_paused() {
-        let reason = format!("{}: call tokio::time::resume before you connect", clock::PAUSED);
-        return Err(Error::invalid("runtime", reason));
+/// Checks the current runtime, which becomes the I/O runtime.
+fn check_runtime() -> Result<(), Error> {
+    current_home()?;
+    match clock_is_paused() {
+        false => Ok(()),
+        true => Err(Error::invalid(
+            "runtime",
+            "tokio's clock is paused, so every timeout would pass at once: call \
+             tokio::time::resume before you connect",
+        )),
     }
-    current_home()
 }
 
-/// Returns the current runtime. Does not check that the clock runs, because only sockets need a
-/// running clock.
-pub(super) fn current_home() -> Result<Handle, Error> {
-    Handle::try_current().map_err(|_| {
-        let reason = "connecting requires a Tokio runtime with enable_all() that keeps running: \
-                      call it in #[tokio::main] or Runtime::block_on";
-        Error::invalid("runtime", reason)
-    })
+/// Returns whether Tokio's clock is paused. A test may pause this clock.
+fn clock_is_paused() -> bool {
+    let (before, started) = (tokio::time::Instant::now(), Instant::now());
+    while Instant::now() <= started {}
+    tokio::time::Instant::now() == before
+}
+
+/// Fails without a current runtime. A server in memory accepts a paused clock.
+pub(super) fn current_home() -> Result<(), Error> {
+    let reason = "connecting requires a Tokio runtime with enable_all() that keeps running: call \
+                  it in #[tokio::main] or Runtime::block_on";
+    Handle::try_current().map(drop).map_err(|_| Error::invalid("runtime", reason))
 }
 
 fn infos<T: IntoServer>(

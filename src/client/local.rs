@@ -37,7 +37,7 @@ impl SemaphoreClient {
     /// # Examples
     ///
     /// This example tests a program that must stop when it has lost its permit. At first, another
-    /// process holds the permit, and crashes.
+    /// process holds the permit. That process crashes before the program starts to wait.
     ///
     /// ```
     /// use std::time::Duration;

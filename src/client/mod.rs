@@ -9,12 +9,11 @@ mod persist;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::context::Context;
 use crate::diagnosis::{Diagnosis, examine};
 use crate::error::Error;
-use crate::runtime::{Deadline, current_runtime};
+
 use crate::semaphore::SemaphoreBuilder;
 pub use builder::SemaphoreClientBuilder;
 pub use names::Names;
@@ -27,8 +26,8 @@ pub use names::Names;
 /// one more connection.
 ///
 /// Background tasks refresh permits and release dropped permits. These tasks end with
-/// [`shutdown`](Self::shutdown), or when all semaphores and permits are dropped. If a permit was
-/// detached or let expire, the tasks end one lease later.
+/// [`shutdown`](Self::shutdown), or when all semaphores and permits are dropped. If `detach` or
+/// `let_expire` was called for a permit, the tasks end one lease later.
 ///
 /// # Runtimes
 ///
@@ -147,30 +146,17 @@ impl SemaphoreClient {
     /// Safe. A canceled call leaves nothing behind.
     pub async fn doctor(&self) -> Result<Diagnosis, Error> {
         let context = self.context.clone();
-        self.in_a_runtime(async move {
+        let examine = async move {
             let settings = &context.settings;
             let (patience, access) = (settings.call_timeout(), settings.access);
             examine(&context.servers, &context.prefix, patience, access).await
-        })
-        .await
+        };
+        self.context.in_a_task(examine).await
     }
 
     #[cfg(feature = "blocking")]
     pub(crate) fn context(&self) -> &Context {
         &self.context
-    }
-
-    /// Runs `work` in the caller's runtime, or in a task if the caller has no runtime.
-    async fn in_a_runtime<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = Result<T, Error>> + Send + 'static,
-    ) -> Result<T, Error> {
-        self.context.check_process()?;
-        if current_runtime().is_some() {
-            return work.await;
-        }
-        let done = self.context.in_a_task(Deadline::after(Duration::MAX), work).await;
-        done.unwrap_or(Err(Error::Shutdown))
     }
 
     /// Ends the background work, and delivers pending releases.

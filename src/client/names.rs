@@ -83,7 +83,7 @@ impl SemaphoreClient {
     /// ```
     pub async fn names(&self) -> Result<Names, Error> {
         let context = self.context.clone();
-        self.in_a_runtime(async move { Search::new(&context).run().await }).await
+        self.context.in_a_task(async move { Search::new(&context).run().await }).await
     }
 }
 

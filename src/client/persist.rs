@@ -10,7 +10,7 @@ use crate::error::{ConnectErrorKind, Error, Rounded};
 use crate::runtime::Deadline;
 use crate::server::{Backoff, LOG_TARGET};
 
-/// If less time remains, no further attempt is made.
+/// If less time than this remains, no further attempt is made.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 impl SemaphoreClientBuilder {

@@ -224,8 +224,8 @@ impl Probe {
         Ok(told.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
 
-    /// Fails if the user may not subscribe to grant messages. If possible, no rejected command is
-    /// sent.
+    /// Fails if the user may not subscribe to grant messages. If the server can report the
+    /// permission, no command is sent that the server would reject.
     pub(crate) async fn ask_and_listen(&self) -> Result<(), Error> {
         let channel = self.channel();
         let commands: &[&str] = match self.node {

@@ -10,7 +10,6 @@ use redis::{ErrorKind, RedisError, ServerError};
 
 use super::ConnectErrorKind as Kind;
 use super::answer::says;
-use crate::runtime::clock::PAUSED;
 
 /// The finding, and advice on what to do.
 pub(crate) struct Cause {
@@ -319,11 +318,6 @@ fn of_client(error: &RedisError) -> Cause {
             Kind::NotReady,
             NO_SLOTS.into(),
             "assign all slots to nodes, for example with redis-cli --cluster create",
-        ),
-        ErrorKind::Io if what == PAUSED => (
-            Kind::Unreachable,
-            told().into(),
-            "call tokio::time::resume, because calls need a running clock",
         ),
         ErrorKind::Io if what.starts_with("the runtime") => {
             (Kind::Unreachable, told().into(), "keep that runtime running, or connect again")

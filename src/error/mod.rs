@@ -173,7 +173,7 @@ pub enum Error {
         /// The error of Redis.
         source: RedisError,
     },
-    /// Each granted permit expired before it was usable, several times in a row.
+    /// Several granted permits in a row expired before they were usable.
     ///
     /// Each lease expired before the reply arrived, or before the caller's thread processed it. A
     /// retry rarely helps. Use a lease that is longer than a round trip, and longer than a thread

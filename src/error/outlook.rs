@@ -5,10 +5,10 @@ use redis::{ErrorKind, RedisError};
 use super::answer::{is_missing_function, says};
 use super::cause;
 
-/// Whether the same call may succeed later: the network failed, or the server is starting, failing
-/// over or busy, or its functions are being removed. Connecting, calls, releases and reads all use
-/// this function. The function uses the kind of the cause, so `cause.rs` has the only list of
-/// codes.
+/// Whether the same call may succeed later. The result is true if the network failed, if the server
+/// is starting, failing over or busy, or if the server's functions are being removed. Connecting,
+/// calls, releases and reads all use this function. The function uses the kind of the cause, so
+/// `cause.rs` has the only list of codes.
 pub(crate) fn is_transient(error: &RedisError) -> bool {
     error.is_io_error()
         || error.is_unrecoverable_error()

@@ -1,8 +1,8 @@
 //! A semaphore in memory that works like the scripts in `lua/`, for users' tests.
 //!
 //! The test `model` sends thousands of random sequences of calls to the scripts and to this code,
-//! and compares the replies. Only the scripts have keys that expire, and bounds for the work of one
-//! call. The caller provides the time and the set of subscribed clients.
+//! and compares the replies. Two things exist only in the scripts: keys that expire, and bounds for
+//! the work of one call. The caller provides the time and the set of subscribed clients.
 
 mod acquire;
 mod id;

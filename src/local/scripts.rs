@@ -79,7 +79,7 @@ impl Semaphore {
                 kept.push((name, lease));
             }
             reply.push(if is_held { self.now() + lease } else { 0 });
-            // The request of a held or lost permit does not wait.
+            // A request whose permit is held or lost does not wait.
             self.queue.remove(id);
             self.queue.remove(name);
         }

@@ -204,7 +204,7 @@ impl CallMeter {
     }
 }
 
-/// Records that a call has ended. Such a call is not batched with other requests.
+/// Records that a call has ended. Used only for calls that are not batched with other requests.
 pub(crate) fn called(script: &str, sent: Instant, is_answered: bool) {
     time(script, is_answered).record(sent.elapsed());
 }

@@ -18,7 +18,7 @@ pub(crate) use meter::{CallMeter, Hold, Meter, Meters, called, reconnected};
 #[cfg(not(feature = "metrics"))]
 pub(crate) use nothing::{CallMeter, Hold, Meter, Meters, called, reconnected};
 
-/// The default maximum of distinct names that become labels.
+/// The default for the maximum number of distinct names that become labels.
 pub(crate) const MAX_NAMES: usize = 100;
 
 /// How a permit was granted to this process.

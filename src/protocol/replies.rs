@@ -45,8 +45,8 @@ fn given(number: i64) -> Option<u64> {
     u64::try_from(number).ok().filter(|number| (1..=LAST_NUMBER).contains(number))
 }
 
-/// Reads the part of `acquire`'s reply that is about `count` requests. Returns fewer results if a
-/// result is invalid.
+/// Reads the part of `acquire`'s reply that is about `count` requests. Returns fewer than `count`
+/// results if a result is invalid.
 pub(crate) fn acquired(answers: &[i64], count: usize) -> Vec<Acquired> {
     match *answers {
         [ALL, first, _] => (first..).take(count).map_while(Acquired::granted).collect(),

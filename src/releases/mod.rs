@@ -1,11 +1,11 @@
-//! The items that this process has given up on one semaphore: dropped permits and canceled waits.
+//! The items of one semaphore that this process has given up: dropped permits and canceled waits.
 //! The release of each item is retried until the server confirms the release, or until the item's
 //! lease has expired.
 //!
 //! A program's calls take effect in the order in which the program makes them. So no call may
 //! overtake the release of an item that was given up before it. [`Releases`] follows these rules:
 //!
-//! 1. Each item is entered here before `drop` returns.
+//! 1. Each item is added to its [`Releases`] before `drop` returns.
 //! 2. Before a call is sent, each release that is not yet written to the call's connection is
 //!    written to this connection. Redis executes a connection's commands in order. So the order
 //!    costs no extra round trip, and is kept if the connection is lost.
@@ -71,7 +71,7 @@ pub(crate) struct Entry {
     pub(crate) until: Option<Instant>,
 }
 
-/// The items that were given up on the semaphores of one name: see the [module](self).
+/// The given-up items of all semaphores with one name: see the [module](self).
 pub(crate) struct Releases {
     ledger: Mutex<Ledger>,
     /// The number of entries that may have to be sent before a call.
@@ -141,8 +141,8 @@ impl Releases {
         self.changes.notified()
     }
 
-    /// Returns the next step of the keeper. If `is_last` is true, drops the entries that would be
-    /// released later.
+    /// Returns the next step of the keeper. If `is_last` is true, drops the entries whose release
+    /// is planned for a later time.
     pub(crate) fn work(self: &Arc<Self>, is_last: bool) -> Work {
         let taken = self.with(|ledger| ledger.take(Instant::now(), is_last));
         match taken {

@@ -27,9 +27,4 @@ impl Deadline {
     pub(crate) fn left_at(&self, now: Instant) -> Duration {
         self.patience.saturating_sub(now.saturating_duration_since(self.since))
     }
-
-    /// `None` if the duration is too long for the clock.
-    pub(crate) fn at(&self) -> Option<Instant> {
-        self.since.checked_add(self.patience)
-    }
 }

@@ -1,8 +1,7 @@
-//! Time and runtimes: the I/O runtime, deadlines and clocks.
+//! Time and the I/O runtime.
 
-pub(crate) mod clock;
 mod deadline;
 mod home;
 
 pub(crate) use deadline::Deadline;
-pub(crate) use home::{SLACK, Timer, current_runtime, is_current, within};
+pub(crate) use home::{Timer, is_current};

@@ -180,8 +180,8 @@ impl ScriptRegistry {
 
     /// Runs a script by its SHA-1.
     ///
-    /// If the server does not have the script, its source is sent in one extra round trip, and the
-    /// server then keeps it.
+    /// If the server does not have the script, the source of the script is sent in one extra round
+    /// trip. The server then keeps the script.
     ///
     /// # Errors
     ///
@@ -229,7 +229,7 @@ impl ScriptRegistry {
         self.run_script(connection, name, write).await
     }
 
-    /// Runs a script by its text, which the server need not have.
+    /// Runs a script by its text. The server need not have the script.
     pub(crate) async fn run_text<C, T>(
         &self,
         connection: &mut C,

@@ -16,7 +16,7 @@ use crate::batching::Owner;
 use crate::error::Error;
 use crate::metrics::Origin;
 use crate::protocol::{Acquired, ReleaseMode};
-use crate::runtime::{Deadline, clock, within};
+use crate::runtime::Deadline;
 use crate::semaphore::Permit;
 use crate::semaphore::acquisition::{ACQUIRE, ADOPT, Acquisition};
 use crate::semaphore::core::{Acquire, Core, IfFull, Refresh, Task};
@@ -43,7 +43,7 @@ const AGES_BY_MESSAGE: u32 = 6;
 pub(super) struct Pending<'a> {
     core: &'a Arc<Core>,
     acquisition: &'a Arc<Acquisition>,
-    /// Whether the server has nothing for the ID, or whether the acquisition has become a permit.
+    /// True if the server has nothing for the ID, or if the acquisition has become a permit.
     pub(super) is_settled: bool,
 }
 
@@ -53,8 +53,8 @@ impl<'a> Pending<'a> {
     }
 
     /// Handles an error, and returns it. A script that rejects a request changes nothing. If no
-    /// earlier call can have changed anything either, no release is needed. The server would also
-    /// reject a release.
+    /// earlier call can have changed anything either, no release is sent, because the server would
+    /// reject it, too.
     fn refused(&mut self, error: Error, late_grants: u32) -> Error {
         let is_known =
             late_grants > 0 || self.acquisition.is_in_doubt() || self.acquisition.place().is_some();
@@ -123,7 +123,7 @@ impl Core {
             return Err(Error::Shutdown);
         }
         let last = (ErrorKind::Io, "no node accepted the subscription to grant messages").into();
-        Err(self.error("acquire", Failure::no_answer(patience, last)))
+        Err(self.error("acquire", Failure::NoAnswer { elapsed: patience, last }))
     }
 
     pub(crate) fn try_acquire(
@@ -252,10 +252,6 @@ impl Core {
                 return Err(Error::Shutdown);
             }
             let (semaphore, waited) = (self.name.clone(), started.elapsed());
-            if self.context.servers.are_away() && clock::is_paused() {
-                let last = (ErrorKind::Io, clock::PAUSED).into();
-                return Err(self.error("acquire", Failure::NoAnswer { elapsed: waited, last }));
-            }
             let position = acquisition.place().map(|place| place.position);
             let outage = self.context.servers.last_failure(self.slot);
             Err(Error::Timeout { semaphore, waited, position, outage })
@@ -290,7 +286,7 @@ impl Core {
                     acquisition.queued(answer.sent, answer.reply.server_time, place);
                     self.enqueue(Task::Heartbeat);
                     let _waiting = self.meter.waits();
-                    Box::pin(self.outcome(acquisition)).await?
+                    Box::pin(Self::outcome(acquisition)).await?
                 }
                 Acquired::NotGranted if matches!(if_full, IfFull::Refuse(_)) => {
                     Box::pin(self.listen_first(patience)).await?;
@@ -325,29 +321,11 @@ impl Core {
         Err(Error::LeaseTooShort { semaphore, lease })
     }
 
-    /// Waits until a heartbeat or a message decides the outcome of a queued request. This function
-    /// has its own deadline, because the maintenance does not run while the I/O runtime is blocked.
-    async fn outcome(self: &Arc<Self>, acquisition: &Arc<Acquisition>) -> Result<Grant, Error> {
-        let settings = &self.context.settings;
-        // The maintenance ends the wait at the first heartbeat that fails after the outage
-        // tolerance.
-        let silence = settings.heartbeat_interval().saturating_add(settings.call_timeout());
-        let patience = settings.tolerance().saturating_add(silence);
-        let outcome = acquisition.await_outcome();
-        let outcome = async {
-            outcome.await.map_or(Err(Error::Shutdown), |outcome| outcome.map_err(|error| *error))
-        };
-        let mut outcome = pin!(outcome);
-        loop {
-            let asked = acquisition.asked();
-            let deadline = Deadline::since(asked, patience);
-            if let Some(outcome) = within(self.context.runtime(), deadline, &mut outcome).await {
-                return outcome;
-            }
-            if acquisition.asked() == asked {
-                return Err(self.home_stalled("acquire", deadline.elapsed()));
-            }
-        }
+    /// Waits for the grant of a queued request. The maintenance ends the wait at the first
+    /// heartbeat that fails after the outage tolerance has passed.
+    async fn outcome(acquisition: &Acquisition) -> Result<Grant, Error> {
+        // No outcome follows if the I/O runtime has ended.
+        acquisition.await_outcome().await.unwrap_or(Err(Box::new(Error::Shutdown))).map_err(|e| *e)
     }
 
     /// Confirms a grant before the permit is returned. If the settings require acknowledgements by

@@ -71,8 +71,8 @@ pub fn acquire_all(
         let order = order(&requests)?;
         let timeout = requests.iter().filter_map(|request| request.timeout).min();
         let (started, mut permits) = (Instant::now(), Vec::<Permit>::new());
-        // A stream of the indexes of lost permits. A scan of 1,000 permits at each step would be
-        // slow.
+        // A stream of the indexes of lost permits. Without this stream, each poll would check all
+        // permits that are already acquired.
         let mut losses = FuturesUnordered::new();
         for index in &order {
             let left = timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));

@@ -53,7 +53,7 @@ struct Wait {
 /// The last reply with the status "queued".
 #[derive(Debug, Clone, Copy)]
 struct Queued {
-    /// The time at which the request for this reply was sent.
+    /// The time at which the call that got this reply was sent.
     asked: Instant,
     /// The server's time in this reply, in ms.
     at: i64,
@@ -163,8 +163,8 @@ impl Acquisition {
         self.wait().queued.map(|queued| queued.place)
     }
 
-    /// Returns the time at which the request for the last "queued" reply was sent. Before the first
-    /// "queued" reply, returns the time at which the acquisition was created.
+    /// Returns the time at which the call that got the last "queued" reply was sent. Before the
+    /// first "queued" reply, returns the time at which the acquisition was created.
     pub(crate) fn asked(&self) -> Instant {
         self.wait().queued.map_or(self.created, |queued| queued.asked)
     }

@@ -131,7 +131,8 @@ impl SemaphoreBuilder {
         self
     }
 
-    /// Sets whether permits are refreshed in the background, every third of the lease. Default: on.
+    /// Sets whether permits are refreshed in the background, at intervals of a third of the lease.
+    /// Default: on.
     pub fn auto_refresh(mut self, auto_refresh: bool) -> Self {
         self.auto_refresh = auto_refresh;
         self
@@ -155,7 +156,7 @@ impl SemaphoreBuilder {
     /// releasing it. The setting also applies to drops that are caused by a panic, a canceled task
     /// or a shutdown. Default: off.
     ///
-    /// The semaphore then limits starts: in any window that is as long as the
+    /// With this setting, the semaphore limits starts: in any window that is as long as the
     /// [`lease`](Self::lease), work starts at most [`limit`](Self::limit) times. Permits that never
     /// reached the caller, such as the permit of a dropped wait, are released.
     ///
@@ -200,8 +201,9 @@ impl SemaphoreBuilder {
 
     /// Requires `replicas` replicas to acknowledge each permit within the time `within`. Otherwise
     /// the permit is released, and the acquire returns [`Error::NotAcknowledged`]. Default: off.
-    /// Ranges: `replicas` is at least 1; `within` is 1 ms to half of the lease, or to half of
-    /// [`max_hold`](Self::max_hold) if `max_hold` is shorter.
+    /// Ranges: `replicas` is at least 1; `within` is at least 1 ms, and at most half of the lease.
+    /// If [`max_hold`](Self::max_hold) is shorter than the lease, `within` is at most half of
+    /// `max_hold`.
     ///
     /// If one of these replicas is promoted, it knows the permit, and does not grant one permit too
     /// many. The setting is not a full guarantee: a replica that has not acknowledged the permit
@@ -230,7 +232,7 @@ impl SemaphoreBuilder {
     ///     .build()?;
     /// match semaphore.acquire().await {
     ///     Ok(permit) => permit.release().await?,
-    ///     // There may be no replica here.
+    ///     // The server of this example may have no replica.
     ///     Err(error) => assert!(matches!(error, Error::NotAcknowledged { wanted: 1, .. })),
     /// }
     /// # Ok(())

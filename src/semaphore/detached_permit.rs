@@ -80,8 +80,8 @@ impl DetachedPermit {
     }
 
     /// Returns how much of the lease was guaranteed to remain at [`Permit::detach`]. The permit can
-    /// be adopted within this time, which includes the transfer to the other process. Returns zero
-    /// if the permit was already lost.
+    /// be adopted within this time. The transfer to the other process counts toward this time.
+    /// Returns zero if the permit was already lost.
     pub fn expires_in(&self) -> Duration {
         self.expires_in
     }

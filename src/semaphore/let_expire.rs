@@ -6,8 +6,8 @@ use crate::error::Error;
 
 impl Permit {
     /// Restarts the lease for the last time, and lets it expire. Until the lease expires, the
-    /// permit stays taken. The semaphore then limits how often work starts instead of how much work
-    /// runs.
+    /// permit stays taken. A semaphore whose permits are used in this way limits how often work
+    /// starts, not how much work runs.
     ///
     /// With a limit of N and a lease of D, work starts **at most N times in any window of D**, in
     /// order of arrival, over all processes. This bound requires that the work starts between
@@ -20,9 +20,9 @@ impl Permit {
     /// - Work that panics after its start, or is dropped, counts if the semaphore was built with
     ///   [`let_expire_on_drop`](crate::SemaphoreBuilder::let_expire_on_drop).
     /// - If a process is killed between a start and its `let_expire`, the start counts from the
-    ///   last refresh. This refresh was up to a third of the lease before the start. If the bound
-    ///   must hold even then, make the lease one and a half times D: the remaining lease is then at
-    ///   least D.
+    ///   last refresh. This refresh was at most a third of the lease before the start. If the bound
+    ///   must hold even in this case, make the lease one and a half times D: the remaining lease is
+    ///   then at least D.
     /// - If `max_hold` is set, an earlier refresh that the network delayed may arrive after
     ///   `let_expire`. The lease then ends at `max_hold`. Rate limits are more exact without
     ///   `max_hold`.

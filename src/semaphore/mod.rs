@@ -56,7 +56,7 @@ pub use revoke::Revoked;
 /// | [`acquire`](Self::acquire) | waits in the queue | if the work must be done |
 /// | [`acquire_timeout`](Self::acquire_timeout) | waits for `timeout` | if late work is useless |
 /// | [`try_acquire`](Self::try_acquire) | returns `None` | if the work can be skipped |
-/// | [`request`](Self::request) | as you choose | to set weight or head start, or spawn the wait |
+/// | [`request`](Self::request) | you choose | if you set weight or head start, or spawn the wait |
 ///
 /// [`acquire_many`](Self::acquire_many) and [`try_acquire_many`](Self::try_acquire_many) take a
 /// weight. [`acquire_all`](crate::acquire_all) acquires permits of several semaphores.
@@ -136,8 +136,8 @@ impl Semaphore {
     ///
     /// Queueing takes one call. While a request waits, its process sends only these calls:
     ///
-    /// - a heartbeat every third of the heartbeat timeout (default 15 s): one call for up to 1,000
-    ///   waiting requests of this semaphore
+    /// - a heartbeat at intervals of a third of the heartbeat timeout (by default, every 5 s): one
+    ///   call for up to 1,000 waiting requests of this semaphore
     /// - one call when a lease expires, for requests near the head of the queue
     ///
     /// # Errors
@@ -236,8 +236,8 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// - [`Error::Unavailable`] if Redis does not reply within the call timeout: twice the response
-    ///   timeout (default 2 s).
+    /// - [`Error::Unavailable`] if Redis does not reply within the call timeout. The call timeout
+    ///   is twice the response timeout, and is 4 s by default.
     /// - The other errors of [`acquire`](Self::acquire), except [`Error::Timeout`].
     ///
     /// # Cancel safety
@@ -279,9 +279,9 @@ impl Semaphore {
     }
 
     /// Closes this semaphore and its clones, like `close` of Tokio's semaphore. Every acquire that
-    /// waits, is in flight or starts later immediately fails with [`Error::Closed`]. In the
-    /// background, waiting requests leave the queue, and permits that may have been granted to them
-    /// are released.
+    /// waits, is in flight, or starts after the close fails immediately with [`Error::Closed`]. In
+    /// the background, waiting requests leave the queue, and permits that may have been granted to
+    /// them are released.
     ///
     /// Held permits stay valid. They are still refreshed, and can be released. The close does not
     /// affect other processes, or semaphores of the same name that were built separately. To stop

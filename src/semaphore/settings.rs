@@ -61,7 +61,8 @@ impl Limit {
     }
 }
 
-/// The number of replicas that must acknowledge a permit before it is returned, and the time limit.
+/// The number of replicas that must acknowledge a permit before the permit is returned, and the
+/// time limit for the acknowledgements.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Acknowledgement {
     pub(crate) replicas: u32,

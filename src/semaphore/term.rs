@@ -69,7 +69,7 @@ impl Term {
     pub(crate) fn renew(&mut self, now: Instant, ends: Instant) {
         self.expire(now);
         if !self.is_over() {
-            // Replies may arrive in another order than the order in which the requests were sent.
+            // Replies may arrive in an order that differs from the order of the requests.
             self.ends = self.ends.max(ends);
         }
     }

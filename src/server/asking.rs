@@ -3,8 +3,9 @@
 use redis::aio::ConnectionLike;
 use redis::{Cmd, Pipeline, RedisFuture, Value};
 
-/// Sends ASKING and each command as one unit. ASKING applies only to the next command on the shared
-/// connection, which could otherwise be another call's command.
+/// Sends ASKING and each command as one unit. ASKING applies only to the next command on the
+/// connection. All calls share the connection, so a command of another call might follow ASKING if
+/// the unit were split.
 #[derive(Clone)]
 pub(super) struct Asking<C>(pub(super) C);
 

@@ -1,5 +1,5 @@
 //! Pauses between attempts. The pauses increase. They are random, so that clients that lost Redis
-//! at the same moment do not return together.
+//! at the same moment do not connect again at the same moment.
 
 use std::time::Duration;
 

@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 use futures_util::stream::{self, StreamExt};
 use redis::{Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue, RedisError};
 use redis::{ProtocolVersion, ServerErrorKind, Value};
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::call_error::CallError;
@@ -39,7 +38,6 @@ pub(crate) struct Cluster {
     seeds: Vec<Address>,
     call_by: CallBy,
     dialer: Dialer,
-    runtime: Handle,
     slots: Mutex<SlotMap>,
     links: Mutex<HashMap<Address, Arc<Link>>>,
     /// Notifies its receivers when the map changes.
@@ -54,7 +52,6 @@ impl Cluster {
         nodes: Vec<ConnectionInfo>,
         call_by: CallBy,
         dialer: Dialer,
-        runtime: Handle,
     ) -> Result<Self, Error> {
         let no_node = || Error::invalid("nodes", "at least one node of the cluster is needed");
         let seeds = nodes.iter().map(address_of).collect::<Result<Vec<_>, _>>()?;
@@ -66,7 +63,6 @@ impl Cluster {
             seeds,
             call_by,
             dialer,
-            runtime,
             slots: Mutex::default(),
             links: Mutex::default(),
             changes: watch::Sender::new(()),
@@ -194,7 +190,7 @@ impl Cluster {
     pub(crate) fn link(&self, node: &Address) -> Arc<Link> {
         let new = || {
             let source = Source::Client(Box::new(self.client(node)));
-            Arc::new(Link::new(source, self.call_by, self.dialer.clone(), self.runtime.clone()))
+            Arc::new(Link::new(source, self.call_by, self.dialer.clone()))
         };
         self.links().entry(node.clone()).or_insert_with(new).clone()
     }
@@ -212,7 +208,7 @@ impl Cluster {
             return;
         }
         let refreshing = Refreshing(self.clone());
-        self.runtime.spawn(async move {
+        tokio::spawn(async move {
             if let Err(NoMap(failures)) = refreshing.0.refresh().await {
                 let error = failures.last().map(|(_, error)| error.to_string());
                 tracing::debug!(error, "no node returns the slots of the cluster");

@@ -91,7 +91,8 @@ impl Dialer {
         self.open(&client, config).await
     }
 
-    /// Opens a connection with a client that is [`ready`](Self::ready), or that must not change.
+    /// Opens a connection with a client that is [`ready`](Self::ready), or whose settings must not
+    /// change.
     pub(crate) async fn open(
         &self,
         client: &Client,

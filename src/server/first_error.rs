@@ -23,7 +23,8 @@ impl FirstError {
         }
     }
 
-    /// Records an error, with its `-`. Later errors are ignored.
+    /// Records the line of an error, including the `-` with which the line begins. Later errors are
+    /// ignored.
     pub(super) fn set(&self, line: &[u8]) {
         self.0.get_or_init(|| String::from_utf8_lossy(line).into_owned());
     }

@@ -36,7 +36,7 @@ use redis::{Cmd, FromRedisValue, RedisError};
 use tokio::time::Instant;
 
 use crate::metrics::called;
-use crate::runtime::{Deadline, clock};
+use crate::runtime::Deadline;
 
 /// The target of log events about connections: see docs/troubleshooting.md.
 pub(crate) const LOG_TARGET: &str = "redis_semaphore::connection";
@@ -82,12 +82,6 @@ pub(crate) enum Failure {
         last: RedisError,
     },
     Rejected(RedisError),
-}
-
-impl Failure {
-    pub(crate) fn no_answer(elapsed: Duration, last: RedisError) -> Self {
-        Self::NoAnswer { elapsed, last: clock::or_paused(last) }
-    }
 }
 
 impl Servers {
@@ -164,15 +158,7 @@ impl Servers {
         self.link_of(slot).ok().flatten()?.outage()
     }
 
-    /// Pauses background work while Tokio's clock is paused, because no reply arrives while the
-    /// clock is paused.
-    pub(crate) async fn rest_if_paused(&self) {
-        if self.are_away() {
-            clock::rest_if_paused().await;
-        }
-    }
-
-    /// Whether calls use a network, so that no reply arrives while Tokio's clock is paused.
+    /// Whether calls use a network.
     pub(crate) fn are_away(&self) -> bool {
         match self {
             Self::One(_) | Self::Cluster(_) => true,
@@ -228,8 +214,8 @@ impl Servers {
                 Err(failure) => return Err(Failure::Rejected(failure.error)),
             };
             let pause = backoff.next();
-            if deadline.left_at(Instant::now()) <= pause || clock::is_paused() {
-                return Err(Failure::no_answer(deadline.elapsed(), last));
+            if deadline.left_at(Instant::now()) <= pause {
+                return Err(Failure::NoAnswer { elapsed: deadline.elapsed(), last });
             }
             tracing::debug!(script, error = %last, "no reply; the call is retried");
             before = Some(last);

@@ -94,7 +94,8 @@ pub(crate) fn server_of(
 }
 
 /// Checks that all nodes have the same user, password, database, protocol and TLS setting as the
-/// first node. A node may omit these settings. A different setting would be ignored.
+/// first node. A node may omit these settings. A different setting is an error, because the client
+/// would otherwise ignore it silently.
 pub(crate) fn check_all_alike(what: &'static str, servers: &[ConnectionInfo]) -> Result<(), Error> {
     let Some(first) = servers.first() else { return Ok(()) };
     let (settings, is_tls) = (first.redis_settings(), is_tls(first.addr()));

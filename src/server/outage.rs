@@ -37,7 +37,7 @@ impl Line {
 
 pub(crate) struct Outages {
     line: Line,
-    /// Attempts that succeed check this without the lock.
+    /// Attempts that succeed read this flag without the lock.
     is_fine: AtomicBool,
     state: Mutex<Option<State>>,
 }

@@ -25,8 +25,8 @@ pub(super) struct Replies {
 enum Part {
     /// The first byte of a part.
     Start,
-    /// A line. `number` is the number of bytes or parts that follow. It is `None` in a line of
-    /// another kind.
+    /// A line. `number` is the number of bytes or parts that follow, or `None` if the line is not
+    /// followed by bytes or parts.
     Line {
         kind: u8,
         number: Option<u64>,

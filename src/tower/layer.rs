@@ -14,29 +14,31 @@ use crate::semaphore::Semaphore;
 #[derive(Clone)]
 pub struct SemaphoreLayer {
     semaphore: Semaphore,
-    /// Limits how many requests wait.
+    /// Limits the number of requests that wait at the same time.
     places: Arc<Places>,
     retry_after: Duration,
     /// The number of the last outage that was logged.
     last_outage: Arc<AtomicU64>,
 }
 
-/// How many requests of a process wait by default.
+/// The default for the maximum number of requests of a process that may wait at the same time.
 const MAX_WAITING: usize = 1000;
 
 impl SemaphoreLayer {
-    /// Creates a layer with these defaults: up to 1,000 requests wait, each for up to the
-    /// semaphore's acquire timeout. Without an acquire timeout, a request waits until its client
-    /// disconnects. While Redis is unavailable, a request waits for up to the outage tolerance.
+    /// Creates a layer with default settings: at most 1,000 requests wait at the same time. Each
+    /// request waits for at most the semaphore's acquire timeout. Without an acquire timeout, a
+    /// request waits until its client disconnects. While Redis is unavailable, a request waits for
+    /// at most the outage tolerance.
     pub fn new(semaphore: Semaphore) -> Self {
         let places = Arc::new(Places::new(MAX_WAITING));
         let last_outage = Arc::default();
         Self { semaphore, places, retry_after: Duration::from_secs(1), last_outage }
     }
 
-    /// Sets how many requests of this process may wait at the same time, in all services that use
-    /// this layer or a clone of it. Default: 1,000. If the number is reached, or is 0, a request
-    /// that cannot get a permit immediately is shed.
+    /// Sets the maximum number of requests of this process that may wait at the same time. All
+    /// services that use this layer or a clone of it share the maximum. Default: 1,000. If the
+    /// maximum is reached, a request that cannot get a permit immediately is shed. With a maximum
+    /// of 0, no request waits.
     #[must_use]
     pub fn max_waiting(self, requests: usize) -> Self {
         Self { places: Arc::new(Places::new(requests.min(Places::MAX_PERMITS))), ..self }

@@ -9,8 +9,8 @@
 //! - the wait takes too long
 //! - Redis is unavailable, because the number of running requests is then unknown
 //!
-//! If Redis is unavailable, the response is sent after the semaphore's acquire timeout. If a
-//! request may not wait, its response is sent after the shorter of two times: the acquire timeout,
+//! If Redis is unavailable, the response is sent after the semaphore's acquire timeout. If too many
+//! requests wait already, the response is sent after the shorter of two times: the acquire timeout,
 //! and twice the response timeout.
 //!
 //! # When a permit is lost
@@ -65,7 +65,7 @@
 //!     .build()?;
 //! let layer = SemaphoreLayer::new(reports).max_waiting(100);
 //! // axum: Router::new().route("/report", get(report)).route_layer(layer)
-//! // With `layer`, requests for unknown paths would take permits, too.
+//! // With axum's `layer` instead of `route_layer`, requests for unknown paths take permits, too.
 //! # Ok(())
 //! # }
 //! ```

@@ -10,7 +10,8 @@ use tokio::sync::{Notify, watch};
 pub(crate) struct Channel {
     pub(crate) name: String,
     pub(crate) slot: u16,
-    /// The number of subscribed connections: two for a moment when the slot moves.
+    /// The number of subscribed connections. While the slot moves, two connections may be
+    /// subscribed.
     listeners: AtomicUsize,
     /// Notified when a connection subscribes.
     heard: Notify,

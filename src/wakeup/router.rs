@@ -113,7 +113,7 @@ impl Router {
         self.parted().add(number, until);
     }
 
-    /// Whether an ID of this process may hold a permit that is not in use.
+    /// Whether the ID is of this process, and may have a permit that is not in use.
     fn is_left_over(&self, id: &str) -> bool {
         id::number_of_ours(id, &self.ours).is_some_and(|number| !self.parted().has(number))
     }

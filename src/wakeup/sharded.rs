@@ -21,7 +21,6 @@ use super::Router;
 use super::channel::{Channel, Channels, Heard};
 use crate::error::{is_refusal, is_transient};
 use crate::metrics::{SUBSCRIPTION, reconnected};
-use crate::runtime::clock;
 use crate::server::{Address, Backoff, Cluster, Dialed, LOG_TARGET, Line, Outages};
 
 /// The maximum number of subscriptions in one step. Messages are handled before the next step.
@@ -71,7 +70,6 @@ pub(super) async fn listen(router: &Arc<Router>, cluster: &Arc<Cluster>, channel
             // Nodes may change without a notification.
             _ = reads.tick() => cluster.refresh_soon(),
         }
-        clock::rest_if_paused().await;
     }
 }
 
@@ -156,7 +154,6 @@ impl Listener {
             // Another node may have the slots now.
             self.cluster.refresh_soon();
             sleep(backoff.next()).await;
-            clock::rest_if_paused().await;
         }
     }
 
@@ -317,7 +314,6 @@ async fn send(
 
 async fn next_pong(interval: Duration, connection: &MultiplexedConnection) -> Result<(), Lost> {
     sleep(interval).await;
-    clock::rest_if_paused().await;
     let ping = redis::cmd("PING");
     match ping.query_async::<Value>(&mut connection.clone()).await {
         Ok(_) => Ok(()),

@@ -14,7 +14,6 @@ use tokio::time::timeout;
 use super::{Channel, Router};
 use crate::error::is_refusal;
 use crate::metrics::{SUBSCRIPTION, reconnected};
-use crate::runtime::clock;
 use crate::server::{Backoff, LOG_TARGET, Line, Link, Outages};
 
 pub(crate) struct Subscription {
@@ -129,7 +128,6 @@ async fn silent(router: &Router, link: &Arc<Link>, sink: &mut PubSubSink) {
     pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         pings.tick().await;
-        clock::rest_if_paused().await;
         let ping = sink.ping::<redis::Value>();
         match timeout(link.response_timeout(), ping).await {
             Ok(Ok(_)) => {}
@@ -163,7 +161,6 @@ async fn subscribe_again(
     let mut connections = link.connections();
     let mut is_late = *connections.borrow() != beside;
     loop {
-        clock::rest_if_paused().await;
         // If a new connection for commands exists, subscribing starts without a pause. A request
         // that is queued without a subscription loses its turn.
         if !std::mem::take(&mut is_late) {

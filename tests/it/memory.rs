@@ -84,7 +84,7 @@ fn assert_names_the_cause<T: std::fmt::Debug>(outcome: Result<T, Error>, operati
 
 #[tokio::test]
 async fn on_a_full_server_a_rejected_acquire_names_the_cause_and_changes_nothing() {
-    // With the limit 2, a permit is free. With the limit 1, the request would be queued.
+    // With the limit 2, a permit is free. With the limit 1, no permit is free.
     for limit in [2, 1] {
         let mut scene = Scene::usual(limit).await;
         let permit = scene.semaphore.acquire().await.unwrap();

@@ -59,7 +59,7 @@ pub async fn renewed(permit: &Permit) {
     eventually("renewed", is_later, |is_later| *is_later).await;
 }
 
-/// Inspects a semaphore over its own connection.
+/// Inspects a semaphore over a separate connection.
 pub struct Observer {
     semaphore: Semaphore,
 }

@@ -42,7 +42,7 @@ struct Control {
     swallowed_requests: AtomicUsize,
     passed_requests: AtomicUsize,
     accepted: AtomicUsize,
-    /// The connections up to this number hold the requests that they get.
+    /// Connections with a number below this value hold the requests that they get.
     stuck: watch::Sender<usize>,
     connections: Mutex<HashMap<usize, Connection>>,
 }
@@ -145,7 +145,8 @@ impl Proxy {
         self.control.stuck.send_replace(if sticks { self.accepted() } else { 0 });
     }
 
-    /// Closes the command connections on the client's side, and keeps the requests on them.
+    /// Closes the client's side of the command connections, and keeps the requests of these
+    /// connections.
     pub fn hang_up(&self) {
         let connections = self.control.connections.lock().unwrap();
         for connection in connections.values() {

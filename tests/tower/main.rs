@@ -51,7 +51,7 @@ async fn two_processes_never_handle_more_requests_at_once_than_the_limit() {
     assert_eq!(load("3").await, 3);
 }
 
-/// Checks that the measured number can exceed the limit, if the layer is missing.
+/// Checks that without the layer, the measured number can exceed the limit.
 #[tokio::test]
 async fn without_the_layer_concurrent_requests_exceed_the_limit() {
     assert!(load("without-a-layer").await > 3);

@@ -21,8 +21,8 @@ use crate::support::ours::Ours;
 use crate::support::runner::Runner;
 use crate::support::server::unique_name;
 
-/// After this time, the other process is in the queue. The process prints a line before it queues
-/// its request.
+/// The other process prints a line, and then queues its request. This time after the line, the
+/// request is in the queue.
 const TIME_TO_QUEUE: Duration = Duration::from_millis(5);
 
 pub fn bench(criterion: &mut Criterion, runner: &Runner) {
@@ -36,7 +36,7 @@ pub fn bench(criterion: &mut Criterion, runner: &Runner) {
     group.finish();
 }
 
-/// Runs this program as the other process, or returns `None` if it is not that process.
+/// Runs this program as the other process, or returns `None` in the measuring process.
 pub fn as_partner(runner: &Runner) -> Option<Result<()>> {
     let (design, name) = partner::role()?;
     Some(match design.as_str() {

@@ -1,5 +1,6 @@
-//! The other process, which runs this program, too. A line on its standard input starts a wait. The
-//! process prints a line before the wait, and the time of the grant after the wait.
+//! The process that waits in a handoff. It runs this program, too. A line on its standard input
+//! starts a wait. The process prints a line before the wait, and the time of the grant after the
+//! wait.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Write};

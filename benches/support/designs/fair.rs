@@ -23,8 +23,8 @@ pub type PatientFair = Fair<LONG_PAUSE>;
 
 impl<const PAUSE: u64> Fair<PAUSE> {
     /// Runs two transactions, and a third one if no permit is free. Between the first two
-    /// transactions, another client may be faster, so that too many requests are granted. The book
-    /// describes this race, and prevents it with a lock.
+    /// transactions, another client may be faster, so that too many requests are granted. "Redis in
+    /// Action" describes this race, and prevents it with a lock.
     pub async fn try_acquire(&mut self, id: &str) -> RedisResult<bool> {
         let Sets { times, owners, counter } = &self.sets;
         let now = now();

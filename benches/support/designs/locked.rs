@@ -11,13 +11,13 @@ use crate::support::baseline::id;
 use crate::support::design::Design;
 use crate::support::server::load;
 
-/// The interval between attempts to get the lock, as in the book.
+/// The interval between attempts to get the lock, as in "Redis in Action".
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
-/// The time in ms after which the lock of a dead client expires, as in the book.
+/// The time in ms after which the lock of a dead client expires, as in "Redis in Action".
 const LOCK_TIMEOUT: u64 = 10_000;
 
-/// The book watches the key and deletes it in a transaction. A script takes only one round trip,
-/// and tasks can share the connection.
+/// "Redis in Action" watches the key and deletes it in a transaction. A script takes only one round
+/// trip, and tasks can share the connection.
 const UNLOCK: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
                       return redis.call('DEL', KEYS[1]) end return 0";
 

@@ -1,6 +1,7 @@
-//! The keys of the book's fair semaphore: the time of each acquire by the clients' clocks, and the
-//! order of arrival by a counter. A holder is in both sets, and its rank in the second set is below
-//! the limit.
+//! The keys of the fair semaphore in "Redis in Action" by Josiah Carlson (6.3.2): two sorted sets
+//! and a counter. The first set has the time of each acquire by the clients' clocks. The second set
+//! has the order of arrival, which the counter determines. A holder is in both sets, and its rank
+//! in the second set is below the limit.
 
 use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,8 +11,8 @@ use redis::aio::MultiplexedConnection;
 use crate::support::Result;
 use crate::support::scripts::numbered_id;
 
-/// The book uses 10 s and refreshes in time. The benches do not refresh, so this timeout is longer
-/// than any bench.
+/// The time in seconds after which a permit expires. "Redis in Action" uses 10 s, and refreshes
+/// permits before this time. The benches do not refresh, so this timeout is longer than any bench.
 const TIMEOUT: f64 = 3600.0;
 
 #[derive(Clone)]
@@ -47,7 +48,7 @@ pub fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970").as_secs_f64()
 }
 
-/// Returns the time before which acquired permits have expired.
+/// Returns a time. Permits that were acquired before this time have expired.
 pub fn ended(now: f64) -> f64 {
     now - TIMEOUT
 }

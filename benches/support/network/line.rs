@@ -47,7 +47,7 @@ impl Direction {
     }
 }
 
-/// Carries all data from one socket to the other, until one of them ends.
+/// Carries all data from one socket to the other, until one of the sockets is closed.
 pub fn carry(from: TcpStream, to: TcpStream, way: Way, direction: Direction) {
     let (sender, chunks) = channel();
     let other_end = direction.clone();

@@ -17,7 +17,7 @@ pub fn print(tool: Command) -> Result<ExitCode, Failure> {
     for page in std::iter::once(whole.clone()).chain(whole.get_subcommands().map(own_page)) {
         Man::new(page).render(&mut text).map_err(unwritable)?;
     }
-    // clap omits the `--` before the command in the page of `run`.
+    // In the man page of `run`, clap omits the `--` before the command.
     let command = r"<\fICOMMAND\fR>";
     let text = String::from_utf8_lossy(&text).replace(command, &format!(r"\-\- {command}..."));
     write(text.as_bytes())?;

@@ -64,7 +64,8 @@ fn as_json(asked: &Revoke, revoked: &Revoked) -> Value {
     })
 }
 
-/// Returns the client name, as `inspect` shows it. Every ID that was found contains it.
+/// Returns the client name, as `inspect` shows it. Every ID that was found contains the client
+/// name.
 fn client_name_of<'a>(asked: &'a Revoke, revoked: &Revoked) -> Option<&'a str> {
     let was_found = matches!(revoked, Revoked::Permit { .. } | Revoked::Request);
     let client = asked.id.split(':').nth(1).filter(|_| was_found)?;

@@ -10,7 +10,8 @@ pub struct History {
     pub began: Moment,
     pub waits: Vec<Span>,
     pub holds: Vec<Span>,
-    /// How many pages were begun. A page whose worker is killed is begun twice.
+    /// How many times a worker began a page. If the worker of a page is killed, another worker
+    /// begins the page again.
     pub begun: u32,
     /// How many times a worker finished a page that had been finished before.
     pub repeats: u32,
@@ -23,7 +24,7 @@ pub struct History {
     finished: [u32; WORKERS],
 }
 
-/// The time in which a worker waits for a permit, or holds it. A current span has no end.
+/// The time in which a worker waits for a permit, or holds a permit. A current span has no end.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
     pub worker: usize,
@@ -51,7 +52,7 @@ pub struct Kill {
     pub worker: usize,
     pub at: Moment,
     pub page: u32,
-    /// The lower bound of the time until the lease expires, counted from the kill.
+    /// A lower bound of the time from the kill to the expiry of the killed worker's lease.
     pub lease_left: Duration,
 }
 

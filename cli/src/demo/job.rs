@@ -1,8 +1,8 @@
 //! The job: a list of pages in Redis, which is independent of the semaphore.
 //!
 //! Each page is always in exactly one group: waiting pages, the page of a worker, or finished
-//! pages. Each step from one group to the next is atomic. So no page is lost, whenever a worker is
-//! killed.
+//! pages. Each step from one group to the next is atomic. So no page is lost, no matter when a
+//! worker is killed.
 
 use std::collections::BTreeMap;
 
@@ -56,8 +56,8 @@ impl Job {
     /// `false` if the page was finished before. The earlier record then stays, so each page counts
     /// once.
     ///
-    /// Fencing tokens grow from permit to permit. A store in which a later write replaces an
-    /// earlier one would reject a token that is lower than the last one. Such a token belongs to a
+    /// Fencing tokens grow from permit to permit. If a store replaces earlier writes with later
+    /// writes, it must reject a token that is lower than the last token. Such a token belongs to a
     /// worker that was suspended when its permit was lost, and has not found out about the loss
     /// yet.
     pub async fn finish_page(&self, page: u32, worker: &str, token: u64) -> Result<bool> {
@@ -68,7 +68,7 @@ impl Job {
         Ok(is_first)
     }
 
-    /// Puts the page of the worker, if any, at the front of the waiting pages.
+    /// Puts the page of the worker, if the worker has one, at the front of the waiting pages.
     ///
     /// The worker has lost its permit, or is known to be dead.
     pub async fn put_page_back(&self, worker: &str) -> Result<Option<u32>> {

@@ -1,9 +1,9 @@
 //! `demo`: six processes work on the pages of one job, but never more than three of them at the
 //! same time.
 //!
-//! Imagine a batch job that may use only three database connections, on any number of processes.
-//! One worker is killed in the middle of a page. The permit of that worker, one of three, is free
-//! when the lease expires. Another worker finishes the page.
+//! Imagine a batch job with any number of processes, which together may use only three database
+//! connections. One worker is killed in the middle of a page. The permit of that worker, one of
+//! three, is free when the lease expires. Another worker finishes the page.
 //!
 //! Read `worker.rs` first: it is written like a program that uses the semaphore. `plan.rs` defines
 //! the semaphore and the job for all processes. The other files start the processes and check the

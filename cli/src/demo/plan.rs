@@ -37,7 +37,7 @@ pub async fn connect(server: &Server, client_name: &str) -> Result<SemaphoreClie
     server::connect(server, SemaphoreClient::builder().client_name(client_name)).await
 }
 
-/// All processes with the same name and prefix on the same server share the semaphore.
+/// All processes that use this name with the same prefix on the same server share the semaphore.
 pub fn database_connections(semaphores: &SemaphoreClient) -> Result<Semaphore, Error> {
     semaphores.semaphore("database-connections").limit(LIMIT).lease(LEASE).build()
 }

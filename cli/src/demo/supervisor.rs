@@ -24,7 +24,7 @@ use crate::server::options::Server;
 
 /// The interval between inspections of the semaphore.
 const TICK: Duration = Duration::from_millis(50);
-/// The demo takes ten seconds on an idle machine.
+/// After this time, the demo is aborted. On an idle machine, the demo takes ten seconds.
 const TOO_LONG: Duration = Duration::from_secs(40);
 
 pub async fn run(server: Server, client: Client) -> Result<ExitCode> {
@@ -62,7 +62,7 @@ struct Run {
     job: Job,
     history: History,
     screen: Screen,
-    /// Whether the return of the killed worker's permit was already reported.
+    /// Whether the demo has already reported that the killed worker's permit was granted again.
     is_told: bool,
 }
 
@@ -135,8 +135,8 @@ impl Run {
         Ok(self.screen.show(|| view.picture(paint), || view.line())?)
     }
 
-    /// Returns a holder that is half-way through one of the long pages, but not in the first third
-    /// of the job. The demo then kills this holder, which must still hold its permit.
+    /// Returns a holder that is half-way through one of the long pages. The demo then kills this
+    /// holder, which must still hold its permit. In the first third of the job, returns `None`.
     fn find_victim<'a>(&self, semaphore: &'a Inspection) -> Option<(&'a Holder, usize, u32)> {
         let now = Moment::now();
         let is_half_way = |page: u32, begun| now - begun >= plan::time_for(page) / 2;

@@ -1,10 +1,11 @@
 //! Escapes text that a terminal must not get. Text that a server or another client wrote can
 //! neither steer the terminal, nor hide, nor look like other text.
 //!
-//! `output.rs` escapes everything that it prints, and `top/text.rs` everything that is drawn. A
-//! character is escaped, as `\u{202e}`, if it is a control or format character, a separator other
-//! than the space, unassigned, for private use, or invisible. A character is also escaped if it
-//! is not in Unicode's normalization form C, because it looks the same as its normalized form.
+//! `output.rs` escapes everything that it prints, and `top/text.rs` everything that is drawn. An
+//! escape looks like `\u{202e}`. These characters are escaped: control and format characters,
+//! separators other than the space, unassigned characters, characters for private use, and
+//! invisible characters. A character is also escaped if it is not in Unicode's normalization form
+//! C, because it looks the same as its normalized form.
 
 use std::fmt::Write;
 use std::io;
@@ -31,7 +32,7 @@ pub fn line(text: &str) -> String {
 
 /// Escapes a name or a similar value, so that no other value has the same output. A backslash is
 /// escaped if it would begin an escape. A space is escaped if it is not between two other
-/// characters. The value may be part of a line.
+/// characters. The result may be used as a part of a line.
 pub fn value(text: &str) -> String {
     let mut signs = Vec::new();
     each(text, |c, is_shown| signs.push((c, is_shown)));
@@ -68,7 +69,7 @@ pub fn argument(text: &str) -> Result<String, String> {
     }
 }
 
-/// Returns JSON that is safe to print and is parsed to exactly the same value.
+/// Returns JSON that is safe to print. A parser of the JSON gets exactly the same value.
 pub fn json(value: &impl Serialize) -> String {
     let mut json = Vec::new();
     let written = value.serialize(&mut Serializer::with_formatter(&mut json, Escaping));
@@ -118,7 +119,8 @@ fn each(text: &str, mut tell: impl FnMut(char, bool)) {
         sign.clear();
         sign.push(base);
         let mut last = base;
-        // Whether a character is a mark on the previous character, or composes with it.
+        // Whether a character is a mark on the previous character, or combines with the previous
+        // character.
         let belongs =
             |last, c: char| !c.is_ascii() && (is_combining_mark(c) || compose(last, c).is_some());
         while let Some(c) = chars.next_if(|c| belongs(last, *c)) {

@@ -3,7 +3,7 @@ use unicode_normalization::UnicodeNormalization;
 
 use super::*;
 
-/// Returns the text that a reader of the escapes sees.
+/// Returns the original text of an escaped text.
 fn unescaped(shown: &str) -> String {
     let mut parts = shown.split("\\u{");
     let mut text = parts.next().unwrap().to_owned();

@@ -10,7 +10,7 @@ pub struct Picture {
     pub summaries: Summaries,
     /// The number of keys on the server. `None` if the user may not run DBSIZE.
     pub keys: Option<u64>,
-    /// How many semaphores were not read, because there are too many.
+    /// How many semaphores were not read, because --max-semaphores was reached.
     pub over_max: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The metrics, and how they are written.
+//! The metrics of the exporter, in the text formats of OpenMetrics and Prometheus.
 
 use std::fmt;
 use std::time::Duration;
@@ -38,7 +38,8 @@ pub fn text(looked: Option<Picture>, took: Duration) -> String {
 
 #[derive(Debug)]
 struct Told {
-    /// `None` if reading failed. The values of an earlier scrape would look like current values.
+    /// `None` if reading failed. The exporter keeps no values of earlier scrapes, because a reader
+    /// would consider them current.
     looked: Option<Picture>,
     took: Duration,
 }
@@ -67,7 +68,7 @@ impl Collector for Told {
     }
 }
 
-/// Name and help.
+/// The name and the help text of a metric.
 type Described = (&'static str, &'static str);
 
 fn one(

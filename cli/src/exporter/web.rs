@@ -27,7 +27,7 @@ async fn metrics(State(looks): State<Arc<Looks>>, headers: HeaderMap) -> impl In
     ([(header::CONTENT_TYPE, content_type(&headers))], text.to_string())
 }
 
-/// Returns the longest time for a reply. Prometheus sends its timeout in a header. A part of the
+/// Returns how long a reply may take. Prometheus sends its timeout in a header. A part of the
 /// timeout is left for the network.
 fn patience(headers: &HeaderMap) -> Duration {
     let told = headers.get("x-prometheus-scrape-timeout-seconds");

@@ -61,7 +61,7 @@ impl Crew {
         self.reports.recv().await.transpose()
     }
 
-    /// Ends the workers early. They still report.
+    /// Ends the workers early. The workers still send their reports.
     pub fn end_early(&mut self) {
         self.inputs.clear();
     }
@@ -76,7 +76,7 @@ impl Crew {
 
 fn order(asked: &Load, number: u32) -> Order {
     let Load { limit, tasks, processes, hold, lease, weight, .. } = *asked;
-    // The first processes get one task more if the division leaves a remainder.
+    // If the division leaves a remainder, the first processes get one task more.
     let tasks = tasks / processes + u32::from(number < tasks % processes);
     Order { name: asked.name.clone(), limit, lease, tasks, weight, hold }
 }

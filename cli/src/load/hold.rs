@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 /// Tokio's timers count whole milliseconds, and fire up to 2 ms late.
 const COARSE: Duration = Duration::from_millis(2);
 
-/// Waits for the given time. On an idle machine, the wait is about 0.1 ms longer. The results
-/// contain the actual time.
+/// Waits for the given time. On an idle machine, the wait is about 0.1 ms longer than the given
+/// time. The results contain the actual time.
 ///
 /// Tokio waits for all but the last 2 ms. A thread sleeps for the rest, because the system wakes it
 /// within about 50 µs. Polling the clock would be more exact, but it would take CPU time from the

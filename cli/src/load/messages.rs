@@ -39,8 +39,8 @@ pub enum Report {
     Ready,
     /// Sent a few times a second.
     Progress(Progress),
-    /// The cycles of a task. They are sent only after the run, because sending takes time that
-    /// would be measured.
+    /// The cycles of a task. They are sent only after the run, because sending them during the run
+    /// would change the measurement.
     Log(Log),
     Failed(String),
 }

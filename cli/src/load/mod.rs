@@ -2,8 +2,8 @@
 //! production system, or a server at the same network distance.
 //!
 //! Read `turns.rs` first: it defines a task. `worker.rs` is a process with many tasks. `run.rs` is
-//! the process that starts the workers, sets the time and merges the reports. `summary.rs` computes
-//! the results.
+//! the process that starts the workers, sets the end of the run and merges the reports.
+//! `summary.rs` computes the results.
 
 mod crew;
 mod hold;

@@ -97,8 +97,8 @@ async fn measure<'a>(
     Ok(Summary::new(asked, limit, window, &logs, served))
 }
 
-/// Waits until all workers have ended. Returns the measured time, which may be shorter than
-/// planned, and the logs.
+/// Waits until all workers have ended. Returns the logs and the measured time. This time may be
+/// shorter than planned.
 async fn gather(
     asked: &Load,
     crew: &mut Crew,

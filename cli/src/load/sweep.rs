@@ -1,4 +1,4 @@
-//! Counts how many permits were held at one time, from the intervals of all holders.
+//! Computes how many permits were held at the same time. The input is the intervals of all holders.
 
 /// Returns the largest number of intervals that overlap at one moment. Two intervals do not overlap
 /// if one begins when the other ends.
@@ -9,7 +9,7 @@ pub fn most_at_once(intervals: impl Iterator<Item = (u64, u64)>) -> usize {
     let mut ended = 0;
     let after_each = begins.iter().enumerate().map(|(begun_before, begin)| {
         ended += ends[ended..].iter().take_while(|end| *end <= begin).count();
-        // The result may be negative: all intervals of length 0 that begin at this moment are
+        // The difference may be negative: all intervals of length 0 that begin at this moment are
         // already counted as ended, but not all of them as begun.
         (begun_before + 1).saturating_sub(ended)
     });

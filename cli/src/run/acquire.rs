@@ -63,12 +63,14 @@ async fn wait(semaphore: &Semaphore, asked: &Run, began: Instant) -> Result<Perm
         Some(Err(mut error)) => {
             let mut is_outage = false;
             if let Error::Timeout { waited, position, outage, .. } = &mut error {
-                // The request had only the time that was left after connecting.
+                // The error has the shorter timeout of the request, because connecting used a part
+                // of the time. The message must show the timeout of the option.
                 *waited = asked.timeout.unwrap_or(*waited);
                 is_outage = outage.is_some() || position.is_none();
             }
             let failure = Failure::from(error);
-            // Exit status 75 would suggest that all permits are held, and hide an outage for days.
+            // Exit status 75 would suggest that all permits are held, and could hide an outage for
+            // days.
             let status = if is_outage { UNAVAILABLE } else { failure.status };
             Err(Failure { status, ..failure })
         }
@@ -126,8 +128,9 @@ async fn told<T>(semaphore: &Semaphore, waiting: impl Future<Output = T>) -> T {
     waiting.await
 }
 
-/// Prints a note if the limit differs from the effective limit, which is usually a mistake. The
-/// note is printed before the limit is declared, because the wait may be long.
+/// Prints a note if the declared limit differs from the effective limit. Such a difference is
+/// usually a mistake. The note is printed before the limit is declared, because the wait may be
+/// long.
 async fn tell_other_limit(semaphore: &Semaphore, declared: u32) -> Result<(), Error> {
     let now = semaphore.inspect_range(0..0, 0..0).await?;
     let Some(effective) = limit_of(&now).filter(|limit| *limit != declared) else {

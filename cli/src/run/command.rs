@@ -98,9 +98,9 @@ impl Running {
         let _ = killpg(self.group, signal);
     }
 
-    /// Sends a stop signal only to the processes that catch it. It would stop the other processes,
-    /// and no shell could continue them. The system acts in the same way. Without /proc, sends
-    /// nothing and returns `false`.
+    /// Sends a stop signal only to the processes that catch it. The signal would stop other
+    /// processes, and no shell could continue these processes. The system acts in the same way.
+    /// Without /proc, sends nothing and returns `false`.
     pub fn signal_those_that_catch(&self, signal: Signal) -> bool {
         family::of_group(self.group).is_some_and(|members| {
             members.iter().filter(|member| member.catches(signal)).for_each(|it| it.signal(signal));

@@ -1,5 +1,5 @@
-//! The time from the start of the command to its end: forwards signals, and acts when the command
-//! stops or the permit is lost.
+//! Holds the permit from the start of the command to its end. Forwards signals, and acts when the
+//! command stops or the permit is lost.
 
 use std::time::{Duration, Instant};
 
@@ -204,8 +204,8 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// Replaces the guard if it was killed, and continues it if it was stopped. Other processes are
-    /// inherited, and need no action. The first process of a container inherits processes.
+    /// Replaces the guard if it was killed, and continues it if it was stopped. Other processes
+    /// were inherited, for example by the first process of a container, and need no action.
     fn note_other(&mut self, process: Pid, change: Change) {
         let Some(guard) = self.held.as_mut().map(|held| &mut *held.guard) else { return };
         match change {
@@ -258,7 +258,8 @@ impl<'a> Hold<'a> {
     async fn stop(&mut self) {
         self.has_gone_on = job::stop_this_process();
         if !self.has_gone_on {
-            // A command that needs the terminal and does not get it would stop again and again.
+            // Without this pause, a command that needs the terminal and does not get it would stop
+            // again and again.
             sleep(UNTIL_NEXT_TRY).await;
         }
         self.go_on().await;
@@ -269,7 +270,7 @@ impl<'a> Hold<'a> {
         self.is_to_stop = false;
         if self.is_stopped && self.kill_at.is_none() {
             if let Some(held) = &self.held {
-                // If no reply arrives, the rest of the lease is needed to end the command.
+                // The other half of the lease is needed to end the command if no reply arrives.
                 let patience = PATIENCE.min(held.permit.expires_in() / 2);
                 let answer = timeout(patience, held.permit.refresh()).await;
                 let is_lost = matches!(answer, Ok(Err(Error::Lost { .. })));

@@ -144,8 +144,8 @@ async fn permitted(
 ) -> Result<End, Failure> {
     let mut pick_up_children = || {
         for (child, change) in command::changes() {
-            // Other children were inherited, and need no action. The first process of a container
-            // inherits processes.
+            // Other children were inherited, for example by the first process of a container, and
+            // need no action.
             match (change, guard.as_mut().filter(|guard| guard.is(child))) {
                 (Change::Ended(_), Some(guard)) => drop(guard.replace()),
                 (Change::Stopped(_), Some(guard)) => guard.go_on(),

@@ -10,7 +10,7 @@ use crate::failure::{Failure, LOST, NO_PERMIT, SYSTEM, UNAVAILABLE, UNWRITABLE, 
 use crate::number::number;
 use crate::run::label;
 
-/// The default of the library.
+/// The default outage tolerance of the library.
 pub const OUTAGE_TOLERANCE: Duration = Duration::from_secs(30);
 
 const RUN: &str = "\
@@ -132,7 +132,7 @@ impl Run {
         self.per.unwrap_or(self.lease)
     }
 
-    /// Corrects the name of the option that sets the lease.
+    /// Replaces `--lease` in an error message with `--per` if `--per` sets the lease.
     pub fn names_per(&self, Failure { status, reason }: Failure) -> Failure {
         let option = if self.per.is_some() { "--per" } else { "--lease" };
         Failure { status, reason: reason.replace("--lease", option) }

@@ -1,4 +1,4 @@
-//! Releases a permit, and retries as long as the server rejects the release.
+//! Releases a permit, and retries if the release fails.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ pub async fn release(client: &SemaphoreClient, name: &str, permit: Permit) -> Re
     };
     note(format_args!("{error}; the release is retried until the lease expires"));
     let semaphore = client.semaphore(name).existing_limit().build()?;
-    // The library retries the release, too, but does not report a success.
+    // The library retries the release, too, but does not report whether a retry succeeds.
     while Instant::now() < ends {
         match semaphore.revoke(&id).await {
             Ok(_) => return Ok(()),

@@ -23,8 +23,8 @@ pub struct Times {
 }
 
 impl Times {
-    /// Computes the times. A lease is refreshed after every third of its length, so normally at
-    /// least two thirds of it remain. These two thirds must contain the grace, and some time in
+    /// Computes the times. A lease is refreshed at intervals of a third of its length, so normally
+    /// at least two thirds of it remain. These two thirds must contain the grace, and some time in
     /// which refreshes may fail.
     pub fn of(asked: &Run) -> Result<Self, Failure> {
         let (lease, longest) = (asked.permit_lease(), asked.permit_lease() / 3);
@@ -68,8 +68,8 @@ impl Times {
         }
     }
 
-    /// Returns how long the permit need not be checked. Each refresh must be noticed before the
-    /// command would get SIGTERM without that refresh.
+    /// Returns the time until the permit must be checked again. Each refresh must be noticed before
+    /// the command would get SIGTERM without that refresh.
     pub fn pause(&self) -> Duration {
         self.lease / 6
     }

@@ -38,7 +38,7 @@ pub fn looking<T, E: Into<Failure>>(
     run_with(server, SemaphoreClient::builder().read_only(), run)
 }
 
-/// Runs work like `with`, for a client of that builder.
+/// Runs work like `with`, with a client from this builder.
 pub fn run_with<T, E: Into<Failure>>(
     server: &Server,
     builder: SemaphoreClientBuilder,
@@ -176,8 +176,8 @@ fn with_login(server: &Server, info: ConnectionInfo) -> Result<ConnectionInfo, F
     Ok(info.set_redis_settings(settings))
 }
 
-/// Returns how to reach the primary: over TLS if its sentinels use TLS. User and password of the
-/// URLs are for the sentinels.
+/// Returns how to reach the primary: over TLS if its sentinels use TLS. The users and passwords of
+/// the URLs are for the sentinels.
 fn primary(sentinels: &[ConnectionInfo]) -> Result<ConnectionInfo, Failure> {
     let first = sentinels.first().ok_or_else(|| Failure::usage("--sentinel needs a URL"))?;
     let settings = RedisConnectionInfo::default().set_db(first.redis_settings().db());

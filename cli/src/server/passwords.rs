@@ -134,8 +134,8 @@ fn of_environment() -> Result<Option<String>, Failure> {
     told.map(|told| only_line(told.into_vec(), "REDIS_PASSWORD")).transpose()
 }
 
-/// Rejects content that is probably a mistake, because the server would report only a wrong
-/// password.
+/// Rejects content that is probably a mistake. If such content were sent, the server would report
+/// only a wrong password.
 fn only_line(content: Vec<u8>, place: &str) -> Result<String, Failure> {
     let wrong = |reason| Failure::usage(format!("{place}: {reason}"));
     if content.len() > MAX_BYTES {

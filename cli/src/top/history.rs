@@ -1,4 +1,4 @@
-//! The last minutes of a semaphore, as far as it was read.
+//! The values of a semaphore in the last minutes, as far as they were read.
 
 use std::collections::VecDeque;
 use std::time::Duration;

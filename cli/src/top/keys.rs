@@ -9,7 +9,7 @@ use crate::top::look::lease_of;
 use crate::top::state::{Column, Open, Sort, State};
 
 /// The length of the longest text that can be typed. It exceeds the length of any limit, so that a
-/// limit that is too large is visible.
+/// limit that is too large can be typed and is then rejected.
 const MOST_TYPED: usize = 12;
 
 pub fn pressed(state: &mut State, key: KeyEvent) -> Option<Wish> {
@@ -19,7 +19,7 @@ pub fn pressed(state: &mut State, key: KeyEvent) -> Option<Wish> {
     }
     state.message = None;
     state.settle();
-    // A terminal also sends Esc and a letter as Alt if they are typed together.
+    // If Esc and a letter are typed quickly, a terminal sends them as Alt and the letter.
     if key.modifiers.contains(KeyModifiers::ALT) {
         state.dialogue = None;
         return None;

@@ -41,7 +41,7 @@ impl Look {
             id: holder.id,
         });
         let mut holders: Vec<_> = holders.collect();
-        // Sorted by their leases, holders would move with each refresh.
+        // If holders were sorted by their leases, they would move with each refresh.
         holders.sort_by(|a, b| a.id.cmp(&b.id));
         let waiters = now.waiters.into_iter().map(|waiter| Waiter {
             client_name: waiter.client_name().to_owned(),

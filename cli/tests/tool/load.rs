@@ -212,7 +212,7 @@ async fn statistics_that_the_user_may_not_read_are_null() {
     assert!(errors.contains("no statistics from the server"), "{errors}");
 }
 
-/// Starts an observer, and a load of two processes, which is much longer than the test.
+/// Starts an observer and a load of two processes. The load runs much longer than the test.
 async fn endless_load() -> (Child, Observer) {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 2).await;
@@ -220,7 +220,7 @@ async fn endless_load() -> (Child, Observer) {
     let arguments = "--json --duration 600s --processes 2 --tasks 6 --limit 2 --lease 600s";
     let load = start(&shared_url(), &format!("{arguments} --hold 100ms --name {name}"));
     let first = observer.sees(2, 4).await;
-    // As soon as other requests hold the permits, the load has recorded its first two permits.
+    // When other requests hold the permits, the load has already recorded its first two permits.
     let is_first = |id: &String| first.holders.iter().any(|holder| holder.id == *id);
     let are_others = |now: &Inspection| {
         (now.held, now.queued) == (2, 4) && !now.holders.iter().any(|holder| is_first(&holder.id))

@@ -80,7 +80,7 @@ fn an_unwritable_standard_error_does_not_change_the_exit_status() {
 #[test]
 fn a_lack_of_file_descriptors_gives_exit_status_71() {
     let mut command = Command::new("sh");
-    // The tests may run with file descriptor 3 open. The limit allows no other descriptor.
+    // The tests may run with file descriptor 3 open. The limit allows no descriptor above 3.
     command.args(["-c", &format!("exec 3>&-; ulimit -n 4; exec {TOOL} ls")]);
     Outcome::of(command).fails(71, "cannot start the async runtime: ");
 }

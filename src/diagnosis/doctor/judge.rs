@@ -7,7 +7,7 @@ use super::facts::{Disk, Facts};
 
 /// From this percentage on, memory or connections count as nearly used up.
 const NEARLY_ALL: u64 = 90;
-/// Clocks that are synchronized over the network differ by far less.
+/// Clocks that are synchronized over the network differ by far less than this.
 const FAR_APART: Duration = Duration::from_secs(5);
 
 /// The checks that use only `INFO`.

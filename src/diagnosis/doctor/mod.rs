@@ -72,8 +72,8 @@ fn of_local() -> Diagnosis {
     Diagnosis { servers: vec![ServerReport { address, version, checks: vec![check] }] }
 }
 
-/// Checks one server. If the connection closes during the checks, they are repeated over a new
-/// connection for up to `patience`.
+/// Checks one server. If the connection closes during the checks, the checks are repeated over a
+/// new connection, until `patience` has passed.
 async fn examine_server(
     probe: &Probe,
     patience: Duration,

@@ -58,7 +58,7 @@ impl Keeper {
                 biased;
                 Some(ended) = calls.next() => self.ended(ended),
                 () = change => {}
-                () = reached(next) => core.context.servers.rest_if_paused().await,
+                () = reached(next) => {}
             }
         }
         self.is_done = true;
@@ -78,7 +78,7 @@ impl Keeper {
         let is_refused = !failure.is_transient();
         let failure = match is_refused {
             true => Failure::Rejected(failure.error),
-            false => Failure::no_answer(began.elapsed(), failure.error),
+            false => Failure::NoAnswer { elapsed: began.elapsed(), last: failure.error },
         };
         let error = self.core.error(ReleaseCall::SCRIPT, failure);
         // The rejection is logged once, because the retries may continue for days if the lease is

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use redis::{Cmd, ErrorKind};
+use redis::Cmd;
 use tokio::runtime::Handle;
 use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, sleep};
@@ -141,10 +141,5 @@ impl Owner for Core {
                 None => Error::Rejected { semaphore, operation, server, source },
             },
         }
-    }
-
-    fn home_stalled(&self, operation: &'static str, elapsed: Duration) -> Error {
-        let last = (ErrorKind::Io, "the runtime that connected is not running").into();
-        self.error(operation, Failure::no_answer(elapsed, last))
     }
 }

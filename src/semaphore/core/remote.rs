@@ -7,7 +7,6 @@ use redis::{Arg, Cmd, FromRedisValue};
 
 use super::{Core, Refresh, Release, refresh};
 use crate::batching::{Owner, Request};
-use crate::context::Undone;
 use crate::error::Error;
 use crate::protocol::id::{self, MAX_TIME};
 use crate::protocol::{Inspection, ReleaseMode, millis, wake_in_of};
@@ -42,6 +41,8 @@ pub(crate) struct Limits {
 }
 
 impl Core {
+    /// Calls a script for a caller in any runtime. A task makes the call, because a caller that is
+    /// no longer polled would occupy one of the connection's slots for outgoing commands.
     async fn call<T: FromRedisValue + Send + 'static>(
         self: &Arc<Self>,
         script: &'static str,
@@ -49,27 +50,36 @@ impl Core {
         patience: Duration,
         write: impl Fn(&mut Cmd),
     ) -> Result<Answer<T>, Error> {
-        self.context.check_process()?;
         let deadline = Deadline::after(patience);
         let mut arguments = Cmd::new();
-        self.write_keys(&mut arguments);
         write(&mut arguments);
         let core = self.clone();
-        let (earlier, (caller, over)) =
-            (self.releases.until(self.releases.mark()), self.abandonable_call());
+        let (mark, (caller, over)) = (self.releases.mark(), self.abandonable_call());
         let run = Box::pin(async move {
             let _over = over;
             let write = |cmd: &mut Cmd| copy_arguments(&arguments, cmd);
-            core.context.servers.run(core.slot, &earlier, script, write, deadline).await
+            core.run(mark, script, operation, deadline, write).await
         });
-        // A task makes the call, because a caller that is no longer polled would occupy one of the
-        // connection's slots for outgoing commands.
-        let answer =
-            self.context.in_a_task(deadline, run).await.map_err(|undone| match undone {
-                Undone::Stalled => self.home_stalled(operation, deadline.elapsed()),
-                Undone::Ended => Error::Shutdown,
-            })?;
+        let answer = self.context.in_a_task(run).await;
         drop(caller);
+        answer
+    }
+
+    /// Calls a script from a task, after the releases before the mark.
+    async fn run<T: FromRedisValue>(
+        &self,
+        mark: u64,
+        script: &'static str,
+        operation: &'static str,
+        deadline: Deadline,
+        write: impl Fn(&mut Cmd),
+    ) -> Result<Answer<T>, Error> {
+        let earlier = self.releases.until(mark);
+        let write = |cmd: &mut Cmd| {
+            self.write_keys(cmd);
+            write(cmd);
+        };
+        let answer = self.context.servers.run(self.slot, &earlier, script, write, deadline).await;
         answer.map_err(|failure| self.error(operation, failure))
     }
 
@@ -95,13 +105,14 @@ impl Core {
         requests: &[(&Acquisition, Duration)],
         patience: Duration,
     ) -> Result<Answer<Vec<bool>>, Error> {
-        let answer: Answer<Vec<i64>> = self
-            .call(Refresh::SCRIPT, Refresh::SCRIPT, patience, |cmd| {
-                for (acquisition, duration) in requests {
-                    refresh::write(cmd, acquisition, *duration);
-                }
-            })
-            .await?;
+        let (mark, deadline) = (self.releases.mark(), Deadline::after(patience));
+        let write = |cmd: &mut Cmd| {
+            for (acquisition, duration) in requests {
+                refresh::write(cmd, acquisition, *duration);
+            }
+        };
+        let answer: Answer<Vec<i64>> =
+            self.run(mark, Refresh::SCRIPT, Refresh::SCRIPT, deadline, write).await?;
         let Answer { sent, reply, is_repeated } = answer;
         Ok(Answer { sent, reply: Refresh::read(self, &reply, requests.len()), is_repeated })
     }
@@ -125,8 +136,9 @@ impl Core {
         let write = |cmd: &mut Cmd| {
             cmd.arg(mode.text()).arg(ids);
         };
+        let (mark, deadline) = (self.releases.mark(), Deadline::after(patience));
         let answer: Answer<Vec<i64>> =
-            self.call(Release::SCRIPT, Release::SCRIPT, patience, write).await?;
+            self.run(mark, Release::SCRIPT, Release::SCRIPT, deadline, write).await?;
         Release::read(self, &answer.reply, ids.len());
         Ok(())
     }

@@ -1,11 +1,12 @@
 //! The maintenance of a semaphore: a task that runs while permits are held, requests wait, or work
 //! is planned.
 //!
-//! - `renewal` refreshes permits every third of the lease, with its own calls.
-//! - `heartbeat` sends waiting requests again: every third of the heartbeat timeout, after each new
-//!   subscription, and after a message that a request left the queue without a permit.
-//! - `wake` calls the script `wake` when the next lease expires. The server names the process that
-//!   makes this call.
+//! - `renewal` refreshes permits at intervals of a third of the lease, with its own calls.
+//! - `heartbeat` sends waiting requests again: at intervals of a third of the heartbeat timeout,
+//!   after each new subscription, and after a message that a request left the queue without a
+//!   permit.
+//! - `wake` calls the script `wake` when the next lease expires. The server chooses the processes
+//!   that make this call.
 //! - `expiring` starts the last leases of permits that are to expire.
 //!
 //! Each call runs as a separate job, so a slow call does not delay other calls. Running jobs, and
@@ -107,12 +108,7 @@ impl Maintenance {
                     0 => return,
                     _ => self.take(tasks.drain(..)),
                 },
-                () = due => {
-                    if let Some(core) = self.core.upgrade() {
-                        core.context.servers.rest_if_paused().await;
-                    }
-                    self.due();
-                }
+                () = due => self.due(),
                 Some(done) = self.jobs.join_next() => self.finished(done),
             }
         }
@@ -237,7 +233,7 @@ impl Drop for Maintenance {
     /// only its own semaphore.
     fn drop(&mut self) {
         self.tasks.close();
-        // Dropping this value delivers the last leases.
+        // A value of the type `Undelivered` delivers the last leases when it is dropped.
         drop(Undelivered::of(&mut self.tasks));
         let Some(core) = self.core.upgrade().filter(|_| !self.is_done) else { return };
         if std::thread::panicking() {

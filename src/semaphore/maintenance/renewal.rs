@@ -1,4 +1,5 @@
-//! Refreshing permits: one call for up to 1,000 permits of a semaphore, every third of the lease.
+//! Refreshes permits at intervals of a third of the lease. One call refreshes up to 1,000 permits
+//! of a semaphore.
 
 use std::sync::Arc;
 use std::time::Duration;

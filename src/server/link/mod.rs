@@ -14,7 +14,6 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use redis::aio::MultiplexedConnection;
 use redis::{Client, ErrorKind, RedisError};
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -27,7 +26,6 @@ use super::outage::Outage;
 use super::outage::{Line, Outages};
 use super::source::{self, Source, Unconnected};
 use crate::metrics::{COMMANDS, reconnected};
-use crate::runtime::SLACK;
 use crate::scripts::CallBy;
 
 pub(crate) struct Link {
@@ -46,8 +44,6 @@ pub(crate) struct Link {
     last_timeout: Mutex<Option<Instant>>,
     /// The number of the last connection.
     connections: watch::Sender<u64>,
-    /// The runtime of the connections. The connections end with this runtime.
-    runtime: Handle,
 }
 
 enum State {
@@ -60,7 +56,6 @@ enum State {
     },
     /// A task connects for all waiting calls, so that none of them delays the others.
     Connecting {
-        since: Instant,
         attempt: Attempt,
         /// The error of the previous attempt, if it failed.
         refusal: Option<RedisError>,
@@ -95,7 +90,7 @@ pub(crate) struct Connected {
 
 impl Link {
     /// Connections are made on `runtime`, as long as it exists.
-    pub(crate) fn new(source: Source, call_by: CallBy, dialer: Dialer, runtime: Handle) -> Self {
+    pub(crate) fn new(source: Source, call_by: CallBy, dialer: Dialer) -> Self {
         let backoff = Mutex::new(Backoff::of_connections(dialer.response_timeout()));
         Self {
             source,
@@ -108,7 +103,6 @@ impl Link {
             timeouts: AtomicU32::new(0),
             last_timeout: Mutex::new(None),
             connections: watch::Sender::new(0),
-            runtime,
         }
     }
 
@@ -150,24 +144,16 @@ impl Link {
                 State::Refused { until, error } if Instant::now() < *until => {
                     return Err(error.clone());
                 }
-                // An attempt that takes longer than the response timeout is abandoned, because the
-                // runtime of the attempt does not run.
-                State::Connecting { since, attempt, .. }
-                    if since.elapsed() < self.response_timeout() =>
-                {
-                    attempt.clone()
-                }
+                State::Connecting { attempt, .. } => attempt.clone(),
                 others => {
-                    let (since, refusal) = (Instant::now(), others.refusal().cloned());
+                    let refusal = others.refusal().cloned();
                     let attempt = self.attempt_to_connect().boxed().shared();
-                    *state = State::Connecting { since, attempt: attempt.clone(), refusal };
+                    *state = State::Connecting { attempt: attempt.clone(), refusal };
                     attempt
                 }
             }
         };
-        // The timeout also applies if the runtime of the attempt does not run.
-        let connected = timeout(self.patience() + SLACK, attempt.clone()).await;
-        let connected = connected.unwrap_or_else(|_| Err(took_too_long()));
+        let connected = attempt.clone().await;
         if let Err(error) = &connected {
             let mut state = self.state();
             if matches!(&*state, State::Connecting { attempt: its, .. } if its.ptr_eq(&attempt)) {
@@ -204,16 +190,10 @@ impl Link {
         self: &Arc<Self>,
     ) -> impl Future<Output = Result<Connected, RedisError>> + 'static {
         let link = Arc::downgrade(self);
-        // If the I/O runtime has ended, the caller's runtime is used.
-        let runtimes = [Some(self.runtime.clone()), Handle::try_current().ok()];
         async move {
-            for runtime in runtimes.into_iter().flatten() {
-                let Some(link) = link.upgrade() else { break };
-                if let Ok(connected) = runtime.spawn(link.connect()).await {
-                    return connected;
-                }
-            }
-            Err((ErrorKind::Io, "the runtime ended while it connected").into())
+            let ended = || (ErrorKind::Io, "the runtime ended while it connected").into();
+            let link = link.upgrade().ok_or_else(ended)?;
+            tokio::spawn(link.connect()).await.unwrap_or_else(|_| Err(ended()))
         }
     }
 

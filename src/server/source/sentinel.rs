@@ -1,6 +1,6 @@
-//! Finds the primary that sentinels name. redis-rs can also find the primary. However, redis-rs
-//! reports neither the sentinel nor the server that it tried, so an error could not name the
-//! address and the step.
+//! Finds the primary that sentinels name. redis-rs can also find the primary. However, the errors
+//! of redis-rs contain neither the address of the sentinel or server that it tried, nor the step
+//! that failed.
 
 use std::collections::HashMap;
 

@@ -127,42 +127,6 @@ fn an_acquire_whose_runtime_has_ended_does_not_block_another_acquire() {
     }
 }
 
-/// The I/O runtime has ended. A call in a second runtime starts to reconnect. After that start,
-/// nothing drives the second runtime.
-#[test]
-fn a_reconnect_in_an_idle_runtime_does_not_block_calls_in_another_runtime() {
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let server = Server::start();
-    let faults = tokio::runtime::Runtime::new().unwrap();
-    let proxy = faults.block_on(Proxy::start(server.port));
-    let home = runtime();
-    let semaphore = home.block_on(async {
-        let client = SemaphoreClient::builder().response_timeout(Duration::from_millis(300));
-        let client = client.connect(&proxy.url()).await.unwrap();
-        client.semaphore(unique_name()).limit(3).build().unwrap()
-    });
-    drop(home);
-    proxy.requests(Flow::Hold);
-    let (rests, goes_on) = (runtime(), runtime());
-    let held_before = proxy.held_requests();
-    let mut left = Box::pin(semaphore.limit());
-    rests.block_on(async {
-        let connects = eventually(
-            "a request that is held up",
-            async || proxy.held_requests(),
-            |held| *held > held_before,
-        );
-        tokio::select! {
-            _ = &mut left => panic!("nothing answers"),
-            _ = connects => {}
-        }
-    });
-    proxy.requests(Flow::Pass);
-    assert_eq!(goes_on.block_on(semaphore.limit()).unwrap(), 3);
-    drop((left, rests));
-    assert_eq!(goes_on.block_on(semaphore.limit()).unwrap(), 3);
-}
-
 /// All semaphores of a process share one connection, and one attempt to connect.
 #[tokio::test]
 async fn an_unpolled_call_that_reconnects_does_not_block_other_semaphores() {

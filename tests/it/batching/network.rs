@@ -178,7 +178,7 @@ async fn refreshes_of_one_permit_do_not_overtake_each_other() {
 }
 
 /// The client abandons the connection on which it sent `acquire`. The network delivers that call
-/// after a retry has been granted and released.
+/// after a retry was granted and its permit was released.
 #[tokio::test]
 async fn a_permit_granted_to_a_late_copy_of_an_acquire_is_released() {
     let scene = Scene::set(1, Duration::from_millis(300)).await;

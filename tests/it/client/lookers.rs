@@ -180,7 +180,7 @@ async fn names_reports_a_missing_scan_right_and_omits_keys_without_dbsize() {
     assert_eq!(client.names().await.unwrap().keys, None);
 }
 
-/// The client retries a denied subscription only with each heartbeat, over the same connection.
+/// The client retries a denied subscription only once per heartbeat, over the same connection.
 #[tokio::test]
 async fn a_denied_subscription_is_retried_rarely_and_without_reconnecting() {
     const HEARTBEAT: Duration = Duration::from_millis(200);

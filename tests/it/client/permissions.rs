@@ -146,8 +146,8 @@ impl Tenants {
         redis::cmd(words[0]).arg(&words[1..]).query(&mut self.intruder)
     }
 
-    /// Checks that nothing was acquired, released or published: the handoff works as if the
-    /// attacker did not exist.
+    /// Checks that the attacker has acquired, released and published nothing, and that the handoff
+    /// still works.
     async fn are_unharmed(self) {
         let now = self.observer.look().await;
         assert_eq!((now.held, now.queued, now.limit), (1, 1, 1));

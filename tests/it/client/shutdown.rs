@@ -77,7 +77,7 @@ async fn a_try_acquire_fails_if_its_reply_arrives_after_a_shutdown() {
 }
 
 /// The first call of one wait is under way, and another wait is queued. Both waits end before the
-/// shutdown, because only the shutdown waits for the server.
+/// shutdown ends, because only the shutdown waits for the server.
 #[tokio::test]
 async fn waits_end_at_once_although_a_shutdown_gets_no_reply() {
     let Scene { proxy, observer, client, semaphore, .. } = &Scene::set().await;
@@ -134,8 +134,8 @@ async fn permits_dropped_during_a_shutdown_are_released() {
     }
 }
 
-/// A wait may no longer be polled when the shutdown begins. For example, `select!` stops polling a
-/// wait when a termination signal arrives.
+/// Possibly nothing polls a wait any more when the shutdown begins. For example, `select!` stops
+/// polling a wait when a termination signal arrives.
 #[tokio::test]
 async fn an_unpolled_acquire_is_released_by_a_shutdown() {
     let Scene { observer, client, semaphore, .. } = &Scene::set().await;

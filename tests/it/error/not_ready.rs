@@ -98,8 +98,8 @@ async fn connecting_reports_that_the_connection_limit_is_reached() {
 /// A server that restarts needs time to load its data.
 #[tokio::test]
 async fn calls_and_connecting_wait_until_the_server_has_loaded_its_data() {
-    // While a server loads data, it replies to clients after every 2 MB. The test therefore stores
-    // many values of 2 MB.
+    // While a server loads data, it replies to clients only once per 2 MB. The test therefore
+    // stores many values of 2 MB.
     let slow = ["--key-load-delay", "300000", "--rdbcompression", "no"];
     let mut server = Server::start_with(&slow);
     for key in 0..40 {

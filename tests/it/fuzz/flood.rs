@@ -14,7 +14,7 @@ use test_support::scripts::{keys_of, part};
 use test_support::server::Server;
 
 const NAME: &str = "flooded";
-/// During the test, a waiter finds out about its grant only by a message.
+/// No heartbeat is sent during the test, so only a message notifies a waiter of its grant.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3600);
 const LARGE: usize = 1 << 16;
 const LARGE_MESSAGES: usize = 1_000;

@@ -21,7 +21,7 @@ const NAMES: [&str; 2] = ["first", "second"];
 const WAITERS: u64 = 5;
 /// The number of forged messages between two real messages.
 const ROUND: u64 = 100;
-/// No heartbeat is sent during the test, so a waiter finds out about its grant only by a message.
+/// No heartbeat is sent during the test, so only a message notifies a waiter of its grant.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3600);
 
 #[tokio::test]

@@ -188,7 +188,7 @@ async fn after_a_shutdown_permits_stay_held_until_expiry_and_waits_end() {
     dead.shutdown().await;
     assert!(matches!(given_up.await.unwrap(), Err(Error::Shutdown)));
     let (next, at) = next.await.unwrap();
-    // The lease was refreshed every ten seconds.
+    // The lease was refreshed at intervals of ten seconds.
     assert_eq!((at - started, permit.is_lost()), (SECOND * 25, true));
     next.release().await.unwrap();
 }
@@ -225,8 +225,8 @@ async fn waiters_get_permits_when_the_limit_is_raised() {
     second.release().await.unwrap();
 }
 
-/// A waiter sends a heartbeat every five seconds. The grant may have been made at any moment since
-/// the last heartbeat.
+/// A waiter sends heartbeats at intervals of five seconds. The grant may have been made at any
+/// moment since the last heartbeat.
 #[tokio::test(start_paused = true)]
 async fn a_permit_granted_after_a_wait_has_most_of_its_lease() {
     let [one, other] = builders(1).map(|builder| builder.lease(SECOND * 10).build().unwrap());

@@ -323,7 +323,7 @@ fn after_a_step_back_twelve_thousand_permits_are_free_after_the_longest_lease() 
     assert_eq!(inspection.held, MANY as i64);
 }
 
-/// All clients that would count as alive for too long are corrected at once.
+/// Without a correction, all these clients would count as alive for too long.
 #[test]
 fn after_a_step_back_the_alive_times_of_1500_clients_are_shortened() {
     let mut semaphore = Timed::start();

@@ -226,8 +226,8 @@ fn the_last_number_is_kept_while_it_is_ahead_of_the_clock() {
     assert_eq!(semaphore.acquire_one(1, "b 1 5000 try").token(), first + 2);
 }
 
-/// Returns a semaphore with five waiters that die immediately, and a live waiter behind them. A
-/// dead waiter's lease would last a day.
+/// Returns a semaphore with five waiters that die immediately, and a live waiter behind them. If a
+/// dead waiter got a permit, its lease would last a day.
 fn five_dead_before_a_live_one(heartbeat_timeout: i64) -> Timed {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "holder 1 600000 try");

@@ -82,8 +82,8 @@ fn the_client_at_the_head_of_the_queue_is_always_asked_to_call_wake() {
     }
 }
 
-/// The dead waiters belong to many clients. While the clients of the dead waiters may be alive,
-/// only some of the clients behind them in the queue are asked to call `wake`.
+/// The dead waiters belong to many clients. As long as the clients of the dead waiters may still be
+/// alive, only some of the clients behind the dead waiters are asked to call `wake`.
 #[test]
 fn clients_without_recent_heartbeats_do_not_count_as_a_crowd() {
     let mut semaphore = one_holds();

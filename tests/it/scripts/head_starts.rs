@@ -6,8 +6,8 @@ use super::{Outcome, START_US, Timed};
 const DAY: i64 = 24 * 3_600_000;
 
 /// A head start has no effect while the clock is more than a second behind the last number. During
-/// that time, the numbers grow slowly, so earlier requests would be overtaken until the clock
-/// catches up.
+/// that time, the numbers grow slowly. If head starts applied, earlier requests would therefore be
+/// overtaken until the clock catches up.
 #[test]
 fn after_a_step_back_head_starts_do_not_starve_earlier_requests() {
     let mut semaphore = Timed::start();
@@ -81,8 +81,8 @@ fn a_head_start_counts_until_the_clock_is_more_than_a_second_behind() {
 }
 
 /// Returns the position of a request with a head start of 1 ms that arrives `waited` ms after
-/// "first". The clock was set back before, so that the ticket of "first" is `ahead` µs ahead of the
-/// clock.
+/// "first". Before that, the clock is set back, so that the ticket of "first" is `ahead` µs ahead
+/// of the clock.
 fn place_behind_first(ahead: i64, waited: i64) -> i64 {
     let mut semaphore = Timed::start();
     set_clock(&mut semaphore, START_US + ahead - 1);
@@ -95,7 +95,7 @@ fn place_behind_first(ahead: i64, waited: i64) -> i64 {
 }
 
 /// A head start lets a request overtake another request for a time that equals the head start.
-/// After a step back of the clock, this time is up to one second longer. The time begins when the
+/// After a step back of the clock, this time is at most one second longer. The time begins when the
 /// clock is one second behind the ticket of the other request.
 #[test]
 fn after_a_step_back_a_head_start_overtakes_for_at_most_one_more_second() {

@@ -288,7 +288,7 @@ fn forget_subtracts_nothing_for_an_expired_lease_and_never_goes_below_zero() {
     assert_eq!(semaphore.inspect().limit, 0);
 }
 
-/// Different processes call P and V of the textbook. Each signal is used up once.
+/// Different processes call P and V of the textbook. Each signal is consumed once.
 #[test]
 fn each_signal_of_a_signaling_semaphore_is_used_once() {
     let mut semaphore = fresh();

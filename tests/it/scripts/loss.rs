@@ -247,7 +247,8 @@ fn a_new_request_is_behind_a_thousand_waiters_after_the_loss_of_a_key() {
     }
 }
 
-/// A runtime limit of 0 would pause the semaphore permanently.
+/// If `forget` set a runtime limit without a known limit, this runtime limit would be 0, and would
+/// pause the semaphore permanently.
 #[test]
 fn forget_sets_no_limit_if_the_limit_was_lost() {
     let (mut semaphore, ..) = full();

@@ -18,7 +18,7 @@ fn acquire_returns_granted_queued_or_not_granted() {
     );
     assert_eq!(reply[..3], [now, 5 * SECOND, -1]);
     let expected = [
-        // The token is newer than the tickets of this call.
+        // The token is larger than the tickets of this call.
         Granted { token: START_US + 2, end },
         // This request does not fit.
         Outcome::Refused,

@@ -7,8 +7,8 @@ use super::Timed;
 use super::bounds::{bounded, members, wake_while_asked};
 use test_support::scripts::id;
 
-/// Adds 1,000 waiting clients with numbered names. Either their requests are released at once, or
-/// the clients die after a second.
+/// Adds 1,000 waiting clients with numbered names. Either their requests are released immediately,
+/// or the clients die after a second.
 fn a_thousand_short_lived_clients(semaphore: &mut Timed, thousand: usize, is_released: bool) {
     let acquire = ScriptRegistry::embedded().script("acquire").unwrap();
     let keys = semaphore.keys.clone();

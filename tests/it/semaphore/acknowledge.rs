@@ -234,7 +234,7 @@ async fn invalid_acknowledgement_settings_are_rejected() {
         let refused = builder.acknowledged_by(replicas, within).build().unwrap_err();
         assert!(matches!(refused, Error::Invalid { what: "acknowledged_by", .. }), "{refused}");
     }
-    // The permit could already be lost when it is returned.
+    // With these times, a permit could already be lost when it is returned.
     let builder = client.semaphore(unique_name()).limit(1).max_hold(lease);
     let refused = builder.acknowledged_by(1, lease).build().unwrap_err();
     assert!(matches!(refused, Error::Invalid { what: "acknowledged_by", .. }), "{refused}");

@@ -166,7 +166,8 @@ async fn many_tasks_never_hold_more_than_the_limit() {
     observer.sees(0, 0).await;
 }
 
-/// The server would also reject a release, and the retries of the release would delay a shutdown.
+/// If the client released a rejected request, the server would reject the release, too, and the
+/// retries of the release would delay a shutdown.
 #[tokio::test]
 async fn a_rejected_request_is_not_released() {
     let server = Server::start();

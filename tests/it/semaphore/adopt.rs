@@ -327,7 +327,7 @@ async fn an_adoption_is_retried_after_a_lost_reply() {
     scene.observer.sees(0, 0).await;
 }
 
-/// The stage of an adoption when it is dropped.
+/// The stage at which an adoption is dropped.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Stage {
     /// The call arrives after the drop.

@@ -19,7 +19,7 @@ enum Outcome {
     Refused,
 }
 
-/// The stage of the request when it is dropped.
+/// The stage at which the request is dropped.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Stage {
     /// The request arrives after the drop.

@@ -37,8 +37,8 @@ async fn waits_that_end_at_any_moment_keep_no_permit_and_no_request() {
     observer.sees(0, 0).await;
 }
 
-/// While the server considers this process alive, the server could grant a permit to the dropped
-/// wait. That permit would stay taken for one lease.
+/// If the dropped wait stayed in the queue, the server could grant a permit to it. That permit
+/// would stay taken for one lease.
 #[tokio::test]
 async fn a_wait_dropped_in_an_outage_longer_than_its_lease_leaves_the_queue() {
     let server = Server::start();

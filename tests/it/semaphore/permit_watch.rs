@@ -53,7 +53,7 @@ async fn a_watch_reports_the_loss_while_redis_is_unreachable() {
     assert!(watch.is_lost(), "it was lost before it was given back");
 }
 
-/// A watch that was created before a refresh uses the new deadline. A dropped future of the watch
+/// A watch that was created before a refresh uses the new deadline. Dropping a future of the watch
 /// has no effect.
 #[tokio::test]
 async fn a_watch_uses_the_new_deadline_after_a_refresh() {
@@ -139,7 +139,7 @@ async fn a_watch_keeps_neither_the_permit_nor_connections_alive() {
     assert!(!watch.is_held());
 }
 
-/// The end is reported long before the lease would expire.
+/// The end is reported long before the expiry of the lease.
 #[tokio::test]
 async fn a_watch_reports_the_end_at_once_when_the_permit_is_dropped() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();

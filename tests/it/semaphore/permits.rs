@@ -57,7 +57,7 @@ async fn a_permit_is_lost_at_its_deadline_while_redis_is_unreachable() {
     assert!(text.contains("release failed, because the permit"), "{text}");
 }
 
-/// At a refresh, the holder finds out about the loss, long before the deadline.
+/// The holder finds out about the loss at a refresh, long before the deadline.
 #[tokio::test]
 async fn a_permit_is_lost_before_its_deadline_if_the_server_restarts_empty() {
     let mut server = Server::start();
@@ -227,7 +227,7 @@ async fn ten_thousand_permits_are_refreshed_and_released_with_few_calls() {
     let permits = tasks.join_all().await.into_iter().flatten().collect::<Vec<_>>();
     redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut server.connect()).unwrap();
     let started = Instant::now();
-    // At this moment, a lease that was not refreshed would have expired.
+    // If the lease had not been refreshed, it would have expired at this moment.
     passed(started + lease).await;
     let intervals = started.elapsed().as_secs_f64() / (lease / 3).as_secs_f64();
     let per_interval = server.calls("evalsha") as f64 / intervals.ceil();

@@ -78,7 +78,7 @@ async fn revoke_rejects_an_invalid_id_without_a_call() {
     let mut server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let semaphore = client.semaphore("jobs").existing_limit().build().unwrap();
-    // From here on, a call would get no reply.
+    // From here on, calls get no reply.
     server.kill();
     for id in ["", "*", "jobs", "P:a:1:30000:short", "P:a:0:30000:9fJ2mQ0xV7sT1bLc"] {
         let refused = semaphore.revoke(id).await.unwrap_err();

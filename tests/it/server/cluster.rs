@@ -388,7 +388,8 @@ async fn connecting_reports_a_cluster_mismatch_and_invalid_node_addresses() {
 }
 
 /// Only the connection for one node's messages is cut, so the client has missed no messages of
-/// other nodes. With thousands of semaphores, retries at the other nodes would be a storm of calls.
+/// other nodes. If thousands of semaphores sent retries to the other nodes, the result would be a
+/// storm of calls.
 #[tokio::test]
 async fn requests_are_repeated_only_at_a_node_whose_subscription_was_cut() {
     let Some(cluster) = Cluster::start(2, false).await else { return };

@@ -5,8 +5,9 @@ use super::topology::Names;
 use super::{KINDS, Special};
 use crate::metrics::counted::{Counted, Values};
 
-/// Returns the counts. Call it only after everything has ended, because this recorder may lose
-/// values while it is read. For some semaphores, a task omits these events from its reports:
+/// Returns the counts. Call this function only after everything has ended, because this recorder
+/// may lose values while it is read. For some semaphores, a task omits these events from its
+/// reports:
 ///
 /// - permits of a set that the task held only for a moment, and a permit that it held while the
 ///   adoption was dropped,

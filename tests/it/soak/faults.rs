@@ -74,8 +74,8 @@ impl Fault {
 }
 
 pub struct Field<T> {
-    /// The number of faults so far that may last longer than a lease. Every second one of these
-    /// faults lasts longer.
+    /// The number of faults so far that may last longer than a lease. Half of these faults actually
+    /// last longer than a lease.
     pub lasted: u32,
     pub topology: T,
     pub crew: Crew,

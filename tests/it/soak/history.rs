@@ -170,7 +170,7 @@ pub enum What {
     Counted {
         semaphore: usize,
         counts: Counts,
-        /// The tasks report everything that these counts include.
+        /// Whether the tasks report everything that these counts include.
         is_all_told: bool,
     },
     /// The nemesis starts to set this limit. If it clears the limit, this value is the declared

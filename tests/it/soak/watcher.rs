@@ -50,7 +50,8 @@ pub fn ping(url: &str, log: &Log) -> JoinHandle<()> {
         let mut connection = None;
         loop {
             let since = now();
-            // A connection without a reply within the timeout of redis-rs is replaced.
+            // If a connection gets no reply within the timeout of redis-rs, the connection is
+            // replaced.
             if answer(&mut connection, &url).await.is_err() {
                 connection = None;
             }
@@ -62,7 +63,7 @@ pub fn ping(url: &str, log: &Log) -> JoinHandle<()> {
     })
 }
 
-/// Reports a key that never expires, which would stay forever after its clients have ended.
+/// Reports a key that never expires. Such a key would remain after its clients have ended.
 pub fn check_expiry(url: &str, names: &Names, log: &Log) -> JoinHandle<()> {
     async fn lasting(keys: &[String], url: &str) -> RedisResult<Option<String>> {
         let client = redis::Client::open(url)?;

@@ -98,8 +98,8 @@ async fn no_grant_message_ends_a_held_permit() {
     }
 }
 
-/// The permit is in use until the server has executed the forget. A release would not reduce the
-/// limit.
+/// The permit is in use until the server has executed the forget. A release instead of the forget
+/// would not reduce the limit.
 #[tokio::test]
 async fn no_grant_message_ends_a_permit_that_is_being_forgotten() {
     let server = Server::start();
@@ -121,7 +121,8 @@ async fn no_grant_message_ends_a_permit_that_is_being_forgotten() {
     assert_eq!(observer.look().await.holders[0].id, id);
 }
 
-/// Another process may use the permit now. A release would admit one holder too many.
+/// Another process may use the permit now. If this client released the permit, one holder too many
+/// would be admitted.
 #[tokio::test]
 async fn no_grant_message_ends_a_detached_or_expiring_permit() {
     let server = Server::start();

@@ -61,7 +61,7 @@ async fn has_usual(what: &str, port: u16, count: usize) {
     eventually(what, async || sockets_to(port), is_usual).await;
 }
 
-/// Over one more connection to this port, requests acknowledgments of replicas. The server never
+/// Requests acknowledgments of replicas over one more connection to this port. The server never
 /// reports enough acknowledgments.
 async fn acknowledges(client: &SemaphoreClient, name: String, server: &Server, port: u16) {
     server.grant("+wait");

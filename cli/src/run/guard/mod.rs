@@ -1,6 +1,6 @@
-//! The guard: the parent of the command. It ends the command if the CLI cannot, because the CLI was
-//! killed or stopped. The guard is a second process of this program. Both processes exchange
-//! messages over a socket, which is the guard's input. The socket closes whenever the CLI ends.
+//! The guard: the parent of the command. It ends the command if the CLI was killed or stopped. The
+//! guard is a second process of this program. Both processes exchange messages over a socket, which
+//! is the guard's input. The socket closes whenever the CLI ends.
 //!
 //! The guard is a "subreaper": it becomes the parent of each of its descendants that loses its
 //! parent. So no process of the command escapes from the guard, neither with a new process group or
@@ -124,7 +124,7 @@ impl Guard {
     }
 
     pub fn tell(&mut self, word: Word) {
-        // Without a guard, the CLI still does its own part.
+        // This fails if the guard has ended. The CLI continues without a guard.
         let _ = self.started.socket.write_all(format!("{word}\n").as_bytes());
     }
 
@@ -137,7 +137,7 @@ impl Guard {
         }
     }
 
-    /// Returns `None` if the guard has ended.
+    /// Returns the next report, or `None` if the guard has ended.
     async fn next_report(&mut self) -> Option<Report> {
         while let Ok(Some(line)) = self.reports.as_mut()?.next_line().await {
             if let Some(report) = read_report(&line) {

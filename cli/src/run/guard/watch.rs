@@ -55,7 +55,7 @@ struct Watch {
     needed_at: Option<Instant>,
     /// When to kill the command, which already got SIGTERM.
     kill_at: Option<Instant>,
-    /// How many times the guard has killed all processes.
+    /// How many times the guard has sent SIGKILL to all processes.
     kills: u32,
     /// Whether the command is stopped now, and whether it was stopped when its time was up.
     is_stopped: bool,
@@ -69,8 +69,8 @@ struct Watch {
 
 /// Guards the command until nothing is left to guard.
 pub fn watch(grace: Duration) -> io::Result<()> {
-    // A signal to all processes with the CLI's name is meant for the CLI. The guard ends with the
-    // CLI.
+    // A signal to all processes with the CLI's name must not reach the guard, so the guard gets
+    // another name.
     rustix::thread::set_name(c"semaphore-guard")?;
     let ending = not_ignored([Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM]);
     // If the CLI was started with SIGCHLD ignored, no child's end would be reported.
@@ -258,7 +258,7 @@ impl Watch {
         }
     }
 
-    /// Acts when the CLI has not extended the time, because it is stopped or hangs.
+    /// Acts when the CLI has not extended the time. The CLI is then stopped, or it hangs.
     fn time_is_up(&mut self) {
         let Some(family) = &self.family else { return };
         let is_stopped = self.is_stopped || !self.is_parent() && family.is_stopped();

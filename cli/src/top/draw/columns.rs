@@ -1,4 +1,4 @@
-//! Columns that fit into the terminal. The drawing library would cut text without a mark.
+//! Columns that fit into the terminal. The drawing library would cut wider columns without a mark.
 
 use std::ops::RangeInclusive;
 

@@ -20,7 +20,7 @@ use crate::top::state::{List, Moment, State};
 use crate::top::text::{fitted, short, time_of_day, wrapped};
 
 const MARKED: Style = Style::new().add_modifier(Modifier::REVERSED);
-/// A missing reply is reported after this time, even before the reason is known.
+/// A missing reply is reported after this time, even if the reason is not known yet.
 const PATIENCE: Duration = Duration::from_secs(2);
 const LINES_OF_NOTICE: usize = 2;
 

@@ -122,7 +122,7 @@ fn holders_and_waiters_share_the_screen() {
     }
 }
 
-/// A look returns only some of the holders and waiters.
+/// A look may return only some of the holders and waiters.
 #[test]
 fn a_partial_list_of_holders_or_waiters_says_how_many_it_shows() {
     let mut state = state(80, 24);

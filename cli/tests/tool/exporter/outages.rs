@@ -10,7 +10,7 @@ use crate::support::server::Server;
 use crate::support::tool::{Outcome, tool};
 
 const FAST: [&str; 2] = ["--response-timeout", "200ms"];
-/// With this response timeout, the library would wait for 20 minutes.
+/// With this response timeout, a call of the library fails only after 20 minutes.
 const PATIENT: [&str; 2] = ["--response-timeout", "10min"];
 
 #[tokio::test]
@@ -20,7 +20,7 @@ async fn the_up_metric_follows_the_state_of_the_server() {
     let exporter = Exporter::start(&server.url, &FAST).await;
     assert_eq!(exporter.await_up(1.0).await.semaphores(), ["jobs"]);
     server.kill();
-    // The page contains no old values, because they would look like current values.
+    // The page contains no old values, because a reader would consider them current.
     assert!(exporter.await_up(0.0).await.semaphores().is_empty());
     assert_eq!(exporter.scrape().await.one("up"), 0.0);
     server.start_again();
@@ -100,7 +100,7 @@ async fn the_exporter_applies_the_scrape_timeout_of_prometheus() {
     exporter.await_up(1.0).await;
 }
 
-/// Other scrapes may wait longer, and succeed.
+/// If a scrape times out, another scrape may wait longer and succeed.
 #[tokio::test]
 async fn a_scrape_with_too_short_a_timeout_is_not_logged_as_an_outage() {
     let server = Server::start();

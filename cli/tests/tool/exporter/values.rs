@@ -79,8 +79,8 @@ fn wait_and_die(url: String, ahead: Duration) {
         tokio::spawn(semaphore.request().head_start(ahead).acquire());
         until_queued(&semaphore, before + 1).await;
     });
-    // The runtime never polls its tasks again. The runtime is not dropped, because a drop would
-    // send the remaining calls.
+    // The runtime never polls its tasks again. The runtime is not dropped, because dropping it
+    // would send the remaining calls.
     std::mem::forget(process);
 }
 

@@ -51,7 +51,7 @@ fn killing_the_cli_ends_the_command_its_children_and_the_guard() {
             eventually("the end of all", || (!is_alive(process)).then_some(()));
         }
         tool.ended();
-        // No process could release the permit.
+        // No process was left that could release the permit.
         await_held_and_queued(&shared_url(), &name, (1, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! Many runs, after which keys, connections and processes are as before.
+//! Tests that many runs leave the same keys, connections and processes as before.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;

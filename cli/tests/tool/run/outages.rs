@@ -11,7 +11,7 @@ use super::support::tool::{Tool, outcome, run};
 use crate::support::server::Server;
 use crate::support::{eventually, unique_name};
 
-/// A CLI that waited for replies would outlast the test.
+/// With this response timeout, a CLI that waited for replies would outlast the test.
 const PATIENT: [&str; 4] = ["--response-timeout", "10min", "--limit", "1"];
 
 fn start(server: &Server, arguments: &[&str]) -> Tool {

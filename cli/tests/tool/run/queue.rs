@@ -13,8 +13,8 @@ use crate::support::unique_name;
 fn with_a_limit_of_1_no_two_commands_run_at_once() {
     let (url, name) = (shared_url(), unique_name());
     let folder = std::env::temp_dir().join(&name);
-    // The command creates a folder, which only one process can do. If the folder exists, the
-    // command prints an error.
+    // The command creates a folder, which only one process at a time can do. If the folder exists,
+    // the command prints an error.
     let once = format!("mkdir {0} && sleep 0.01 && rmdir {0}", folder.display());
     let mut tools: Vec<_> = (0..3)
         .map(|_| {

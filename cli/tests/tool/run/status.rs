@@ -84,8 +84,8 @@ fn a_run_without_a_permit_in_time_exits_with_75() {
     }
 }
 
-/// With these options, the command's own 75, 70 and 69 can be distinguished from the statuses of
-/// the CLI.
+/// With these options, the command's own statuses 75, 70 and 69 can be distinguished from the
+/// statuses of the CLI.
 #[test]
 fn the_exit_statuses_of_the_cli_can_be_configured() {
     let (url, name) = (shared_url(), unique_name());

@@ -71,7 +71,7 @@ impl Patient {
     }
 }
 
-/// Returns all checks of the only server that are not ok.
+/// Examines the only server, and returns all checks that are not ok.
 async fn findings_of(client: &SemaphoreClient) -> Vec<Check> {
     let diagnosis = client.doctor().await.unwrap();
     let [server] = &diagnosis.servers[..] else { panic!("{diagnosis}") };

@@ -222,8 +222,8 @@ impl Clients {
     ) -> Result<(), String> {
         let old = self.case.requests.len();
         let mut permits: Vec<_> = self.case.permits.keys().copied().collect();
-        // A client would send requests that are too heavy again, and the test could not see when
-        // the client stops.
+        // If requests are too heavy, a client sends its requests again, and the test cannot see
+        // when the client stops.
         let may_end = !self.case.model.has_too_heavy();
         let mut ends = ends.iter().filter(|_| may_end);
         for (index, (client, ask)) in asks.iter().enumerate() {

@@ -15,7 +15,8 @@ use test_support::server::Server;
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The documented call timeout of `try_acquire` and of releases.
 const PATIENCE: Duration = Duration::from_secs(6);
-/// A caller does not wait for the end of a shared call, which takes one more response timeout.
+/// The longest time until a caller gets its result. The shared call may end later, because it takes
+/// one more response timeout, but the caller does not wait for its end.
 const LATEST: Duration = Duration::from_millis(8_900);
 
 /// Later requests arrive while earlier requests are retried. The next call contains the earlier and

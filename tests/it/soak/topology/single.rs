@@ -93,8 +93,8 @@ impl Topology for Single {
 
 impl Single {
     pub async fn start() -> Self {
-        // Data that was written survives SIGKILL. Syncing it would only delay the server, by
-        // seconds on a busy machine.
+        // Data that was written survives SIGKILL. If the server synced the data, this would only
+        // delay the server, by seconds on a busy machine.
         let server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "no"]);
         let proxy = Proxy::start(server.port).await;
         Self { server, clock: ServerClock::default(), proxy }
