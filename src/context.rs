@@ -20,7 +20,7 @@ use crate::diagnosis::connect::Access;
 use crate::error::Error;
 use crate::metrics::Meters;
 use crate::releases::ReleasesByName;
-use crate::runtime::Timer;
+use crate::runtime::{Timer, is_current};
 use crate::server::{Servers, user_timeout};
 use crate::wakeup::{self, Listener, Router};
 
@@ -237,20 +237,26 @@ impl Context {
         self.end.clone()
     }
 
-    /// Makes a remaining call, such as a release, if the I/O runtime is ending. The runtime waits
-    /// for all remaining calls, one after the other, up to a time limit. Returns `None` if the
-    /// runtime still runs, or if the time limit has passed.
-    pub(crate) fn at_the_end<T>(&self, deliver: impl FnOnce(Duration) -> T) -> Option<T> {
+    /// Makes a remaining call, such as a release, if the I/O runtime is ending or has ended. The end
+    /// of the I/O runtime waits for all remaining calls, one after the other, up to a time limit.
+    /// `deliver` gets the rest of this time, and whether it must wait. Elsewhere it must not wait,
+    /// because dropping a permit never blocks.
+    pub(crate) fn at_the_end(&self, deliver: impl FnOnce(Duration, bool)) {
         if self.is_forked() || !self.servers.are_away() || self.runs() {
-            return None;
+            return;
         }
         self.end_with_home();
+        let patience = self.settings.response_timeout.min(LONGEST_END);
+        if !is_current(&self.runtime) {
+            return deliver(patience, false);
+        }
         let mut last_moment = self.last_moment.lock().expect("nothing panics while it is locked");
         let now = std::time::Instant::now();
-        let patience = self.settings.response_timeout.min(LONGEST_END);
         let last = *last_moment.get_or_insert(now + patience);
         let time = last.saturating_duration_since(now);
-        (!time.is_zero()).then(|| deliver(time))
+        if !time.is_zero() {
+            deliver(time, true);
+        }
     }
 
     /// Returns whether the I/O runtime still runs. A runtime that ends drops spawned tasks.

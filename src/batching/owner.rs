@@ -16,7 +16,7 @@ pub(crate) trait Owner: Send + Sync + 'static {
     /// The I/O runtime.
     fn home(&self) -> &Handle;
 
-    /// Spawns a task on the I/O runtime, or on another runtime if the I/O runtime has ended.
+    /// Spawns a task on the I/O runtime.
     fn spawn(&self, calls: BoxFuture<'static, ()>);
 
     /// Fails in a forked process.

@@ -35,19 +35,18 @@ pub use names::Names;
 /// returns [`Error::Invalid`]. If I/O or time is not enabled, Tokio panics with a message that
 /// names the missing part.
 ///
-/// All I/O runs on that runtime (the *I/O runtime*), so it must stay alive. The API itself may be
-/// used from any thread:
+/// That runtime is the *I/O runtime*. Connections, timers and background work belong to it, so it
+/// must keep running. The API may be used from any thread, in another runtime or in none: the caller
+/// only waits for the I/O runtime.
 ///
-/// | Caller | I/O runtime | Behavior |
+/// | I/O runtime | Calls | Permits |
 /// |---|---|---|
-/// | runtime with time | running | Calls work. |
-/// | runtime with time | blocked, or not driven | Calls return [`Error::Unavailable`]. |
-/// | runtime with time | ended | Leases expire. `acquire` returns [`Error::Shutdown`]. |
-/// | no runtime | running | Calls work. The I/O runtime measures the time. |
-/// | no runtime | ended | Calls return [`Error::Shutdown`]. Permits are lost immediately. |
+/// | runs | are made | are refreshed |
+/// | is blocked | wait until it runs again | are lost when their leases expire |
+/// | has ended | return [`Error::Shutdown`] | are lost when their leases expire |
 ///
-/// Calls end within their documented times in each of these cases. After the I/O runtime has ended,
-/// the remaining calls, such as releases, run on the caller's runtime.
+/// Do not block the I/O runtime: use `tokio::task::spawn_blocking` for blocking work, or connect in
+/// a runtime with its own threads.
 ///
 /// **Tests.** Each `#[tokio::test]` has its own runtime, which ends with the test. If tests share a
 /// client in a `static`, the client ends with the test that connected. Other tests then fail with
@@ -57,10 +56,9 @@ pub use names::Names;
 /// [`Error::Invalid`] whose `what` is `"process"`. Connect again in the forked process, on a new
 /// runtime: Tokio does not support using the parent's runtime.
 ///
-/// **Paused clock.** Nothing works while Tokio's clock is paused (`tokio::time::pause`), because
-/// timeouts no longer follow real time. Connecting returns [`Error::Invalid`], and calls and waits
-/// may return [`Error::Unavailable`]. Resume the clock before you use semaphores. Alternatively,
-/// use semaphores in memory (feature `local`), which support a paused clock.
+/// **Paused clock.** If Tokio's clock is paused (`tokio::time::pause`), connecting returns
+/// [`Error::Invalid`], because timeouts would not follow real time. For tests with a paused clock,
+/// use semaphores in memory (feature `local`).
 ///
 /// # Examples
 ///
@@ -139,7 +137,7 @@ impl SemaphoreClient {
     ///
     /// - [`Error::Connect`]: the server cannot be reached. The error is returned after at most
     ///   three response timeouts, plus 10 s with sentinels.
-    /// - [`Error::Shutdown`]: the I/O runtime has ended, and the caller has no runtime.
+    /// - [`Error::Shutdown`]: the I/O runtime has ended.
     ///
     /// # Cancel safety
     ///

@@ -61,7 +61,7 @@ impl SemaphoreClient {
     ///
     /// - [`Error::Connect`]: a server was unreachable for twice the response timeout, the user
     ///   lacks a permission, or a slot of the cluster has no node.
-    /// - [`Error::Shutdown`]: the I/O runtime has ended, and the caller has no runtime.
+    /// - [`Error::Shutdown`]: the I/O runtime has ended.
     ///
     /// # Cancel safety
     ///

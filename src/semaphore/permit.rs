@@ -85,8 +85,8 @@ use crate::semaphore::permit_watch::PermitWatch;
 /// Otherwise a permit that was dropped a moment earlier stays taken until its lease expires
 /// (default 30 s).
 ///
-/// After the I/O runtime has ended, a permit is released on the runtime in which it is dropped. If
-/// the permit is dropped outside of any runtime, the server frees it when the lease expires.
+/// If a permit is dropped after the I/O runtime has ended, a thread releases it over a new
+/// connection.
 ///
 /// In a process that was forked from the holder's process, dropping a permit does nothing.
 #[must_use = "an unused permit is released immediately"]
@@ -302,8 +302,8 @@ impl Permit {
     }
 
     /// Waits until the permit is lost. The wait ends at the latest when the lease expires on this
-    /// machine's monotonic clock. If no runtime is left to measure time (see
-    /// [`SemaphoreClient`](crate::SemaphoreClient#runtimes)), the permit is lost immediately.
+    /// machine's monotonic clock. If the
+    /// [I/O runtime](crate::SemaphoreClient#runtimes) ends, the permit is lost immediately.
     ///
     /// # Cancel safety
     ///

@@ -67,8 +67,8 @@ impl PermitWatch {
     }
 
     /// Waits until the permit is no longer held. The wait ends at the latest when the lease expires
-    /// on this machine's monotonic clock. If no runtime is left to measure time (see
-    /// [`SemaphoreClient`](crate::SemaphoreClient#runtimes)), the permit is lost immediately.
+    /// on this machine's monotonic clock. If the
+    /// [I/O runtime](crate::SemaphoreClient#runtimes) ends, the permit is lost immediately.
     ///
     /// # Cancel safety
     ///

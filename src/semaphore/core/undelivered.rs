@@ -2,6 +2,7 @@
 //! ends.
 
 use std::collections::HashSet;
+use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
 use std::thread;
@@ -68,25 +69,33 @@ impl Drop for Undelivered {
         }
         let (core, releases) = (self.core.clone(), std::mem::take(&mut self.releases));
         let expiring = std::mem::take(&mut self.expiring);
-        let done = self.core.context.at_the_end(|time| {
+        self.core.context.at_the_end(|time, must_wait| {
+            let name = core.name.clone();
+            let failed = move |error: &dyn Display| {
+                tracing::warn!(
+                    semaphore = name,
+                    requests,
+                    %error,
+                    "the runtime ended before Redis confirmed all releases; the remaining permits \
+                     and requests expire"
+                );
+            };
+            let deliver = move || match in_a_runtime(time, core.deliver(releases, expiring, time)) {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => failed(&error),
+                Err(error) => failed(&error),
+            };
             // A thread is needed, because a runtime cannot be driven inside of another runtime.
             let thread = thread::Builder::new().name("redis-semaphore".to_owned());
-            let work = move || in_a_runtime(time, core.deliver(releases, expiring, time));
-            thread.spawn(work).map(thread::JoinHandle::join)
+            match thread.spawn(deliver) {
+                // The thread has reported a panic.
+                Ok(delivering) if must_wait => _ = delivering.join(),
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "no thread delivers the last releases; they expire");
+                }
+            }
         });
-        let failure = match done {
-            None | Some(Ok(Ok(Ok(Ok(()))))) => return,
-            Some(Ok(Ok(Ok(Err(error))))) => error.to_string(),
-            Some(Ok(Ok(Err(error))) | Err(error)) => error.to_string(),
-            Some(Ok(Err(_))) => "it panicked".to_owned(),
-        };
-        tracing::warn!(
-            semaphore = self.core.name,
-            requests,
-            error = failure,
-            "the runtime ended before Redis confirmed all releases; the remaining permits and \
-             requests expire"
-        );
     }
 }
 

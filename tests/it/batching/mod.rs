@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use redis_semaphore::{Error, Semaphore, SemaphoreClient};
 
-use test_support::observer::{Observer, eventually, in_time};
+use test_support::observer::{Observer, in_time};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_url, unique_name};
 

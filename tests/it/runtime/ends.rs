@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use redis_semaphore::SemaphoreClient;
 
 use super::{Scene, ended, one_thread, one_worker};
-use test_support::observer::{eventually, in_time};
+use test_support::observer::{Observer, eventually, in_time};
 use test_support::server::{shared_url, unique_name};
 
 /// A future must not use resources of one runtime after that runtime has ended.
@@ -46,4 +46,18 @@ fn waiting_for_the_loss_of_a_permit_continues_in_another_runtime() {
         second.block_on(in_time("the loss", lost));
     }
     assert!(permit.is_lost());
+}
+
+/// Dropping a permit does not wait for the release, wherever the permit is dropped.
+#[test]
+fn a_permit_that_is_dropped_after_the_io_runtime_has_ended_is_released() {
+    let home = one_worker();
+    let scene = home.block_on(Scene::set(1));
+    let permit = scene.permit();
+    drop(home);
+    drop(permit);
+    one_thread().block_on(async {
+        let observer = Observer::new(&shared_url(), scene.semaphore.name(), 1).await;
+        observer.sees(0, 0).await;
+    });
 }
