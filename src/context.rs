@@ -11,7 +11,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -24,7 +23,6 @@ use crate::runtime::{Timer, is_current};
 use crate::server::{Servers, user_timeout};
 use crate::wakeup::{self, Listener, Router};
 
-const MAX_DRIVERS: usize = 16;
 /// The end of the I/O runtime waits for remaining calls, such as releases, for at most the response
 /// timeout. This constant is the bound if the response timeout is longer.
 const LONGEST_END: Duration = Duration::from_secs(10);
@@ -42,8 +40,6 @@ pub(crate) struct Context {
     /// Counts acquisitions, starting at a random number.
     acquisitions: AtomicU64,
     hasher: RandomState,
-    /// Limits the number of callers that drive (poll) their own calls.
-    drivers: Semaphore,
     /// The I/O runtime. It runs all calls, because the runtime of a caller may end while a call is
     /// in flight.
     runtime: Handle,
@@ -121,7 +117,6 @@ impl Context {
             meters,
             acquisitions: AtomicU64::new(uuid::Uuid::new_v4().as_u64_pair().1),
             hasher: RandomState::new(),
-            drivers: Semaphore::new(MAX_DRIVERS),
             runtime: Handle::current(),
             tasks: TaskTracker::new(),
             _ends: end.clone().drop_guard(),
@@ -150,13 +145,6 @@ impl Context {
 
     pub(crate) fn runtime(&self) -> &Handle {
         &self.runtime
-    }
-
-    /// Returns a permit to drive (poll) the caller's own calls, or `None` if too many callers drive
-    /// already. The number is limited, because a driver that is not polled may occupy one of the
-    /// connection's 50 slots for outgoing commands.
-    pub(crate) fn try_drive(&self) -> Option<SemaphorePermit<'_>> {
-        self.drivers.try_acquire().ok()
     }
 
     /// Returns a number that no acquisition in any process has had. The number must be hard to

@@ -57,12 +57,12 @@ impl Failure {
     pub fn of_change(error: Error) -> Self {
         let may_be_done = matches!(error, Error::Unavailable { .. });
         let Self { status, reason } = Self::from(error);
-        let advice = if may_be_done {
-            ": the change may have been made: check before you repeat it"
-        } else {
-            ""
+        // Advice at the end could be cut off on a narrow screen.
+        let advice = match may_be_done {
+            true => "the change may have been made; check before you repeat it: ",
+            false => "",
         };
-        Self { status, reason: format!("{reason}{advice}") }
+        Self { status, reason: format!("{advice}{reason}") }
     }
 
     /// Returns the failure for one of several semaphores. The text of the error names the

@@ -11,21 +11,27 @@ declare global {
  * The supported options of node-redis's `createClient`. Parts of `url` replace the other options. `pingInterval` is
  * for the connection for commands. The subscription is always checked every third of the heartbeat timeout.
  */
-export type RedisOptions = Pick<RedisClientOptions, Extract<keyof RedisClientOptions,
-  | "url" | "socket" | "username" | "password" | "credentialsProvider" | "name" | "database"
-  | "commandsQueueMaxLength" | "pingInterval" | "clientInfoTag" | "maintNotifications" | "maintEndpointType"
-  | "maintRelaxedCommandTimeout" | "maintRelaxedSocketTimeout">>;
+export type RedisOptions = {
+  [Option in Extract<keyof RedisClientOptions,
+    | "url" | "username" | "password" | "credentialsProvider" | "name" | "database"
+    | "commandsQueueMaxLength" | "pingInterval" | "clientInfoTag" | "maintNotifications" | "maintEndpointType"
+    | "maintRelaxedCommandTimeout" | "maintRelaxedSocketTimeout">]?: RedisClientOptions[Option] | undefined;
+} & {
+  /** `responseTimeout` replaces the timeouts for connecting, and the client reconnects by itself. */
+  socket?: NonNullable<RedisClientOptions["socket"]>
+    & { connectTimeout?: undefined; timeout?: undefined; reconnectStrategy?: undefined } | undefined;
+};
 
 /** All times are in milliseconds. */
 export interface ConnectOptions {
   /** The prefix of all keys and channels. Default: "sem". */
-  prefix?: string;
+  prefix?: string | undefined;
   /** The server skips this client's requests if the client has sent no heartbeat for this long. Default: 15,000. */
-  heartbeatTimeout?: number;
+  heartbeatTimeout?: number | undefined;
   /** The timeout of one attempt, after which the connection counts as dead. Default: 2,000. */
-  responseTimeout?: number;
+  responseTimeout?: number | undefined;
   /** How long a wait survives without successful replies. Default: 30,000. */
-  outageTolerance?: number;
+  outageTolerance?: number | undefined;
 }
 
 export interface SemaphoreOptions {
@@ -36,19 +42,19 @@ export interface SemaphoreOptions {
    * long. Default: 30,000. A refresh fails after a sixth of the lease, and then the connection of all semaphores of
    * the client counts as dead. So a sixth of the lease must be longer than several round trips.
    */
-  lease?: number;
+  lease?: number | undefined;
   /**
    * The longest time in ms for which a permit is held, however often it is refreshed. Then the permit is lost. This
    * bound limits the harm of work that hangs. Default: no bound.
    */
-  maxHold?: number;
+  maxHold?: number | undefined;
 }
 
 export interface TryOptions {
   /** How much of the limit the permit takes. Default: 1. */
-  weight?: number;
+  weight?: number | undefined;
   /** Cancels the request: it leaves the queue, and the acquire rejects with the signal's reason. */
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
 }
 
 export interface AcquireOptions extends TryOptions {
@@ -56,7 +62,7 @@ export interface AcquireOptions extends TryOptions {
    * Rejects with AcquireTimeout after this many ms, rounded up. With 0 or less, the request does not wait. So it may
    * be the remaining time until a deadline. Default: no bound.
    */
-  timeout?: number;
+  timeout?: number | undefined;
 }
 
 /**
@@ -66,9 +72,10 @@ export interface AcquireOptions extends TryOptions {
 export class SemaphoreClient {
   private constructor();
   /**
-   * Connects. `redis` is a URL, or options of node-redis. Rejects immediately if the server cannot be used. Rejects
-   * with a TypeError for a wrong URL, an unknown option, or another value, such as a client. The error contains no
-   * part of the URL. Rejects with Unsupported for a cluster or a Sentinel.
+   * Connects. `redis` is a URL, or options of node-redis. Rejects immediately if the server cannot be used: with
+   * Unsupported for a cluster or a Sentinel, with Rejected after another error of Redis, such as a wrong password,
+   * and otherwise with Unavailable. Rejects with a TypeError for a wrong URL, an unknown option, or another value, such
+   * as a client. No error contains a part of the URL other than the address.
    */
   static connect(redis: string | RedisOptions, options?: ConnectOptions): Promise<SemaphoreClient>;
   /**
@@ -127,7 +134,8 @@ export class Permit {
   /**
    * Releases the permit, with retries for up to a lease until Redis confirms it. Resolves to false if the permit was
    * already lost. Rejects with Unavailable or Rejected if Redis does not confirm within two response timeouts; the
-   * retries continue in the background. Another call waits again.
+   * retries continue in the background. Another call waits again. The end of `close` also ends the retries, and then
+   * this rejects with Closed.
    */
   release(): Promise<boolean>;
   /** Releases the permit. If Redis does not confirm in time, the process emits a warning. */
@@ -161,7 +169,7 @@ export class AcquireTimeout extends SemaphoreError {
   readonly semaphore: string;
   readonly timeout: number;
   /** The last known position in the queue; 1 is the head. */
-  readonly position?: number;
+  readonly position?: number | undefined;
 }
 
 /** The permit is lost, so another client may hold it now. */
@@ -171,10 +179,15 @@ export class PermitLost extends SemaphoreError {
   readonly id: string;
 }
 
-/** A wait has failed for the outage tolerance, or another call has failed for two response timeouts. */
+/**
+ * A wait has failed for the outage tolerance, another call has failed for two response timeouts, or `connect` has
+ * failed. The text has the address and the failed step.
+ */
 export class Unavailable extends SemaphoreError {
   readonly code: "SEM_UNAVAILABLE";
-  readonly semaphore: string;
+  /** Undefined for `connect`. */
+  readonly semaphore: string | undefined;
+  /** "acquire", "release" or "connect". */
   readonly operation: string;
   readonly cause: Error;
 }
@@ -182,7 +195,9 @@ export class Unavailable extends SemaphoreError {
 /** Redis returned a permanent error. */
 export class Rejected extends SemaphoreError {
   readonly code: "SEM_REJECTED";
-  readonly semaphore: string;
+  /** Undefined for `connect`. */
+  readonly semaphore: string | undefined;
+  /** "acquire", "release" or "connect". */
   readonly operation: string;
   readonly cause: Error;
 }

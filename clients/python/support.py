@@ -156,7 +156,7 @@ class Turns:
 
 def run_program(program, *arguments, url=URL):
     """Runs a program in a separate process. `sys.argv` has the URL and the arguments."""
-    head = "import asyncio, logging, os, signal, sys, threading, time, redis_lease_semaphore\n"
+    head = "import asyncio, contextlib, logging, os, signal, socket, sys, threading, time, redis_lease_semaphore\n"
     head += "import redis_lease_semaphore.asyncio\n"
     words = [sys.executable, "-c", head + textwrap.dedent(program), url, *arguments]
     return subprocess.run(words, capture_output=True, text=True, timeout=2 * DEADLINE)

@@ -161,7 +161,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
             for acquire in (self.semaphore.acquire, self.semaphore.try_acquire):
                 with self.assertRaisesRegex(ValueError, "a weight is a whole number"):
                     await acquire(weight=weight)
-        for timeout in wrong_times:
+        for timeout in (math.nan, "1", True, 1j, Decimal(1)):
             with self.assertRaisesRegex(ValueError, "a timeout is a time"):
                 await self.semaphore.acquire(timeout=timeout)
         self.assertFalse(self.semaphore._waits)
@@ -228,6 +228,18 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
             with self.assertRaises(AcquireTimeout):
                 await self.semaphore.acquire(timeout=0)
         self.assertTrue(self.keys.are_empty())
+
+    async def test_a_negative_timeout_is_a_try(self):
+        for timeout in (-1, -1e-9, -math.inf, -HUGE):
+            async with self.semaphore.acquire(timeout=timeout):
+                with self.assertRaises(AcquireTimeout):
+                    await self.semaphore.acquire(timeout=timeout)
+        self.assertTrue(self.keys.are_empty())
+
+    async def test_an_acquire_before_connect_names_connect(self):
+        semaphore = SemaphoreClient(URL).semaphore(self.name, limit=1)
+        with self.assertRaisesRegex(Closed, r"not connected: call connect\(\) first, or use .* `with`"):
+            await semaphore.acquire()
 
     async def test_a_cancelled_wait_leaves_nothing_behind(self):
         held = await self.semaphore.acquire()

@@ -1,4 +1,5 @@
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -71,7 +72,7 @@ class Blocking(unittest.TestCase):
 
     def test_a_timeout_that_is_larger_than_any_float_leaves_nothing_behind(self):
         with self.semaphore.acquire(timeout=HUGE):
-            with self.assertRaises(ValueError):
+            with self.assertRaises(AcquireTimeout):
                 self.semaphore.acquire(timeout=-HUGE)
         self.assertTrue(self.keys.are_empty())
 
@@ -240,6 +241,60 @@ class Blocking(unittest.TestCase):
         self.assertTrue(held.lost.wait(DEADLINE))
         self.assertEqual((released.release(), held.release()), (True, False))
         until(lambda: threading.active_count() == threads)
+
+    def test_a_release_after_a_close_in_an_outage_raises_unavailable_and_is_not_false(self):
+        server = Server()
+        self.addCleanup(server.close)
+        client = SemaphoreClient(server.url, response_timeout=0.2)
+        client.connect()
+        self.addCleanup(client.close)
+        permit = client.semaphore(self.name, limit=1).acquire()
+        server.stop()
+        with permit, self.assertRaises(Unavailable):
+            permit.release()
+        client.close()
+        self.assertFalse(permit.is_lost)
+        with self.assertRaisesRegex(Unavailable, f"closed before Redis confirmed the release of {permit.id}: .* lease"):
+            permit.release()
+        with self.assertLogs("redis_lease_semaphore", "WARNING") as logs:
+            with permit:
+                pass
+        self.assertIn("before Redis confirmed", logs.output[0])
+
+    def test_a_release_and_a_close_on_the_thread_of_the_client_do_not_wait(self):
+        class Late:
+            def __init__(self, call):
+                self.call, self.itself = call, self
+
+            def __del__(self):
+                try:
+                    self.call()
+                except Unavailable as error:
+                    errors.append(str(error))
+
+        errors = []
+        threads = threading.active_count()
+        client = self.connect()
+        permit = client.semaphore(self.name, limit=1).acquire()
+        for call in (permit.release, client.close):
+            Late(call)  # in a cycle, so a collection on any thread ends it
+            client._loop.call_soon_threadsafe(gc.collect)
+            until(self.keys.are_empty)
+        self.assertIs(permit.release(), True)
+        until(lambda: threading.active_count() == threads)
+        self.assertEqual(errors, ["the thread of the client cannot wait for itself"])
+
+    def test_semaphores_and_permits_have_the_public_names_of_asyncio(self):
+        public = lambda thing: {name for name in dir(thing) if not name.startswith("_")}
+        self.assertEqual(public(self.semaphore), public(self.semaphore._core))
+        with self.semaphore.acquire() as permit:
+            self.assertEqual(public(permit), public(permit._core))
+        self.assertEqual(self.client.semaphore(new_name(), limit=1, max_hold=60).max_hold, 60)
+
+    def test_a_call_before_connect_names_connect(self):
+        client = SemaphoreClient(URL)
+        with self.assertRaisesRegex(Closed, r"not connected: call connect\(\) first, or use .* `with`"):
+            client.semaphore(self.name, limit=1)
 
     def test_no_server(self):
         client = SemaphoreClient("redis://127.0.0.1:1")

@@ -196,6 +196,29 @@ class Connections(unittest.IsolatedAsyncioTestCase):
                 SemaphoreClient("redis://jobs:x@h:1", **option)
             self.assertNotIn(SECRET, str(caught.exception))
 
+    async def test_a_socket_timeout_is_rejected_and_names_response_timeout(self):
+        for url, options in (
+            ("redis://h", {"socket_timeout": 5}), ("redis://h", {"socket_timeout": None}),
+            ("redis://h?socket_timeout=5", {}), ("unix:///s?socket_timeout=5", {}),
+        ):
+            with self.assertRaisesRegex(ValueError, "use response_timeout instead of socket_timeout"):
+                SemaphoreClient(url, **options)
+
+    async def test_the_error_of_a_wrong_address_says_what_is_wrong(self):
+        for url, text in (
+            ("redis://h:99999", "port .* 1 to 65535"), ("redis://:x@h:65536/1", "port .* 1 to 65535"),
+            ("redis://h:0", "port .* 1 to 65535"), ("redis://[::1]:70000", "port .* 1 to 65535"),
+            ("redis://a:1,b:2", "several addresses"), ("redis://a,b", "several addresses"),
+            ("rediss://:x@a:1,b", "several addresses"), ("redis://a:1,redis://b:2", "several addresses"),
+            ("redis://h ", "white space"), ("redis://h:1 ", "white space"), ("redis://h/1\n", "white space"),
+            (" redis://h", "white space"), ("redis://:a b@h", "white space.*%20"),
+            (f"redis://:99999/{SECRET}@h", "%2F"), (f"redis://:{SECRET},/x@h", "%2F"), (f"redis://h:{SECRET}", "%2F"),
+        ):
+            with self.subTest(url):
+                with self.assertRaisesRegex(ValueError, text) as caught:
+                    SemaphoreClient(url)
+                self.assertNotIn(SECRET, str(caught.exception))
+
     async def test_users_and_passwords_from_both_places(self):
         server = self.server()
         for name, rights in (("jobs", ">secret"), ("looker", "nopass")):

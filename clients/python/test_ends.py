@@ -16,6 +16,25 @@ logging.basicConfig()
 client = redis_lease_semaphore.asyncio.SemaphoreClient(sys.argv[1], response_timeout=0.5)
 semaphore = client.semaphore(sys.argv[2], limit=3)
 """
+GENERATOR = """
+def pages():
+    with semaphore.acquire():
+        yield from range(10)
+rows = pages()
+next(rows)
+"""
+# Python calls __del__ of a global when it finalizes.
+LATE = """
+class Late:
+    def __init__(self, *calls): self.calls = calls
+    def __del__(self, Closed=redis_lease_semaphore.Closed, write=os.write):
+        for call in self.calls:
+            try:
+                result = call()
+            except Closed as error:
+                result = f"Closed: {error}"
+            write(1, f"{result}\\n".encode())
+"""
 ENDS = {
     "held by a global": (BLOCKING, "permit = semaphore.acquire()"),
     "dropped": (BLOCKING, "semaphore.acquire()"),
@@ -46,6 +65,34 @@ def work():
 process = multiprocessing.get_context("fork").Process(target=work)
 process.start()
 process.join()
+"""),
+    "a block of a generator that is never finished": (BLOCKING, GENERATOR),
+    "a block of a generator that a signal's handler keeps": (
+        BLOCKING, GENERATOR + "signal.signal(signal.SIGTERM, lambda *_: rows)"),
+    "a block of a client in a generator that is never finished": (BLOCKING, """
+def pages():
+    with redis_lease_semaphore.SemaphoreClient(sys.argv[1]) as other:
+        with other.semaphore(sys.argv[2], limit=3).acquire():
+            yield from range(10)
+rows = pages()
+next(rows)
+"""),
+    "a context manager that is never left": (BLOCKING, """
+@contextlib.contextmanager
+def hold():
+    with semaphore.acquire():
+        yield
+manager = hold()
+manager.__enter__()
+"""),
+    "released by __del__": (BLOCKING, LATE + "late = Late(semaphore.acquire().release)"),
+    "closed by __del__": (BLOCKING, LATE + "permit, late = semaphore.acquire(), Late(client.close)"),
+    "closed by __del__, while a daemon thread connects": (BLOCKING, LATE + """
+silent = socket.create_server(("127.0.0.1", 0))
+other = redis_lease_semaphore.SemaphoreClient(f"redis://127.0.0.1:{silent.getsockname()[1]}", response_timeout=600)
+threading.Thread(target=other.connect, daemon=True).start()
+silent.accept()
+late = Late(other.close)
 """),
     "a forked child": (BLOCKING, "pid = os.fork()\npermit = semaphore.acquire()\nif pid: os.wait()"),
     "main of asyncio holds": (ASYNCIO, """
@@ -117,6 +164,26 @@ threading.Thread(target=work, daemon=True).start()
 is_held.wait()
 """, self.name)
         self.assertEqual(self.keys.held(), 1, done.stderr)
+
+    def test_calls_while_python_finalizes_return_what_is_known(self):
+        done = run_program(BLOCKING + LATE + """
+other = redis_lease_semaphore.SemaphoreClient(sys.argv[1])
+permit = semaphore.acquire()
+late = Late(permit.release, client.close, client.close, permit.release, semaphore.acquire, other.connect, other.close)
+""", self.name)
+        expected = "False\nNone\nNone\nFalse\nClosed: the program ends\nClosed: the program ends\nNone\n"
+        self.assertEqual(done.stdout, expected, done.stderr)
+
+    def test_a_release_while_python_finalizes_of_a_permit_of_a_daemon_thread_raises_closed(self):
+        done = run_program(BLOCKING + LATE + """
+work = "permits.append(semaphore.acquire()); is_held.set(); is_over.wait()"
+names = {"semaphore": semaphore, "permits": [], "is_held": threading.Event(), "is_over": threading.Event()}
+threading.Thread(target=exec, args=[work, names], daemon=True).start()  # it keeps none of the globals below
+names["is_held"].wait()
+late = Late(names["permits"].pop().release)
+""", self.name)
+        self.assertRegex(done.stdout, "^Closed: the program ends, so P:.* is free when its lease expires$", done.stderr)
+        self.assertEqual(self.keys.held(), 1)
 
     def test_the_end_is_bounded_while_the_server_is_silent(self):
         silence = "os.kill(int(sys.argv[3]), signal.SIGSTOP)"

@@ -85,8 +85,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         await asyncio.wait_for(permit.lost.wait(), DEADLINE)
 
     async def test_a_short_outage_loses_nothing(self):
-        url = f"{self.server.url}?socket_timeout=600"  # options in the URL override nothing
-        semaphore = await self.semaphore(url, lease=6, response_timeout=0.9)
+        semaphore = await self.semaphore(lease=6, response_timeout=0.9)
         self.assertEqual(semaphore._client._connections.connection_pool.connection_kwargs["socket_timeout"], 0.9)
         permit = await semaphore.acquire()
         wait = await self.queue(semaphore)

@@ -99,6 +99,24 @@ class Loops(unittest.TestCase):
         thread.join()
         home.close()
 
+    def test_a_release_in_another_loop_after_close_says_that_the_permit_is_held(self):
+        async def block():
+            async with permit:
+                pass
+
+        home = asyncio.new_event_loop()
+        self.addCleanup(home.close)
+        home.run_until_complete(self.client.connect())
+        permit = home.run_until_complete(self.semaphore.acquire())
+        asyncio.run(self.client.close())
+        with self.assertRaisesRegex(Closed, f"closed, so {permit.id} cannot be released: it is free when its lease"):
+            asyncio.run(permit.release())
+        with self.assertLogs("redis_lease_semaphore", "WARNING") as logs:
+            asyncio.run(block())
+        self.assertIn("cannot be released", logs.output[0])
+        self.assertIs(home.run_until_complete(permit.release()), True)
+        home.run_until_complete(self.client.close())
+
     def test_a_permit_is_lost_when_its_loop_ends(self):
         async def main():
             await self.client.connect()

@@ -1,10 +1,8 @@
 //! Batching: sends the requests of this process to one script of one semaphore.
 //!
 //! Requests that arrive at the same moment are sent in one call, in order of arrival, while other
-//! calls are under way: see [`dispatch`]. The caller of a single request drives (polls) the call,
-//! because spawning a task and waking a thread would take longer. When another request depends on
-//! the call, a task takes over. So a caller that is dropped, or not polled for a while, delays no
-//! other caller.
+//! calls are under way: see [`dispatch`]. A task of the I/O runtime makes the calls. So a caller that
+//! is dropped, or not polled for a while, delays no other caller.
 //!
 //! With several calls under way, three rules keep the order:
 //!
@@ -21,23 +19,23 @@
 
 mod call;
 mod dispatch;
-mod driver;
 mod owner;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::FutureExt;
 use redis::{Cmd, RedisError};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::metrics::CallMeter;
-use crate::runtime::Deadline;
+use crate::runtime::{Deadline, is_current};
 use crate::server::{Answer, CallError, Failure};
 
+use dispatch::Dispatch;
 pub(crate) use owner::{InFlight, Kinds, Owner};
 
 /// The maximum number of requests in one call.
@@ -142,17 +140,9 @@ struct State<R: Request> {
     arrivals: u64,
     /// Whether the dispatcher wants a notification of the next request.
     wants_next: bool,
-    /// Whether a caller or a task is making calls.
+    /// Whether a task makes calls.
     is_dispatching: bool,
-    /// Whether a task must make the calls, because other requests depend on them.
-    needs_task: bool,
-    /// The calls, between two polls of the caller that began them. `None` if a task drives them.
-    calls: Option<Calls>,
-    /// Identifies these calls, and increases each time that dispatching begins.
-    generation: u64,
 }
-
-type Calls = BoxFuture<'static, ()>;
 
 pub(crate) type Reply<R> = Result<Answer<<R as Request>::Reply>, Error>;
 
@@ -199,9 +189,6 @@ impl<R: Request> Default for Batcher<R> {
             arrivals: 0,
             wants_next: false,
             is_dispatching: false,
-            needs_task: false,
-            calls: None,
-            generation: 0,
         });
         Self { state, changed: Notify::new(), meter: CallMeter::of(R::CALLED) }
     }
@@ -210,6 +197,43 @@ impl<R: Request> Default for Batcher<R> {
 impl<R: Request> Batcher<R> {
     fn state(&self) -> MutexGuard<'_, State<R>> {
         self.state.lock().expect("nothing panics while it is locked")
+    }
+
+    /// Sends a request, alone or with others, and retries it after transient failures until the
+    /// deadline. A task of the I/O runtime makes the calls.
+    pub(crate) async fn ask(owner: &Arc<R::Owner>, request: R, deadline: Deadline) -> Reply<R> {
+        let (reply, answer) = oneshot::channel();
+        let (is_repeated, last) = (false, None);
+        Self::enter(owner, Waiting { number: 0, request, deadline, is_repeated, last, reply })?;
+        match answer.await {
+            Ok(Outcome::Answer(answer)) => Ok(answer),
+            Ok(Outcome::Failed(error)) => Err(*error),
+            // The I/O runtime has ended.
+            Err(_) => Err(Error::Shutdown),
+        }
+    }
+
+    /// Adds a request, and starts the dispatcher unless it runs.
+    fn enter(owner: &Arc<R::Owner>, mut waiting: Waiting<R>) -> Result<(), Error> {
+        let batcher = R::batcher(owner);
+        let mut state = batcher.state();
+        // The check is a system call, which would be too slow for every request. In a forked
+        // process, no runtime is the I/O runtime, and no call of the parent ever ends.
+        if !state.is_dispatching || !is_current(owner.home()) {
+            owner.check_process()?;
+        }
+        state.arrivals += 1;
+        waiting.number = state.arrivals;
+        state.waiting.push_back(waiting);
+        let was_dispatching = std::mem::replace(&mut state.is_dispatching, true);
+        let is_wanted = std::mem::take(&mut state.wants_next);
+        drop(state);
+        if !was_dispatching {
+            owner.spawn(Dispatch::<R>::new(owner).run().boxed());
+        } else if is_wanted {
+            batcher.changed.notify_one();
+        }
+        Ok(())
     }
 
     /// Returns the next step. `may_send` is true if a call may be sent now. `is_idle` is true if no

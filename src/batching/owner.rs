@@ -6,7 +6,6 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use redis::Cmd;
 use tokio::runtime::Handle;
-use tokio::sync::SemaphorePermit;
 
 use crate::error::Error;
 use crate::server::{CallError, Failure};
@@ -23,9 +22,6 @@ pub(crate) trait Owner: Send + Sync + 'static {
     fn check_process(&self) -> Result<(), Error>;
 
     fn response_timeout(&self) -> Duration;
-
-    /// If a slot is free, returns it for a caller that drives (polls) its own calls.
-    fn try_drive(&self) -> Option<SemaphorePermit<'_>>;
 
     /// Whether the last call had many requests, whose callers may all send another request soon.
     fn is_rush(&self) -> bool;

@@ -31,8 +31,9 @@
 //!
 //! A thread of an async runtime must not block: calls return
 //! [`Error::Invalid`](crate::Error::Invalid). Inside of `tokio::task::spawn_blocking`, calls work.
-//! In two cases, the crate cannot detect the runtime, and Tokio panics: in a `Drop` while a runtime
-//! ends, and inside of `tokio::task::unconstrained`.
+//! In three cases, the crate cannot detect the runtime, and Tokio panics: in a `Drop` while a runtime
+//! ends, inside of `tokio::task::unconstrained`, and in the future of `Runtime::block_on` after
+//! `tokio::task::block_in_place`, until the future has awaited something.
 //!
 //! # Examples
 //!

@@ -8,7 +8,7 @@ use redis::{ErrorKind, RedisError};
 use tokio::join;
 
 use crate::diagnosis::{Probe, inquire, permission};
-use crate::error::{ConnectErrorKind, Error};
+use crate::error::{ConnectErrorKind, Error, is_unknown_command};
 use crate::server::{Address, Cluster, Link};
 use crate::wakeup::{self, Channel, Subscription};
 
@@ -114,10 +114,12 @@ async fn try_out(probe: &Probe, access: Access) -> Result<(), Error> {
 
 /// Explains why no node returned the slots.
 fn explain_map(address: String, prefix: &str, error: RedisError) -> Error {
-    if error.to_string().contains("cluster support disabled") {
+    let text = error.to_string();
+    // A sentinel does not know the command.
+    if text.contains("cluster support disabled") || is_unknown_command(&text) {
         let reason =
-            "the server is not a cluster node: connect to it as a single server, or use addresses \
-             of cluster nodes"
+            "the server is not a cluster node: connect to it as a single server or as a sentinel, \
+             or use addresses of cluster nodes"
                 .to_owned();
         let (kind, source) = (ConnectErrorKind::Cluster, Some(error));
         return Error::Connect { address, kind, reason, right: None, source };

@@ -20,6 +20,9 @@ use crate::wakeup::{self, Wakeups, process_name, sharded_name};
 
 const REPLACE: &str = "load that file with FUNCTION LOAD REPLACE, or do not use functions";
 
+const SENTINEL: &str = "the server is a sentinel: connect with its sentinels, or use the address of \
+                        a Redis server";
+
 /// The server's reply to HELLO.
 type Told = HashMap<String, String>;
 /// The rejected commands, each with the server's error.
@@ -134,6 +137,9 @@ impl Probe {
             Err(error) => return Err(self.explain(error)),
         }
         asked.transpose().map_err(|error| self.explain(error))?;
+        if server.get("mode").is_some_and(|mode| mode == "sentinel") {
+            return Err(self.refused(Kind::NotRedis, SENTINEL));
+        }
         if self.node.is_none() && server.get("mode").is_some_and(|mode| mode == "cluster") {
             let reason = "the server is a cluster node: connect to it as a cluster";
             return Err(self.refused(Kind::Cluster, reason));

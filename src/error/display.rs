@@ -73,7 +73,7 @@ impl Display for Error {
                 f,
                 "semaphore {semaphore}: {operation} failed, because the permit {id} was already \
                  lost, so others may have been admitted: check the work done since then, or use a \
-                 longer lease"
+                 longer lease or max_hold"
             ),
             Self::Closed { semaphore } => {
                 write!(

@@ -135,7 +135,7 @@ pub enum Error {
         /// position.
         position: Option<u64>,
         /// Why Redis is unavailable: the server, the finding, and advice. `None` if the last
-        /// attempt of a call succeeded.
+        /// attempt of a call succeeded, or if no attempt has failed yet.
         outage: Option<String>,
     },
     /// Redis did not reply for too long.

@@ -107,8 +107,12 @@ fn order(requests: &[AcquireRequest]) -> Result<Vec<usize>, Error> {
         request.check()?;
     }
     let mut order: Vec<_> = (0..requests.len()).collect();
-    order.sort_by_key(|index| requests[*index].core.key());
-    let key = |index: usize| requests[index].core.key();
+    // Semaphores of different servers may have the same name.
+    let key = |index: usize| {
+        let core = &requests[index].core;
+        (core.key(), core.context.servers.server(core.slot))
+    };
+    order.sort_by_cached_key(|index| key(*index));
     match order.windows(2).find(|two| key(two[0]) == key(two[1])) {
         Some(two) => {
             let name = &requests[two[0]].core.name;

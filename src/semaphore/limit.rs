@@ -64,7 +64,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// - [`Error::Rejected`] if the limit would exceed `u32::MAX`.
+    /// - [`Error::Invalid`] if the limit would exceed `u32::MAX`.
     /// - The errors of [`set_limit`](Self::set_limit).
     ///
     /// # Cancel safety
@@ -92,7 +92,15 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn add_permits(&self, n: u32) -> Result<u32, Error> {
-        self.core.change_limit(Change::Add(n)).await.map(effective_limit)
+        let changed = self.core.change_limit(Change::Add(n)).await.map_err(|error| match error {
+            // The script has checked only this argument against the limit.
+            Error::Rejected { source, .. } if source.code() == Some("SEM_ARG") => {
+                let reason = format!("the limit would exceed {}", u32::MAX);
+                Error::invalid("n", reason)
+            }
+            error => error,
+        });
+        changed.map(effective_limit)
     }
 
     /// Clears the runtime limit, so that the declared limit applies again. Returns the effective

@@ -23,7 +23,7 @@ const ORDINARY: &[&str] = &[
     "operation",
     "own",
     "signal",
-    "was_released",
+    "socket",
 ];
 
 fn root() -> PathBuf {

@@ -48,7 +48,7 @@ impl FromStr for Change {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |text: &str| {
-            number(0..=u32::MAX)(text).map_err(|wrong| format!("{wrong}, +NUMBER, or clear"))
+            number(0..=u32::MAX)(text).map_err(|wrong| format!("NUMBER, +NUMBER or clear: {wrong}"))
         };
         match (text, text.strip_prefix('+')) {
             ("clear", _) => Ok(Self::Clear),

@@ -7,7 +7,7 @@ use clap::Args;
 use redis_semaphore::{Error, Names, SemaphoreClient};
 use serde_json::{Value, json};
 
-use crate::failure::{Failure, UNAVAILABLE};
+use crate::failure::Failure;
 use crate::format::Format;
 use crate::output::{note, tell};
 use crate::pattern::{self, Pattern};
@@ -32,20 +32,13 @@ type Row<'a> = (&'a String, &'a Summary);
 
 pub fn run(server: &Server, asked: &Ls) -> Result<ExitCode, Failure> {
     let started = Instant::now();
-    let listed = looking(server, async |client: &SemaphoreClient| {
-        let found = client.names().await?;
+    let (found, summaries) = looking(server, async |client: &SemaphoreClient| {
+        let found = client.names().await.map_err(|error| needs_all(error, server.cluster))?;
         let pattern = asked.pattern.as_ref();
         let is_wanted = |name: &&String| pattern.is_none_or(|pattern| pattern.fits(name));
         let names = found.names.iter().filter(is_wanted).cloned();
         let summaries = survey(client, names).await?;
-        Ok::<_, Error>((found, summaries))
-    });
-    let (found, summaries) = listed.map_err(|Failure { status, reason }| {
-        let advice = match server.cluster && status == UNAVAILABLE {
-            true => ": a list needs all primaries; `redis-semaphore inspect NAME` needs only one",
-            false => "",
-        };
-        Failure { status, reason: reason + advice }
+        Ok::<_, Failure>((found, summaries))
     })?;
     let of_shown = |(name, summary)| Some((name, Result::as_ref(summary).ok()?));
     let shown: Vec<Row> = summaries.iter().filter_map(of_shown).collect();
@@ -60,6 +53,17 @@ pub fn run(server: &Server, asked: &Ls) -> Result<ExitCode, Failure> {
         status = Failure::of_one(error).tell();
     }
     Ok(status)
+}
+
+/// Adds advice for a cluster of which a part is unreachable.
+fn needs_all(error: Error, is_cluster: bool) -> Failure {
+    let is_partial = is_cluster && error.is_transient();
+    let Failure { status, reason } = error.into();
+    let advice = match is_partial {
+        true => ": a list needs all primaries; `redis-semaphore inspect NAME` needs only one",
+        false => "",
+    };
+    Failure { status, reason: reason + advice }
 }
 
 fn as_json(found: &Names, rows: &[Row], all_took: Duration) -> Value {

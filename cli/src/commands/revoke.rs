@@ -81,9 +81,9 @@ fn as_text(asked: &Revoke, revoked: &Revoked) -> Result<String, Failure> {
         Revoked::Permit { lease, .. } => {
             let (usual, longest) = overlap(*lease);
             Ok(format!(
-                "{name}: the permit was revoked. Its holder{client_name} finds out at its next \
-                 refresh. Until then, for up to {}, it and the next holder may work at the same \
-                 time (for up to {} if it cannot reach Redis)",
+                "{name}: the permit was revoked. If its holder{client_name} still refreshes it, the \
+                 holder finds out at the next refresh. Until then, for up to {}, it and the next \
+                 holder may work at the same time (for up to {} if it cannot reach Redis)",
                 at_most(usual),
                 at_most(longest)
             ))

@@ -18,7 +18,7 @@ use crate::load::options::Load;
 use crate::load::progress::Display;
 use crate::load::statistics::{Served, Statistics};
 use crate::load::summary::Summary;
-use crate::output::tell;
+use crate::output::{note, tell};
 use crate::server::options::Server;
 use crate::server::{connect, single};
 
@@ -59,20 +59,24 @@ fn plan(asked: &Load) -> String {
 async fn check(server: &Server, asked: &Load) -> Result<u32> {
     let semaphores = connect(server, SemaphoreClient::builder()).await?;
     let semaphore = with_limit(semaphores.semaphore(&asked.name).lease(asked.lease), asked.limit)?;
-    let limit = match asked.limit {
-        Some(limit) => limit,
-        None => effective_limit(&semaphore).await?,
-    };
+    let limit = limit_of_load(&semaphore, asked.limit).await?;
     asked.check_weight(limit)?;
     semaphores.shutdown().await;
     Ok(limit)
 }
 
-async fn effective_limit(semaphore: &Semaphore) -> Result<u32> {
-    let now = semaphore.inspect_range(0..0, 0..0).await?;
-    let none =
-        || format!("semaphore {} has no limit: declare one with --limit N", semaphore.name());
-    Ok(limit_of(&now).ok_or_else(|| Failure::usage(none()))?)
+/// Returns the declared limit, or the effective limit if none is declared. Prints a note if a
+/// runtime limit applies instead of the declared limit.
+async fn limit_of_load(semaphore: &Semaphore, declared: Option<u32>) -> Result<u32> {
+    let (now, name) = (semaphore.inspect_range(0..0, 0..0).await?, semaphore.name());
+    if let Some(runtime) = now.runtime_limit.filter(|runtime| declared != Some(*runtime)) {
+        note(format_args!(
+            "semaphore {name}: the runtime limit {runtime} applies until `redis-semaphore limit \
+             {name} clear`"
+        ));
+    }
+    let none = || format!("semaphore {name} has no limit: declare one with --limit N");
+    Ok(declared.or(limit_of(&now)).ok_or_else(|| Failure::usage(none()))?)
 }
 
 async fn measure<'a>(

@@ -4,10 +4,12 @@ use std::io::{IsTerminal, stderr};
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use humantime::format_duration;
 use redis_semaphore::{Error, Permit, Semaphore, SemaphoreClient};
 use tokio::time::{sleep, timeout};
 
 use super::options::Run;
+use super::outages;
 use super::times::Times;
 use crate::failure::{Failure, NO_PERMIT, UNAVAILABLE};
 use crate::limits::{limit_of, with_limit};
@@ -28,13 +30,21 @@ pub async fn acquire(
     let builder = client.semaphore(&asked.name).lease(asked.permit_lease());
     let semaphore =
         with_limit(builder, asked.limit).map_err(|error| asked.names_per(error.into()))?;
-    let noted = match asked.limit {
-        Some(limit) => tell_other_limit(&semaphore, limit).await,
-        None if asked.weight > 1 && asked.waits() => tell_low_limit(&semaphore, asked.weight).await,
-        None => Ok(()),
-    };
-    // The wait that follows outlasts transient errors.
-    noted.or_else(|error| if error.is_transient() { Ok(()) } else { Err(error) })?;
+    let noted = timeout(asked.time_for_notes(began), tell_limits(&semaphore, asked)).await;
+    match noted {
+        Ok(Ok(())) => {}
+        // The wait that follows outlasts transient errors.
+        Ok(Err(error)) if error.is_transient() && asked.waits() => {}
+        Ok(Err(error)) => return Err(error.into()),
+        Err(_) => {
+            let reason = outages::reason().unwrap_or_else(|| "no reply from Redis".to_owned());
+            let (name, time) = (&asked.name, format_duration(asked.patience()));
+            let reason = format!(
+                "semaphore {name}: no permit within {time} (no queue position is known): {reason}"
+            );
+            return Err(Failure::new(UNAVAILABLE, reason));
+        }
+    }
     let permit = wait(&semaphore, asked, began).await?;
     // After a wait, part of the lease may already have passed.
     if !times.is_fresh(&permit) {
@@ -126,6 +136,15 @@ async fn told<T>(semaphore: &Semaphore, waiting: impl Future<Output = T>) -> T {
         ));
     }
     waiting.await
+}
+
+/// Prints a note if the limits of the semaphore are probably not as the user expects.
+async fn tell_limits(semaphore: &Semaphore, asked: &Run) -> Result<(), Error> {
+    match asked.limit {
+        Some(limit) => tell_other_limit(semaphore, limit).await,
+        None if asked.weight > 1 && asked.waits() => tell_low_limit(semaphore, asked.weight).await,
+        None => Ok(()),
+    }
 }
 
 /// Prints a note if the declared limit differs from the effective limit. Such a difference is

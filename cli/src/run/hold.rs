@@ -350,5 +350,6 @@ impl<'a> Hold<'a> {
         let grace = times.grace_left(permit);
         self.kill_at = Some(Instant::now() + grace);
         guard.tell(Word::Ending(grace));
+        self.command.terminate();
     }
 }

@@ -1,7 +1,7 @@
 //! The options of `run`.
 
 use std::ffi::OsString;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 
@@ -143,6 +143,15 @@ impl Run {
         match self.waits() {
             true => self.timeout.unwrap_or(OUTAGE_TOLERANCE),
             false => Duration::ZERO,
+        }
+    }
+
+    /// Returns how long to wait for the limits, which only notes need. Without a wait for a permit,
+    /// the library's own timeout applies.
+    pub fn time_for_notes(&self, began: Instant) -> Duration {
+        match self.waits() {
+            true => self.patience().saturating_sub(began.elapsed()),
+            false => Duration::MAX,
         }
     }
 

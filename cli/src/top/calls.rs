@@ -122,8 +122,8 @@ async fn change_it(
 fn revoked(lease: Duration) -> String {
     let (usual, longest) = overlap(lease);
     format!(
-        "The permit was revoked. Its holder finds out within {}, or within {} if it cannot reach \
-         Redis.",
+        "The permit was revoked. A holder that refreshes it finds out within {}, or within {} if it \
+         cannot reach Redis.",
         at_most(usual),
         at_most(longest)
     )

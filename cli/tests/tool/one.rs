@@ -111,7 +111,7 @@ async fn a_limit_is_shown_changed_and_cleared() {
     assert_eq!(set.stderr, note);
     let cleared = server.tool(&["limit", "undeclared", "clear"]).stdout;
     assert_eq!(cleared, "undeclared: limit changed from 2 to none\n");
-    server.tool(&["limit", "jobs", "many"]).fails(2, "+NUMBER, or clear");
+    server.tool(&["limit", "jobs", "many"]).fails(2, "NUMBER, +NUMBER or clear: must be a number");
 }
 
 #[tokio::test]

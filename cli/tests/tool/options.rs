@@ -17,7 +17,10 @@ fn errors_for_wrong_arguments_suggest_the_correct_form() {
         (&["run", "jobs", "--limit", "x", "--", "true"], "must be a number from 1 to 4294967295"),
         (&["run", "jobs", "--weight", "0", "--", "true"], "must be a number from 1 to 4294967295"),
         (&["load", "--processes", "1001"], "must be a number from 1 to 1000"),
-        (&["limit", "jobs", "-1"], "must be a number from 0 to 4294967295, +NUMBER, or clear"),
+        (
+            &["limit", "jobs", "-1"],
+            "NUMBER, +NUMBER or clear: must be a number from 0 to 4294967295",
+        ),
         (&["run", "jobs", "--timeout", "-1s", "--", "true"], "must not be negative"),
         (&["ls", "--response-timeout", "-1s"], "must not be negative"),
         (

@@ -70,10 +70,16 @@ function resolve({ url, ...options }) {
   if (tls !== undefined && tls !== (parsed.socket.tls ?? false)) {
     throw refusal(`socket.tls is ${tls === true}, and the URL begins with ${tls ? "redis" : "rediss"}:`);
   }
-  return { ...options, ...parsed, socket: { ...options.socket, ...parsed.socket } };
+  const { path, ...socket } = options.socket ?? {}; // With a path, node-redis would ignore the host of the URL.
+  return { ...options, ...parsed, socket: { ...socket, ...parsed.socket } };
 }
 
 const withoutBrackets = (socket) =>
   typeof socket?.host === "string" ? { ...socket, host: socket.host.replace(/^\[(.*)\]$/, "$1") } : socket;
 
-module.exports = { resolve };
+/** Returns the address for errors. Its parts contain no password. */
+function addressOf({ path, host = "localhost", port = 6379 } = {}) {
+  return path ?? `${String(host).includes(":") ? `[${host}]` : String(host)}:${port}`;
+}
+
+module.exports = { addressOf, resolve };

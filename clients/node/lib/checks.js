@@ -64,6 +64,12 @@ function callback(value) {
   if (typeof value !== "function") throw new TypeError(`callback must be a function, got ${shown(value)}`);
 }
 
+/** Checks the signal that cancels a request. */
+function signal(value) {
+  if (value === undefined || value instanceof AbortSignal) return;
+  throw new TypeError(`signal must be an AbortSignal, got ${shown(value)}`);
+}
+
 const describe = (value) => value?.constructor?.name ?? typeof value;
 
 /** Checks options. A misspelled option, or an object of another kind, would have no effect. */
@@ -86,21 +92,31 @@ const OF_REDIS = [
 
 /** The socket options of node-redis, net.connect and tls.connect. */
 const OF_SOCKET = [
-  "tls", "connectTimeout", "reconnectStrategy", "socketTimeout",
+  "tls", "socketTimeout",
   "host", "port", "path", "family", "hints", "lookup", "localAddress", "localPort", "noDelay", "keepAlive", "keepAliveInitialDelay",
-  "autoSelectFamily", "autoSelectFamilyAttemptTimeout", "allowHalfOpen", "blockList", "fd", "highWaterMark", "onread", "readable",
-  "signal", "timeout", "typeOfService", "writable",
+  "autoSelectFamily", "autoSelectFamilyAttemptTimeout", "allowHalfOpen", "blockList", "fd", "highWaterMark",
+  "signal", "typeOfService",
   "ALPNProtocols", "allowPartialTrustChain", "ca", "cert", "checkServerIdentity", "ciphers", "clientCertEngine", "crl", "dhparam",
   "ecdhCurve", "enableTrace", "honorCipherOrder", "key", "maxVersion", "minDHSize", "minVersion", "passphrase", "pfx",
   "privateKeyEngine", "privateKeyIdentifier", "pskCallback", "rejectUnauthorized", "requestOCSP", "secureContext",
   "secureOptions", "secureProtocol", "servername", "session", "sessionIdContext", "sessionTimeout", "sigalgs", "ticketKeys",
 ];
 
+/** The socket options that the client sets itself. */
+const OURS = {
+  connectTimeout: "use responseTimeout in the options of connect",
+  timeout: "use responseTimeout in the options of connect",
+  reconnectStrategy: "the client reconnects by itself",
+};
+
 /** Checks a URL, or options of node-redis. Rejects a client of node-redis or ioredis. */
 function redis(value) {
   const given = typeof value === "string" ? { url: value } : options("redis", value, OF_REDIS);
   if (given.socket !== undefined) {
-    const { tls } = options("redis.socket", given.socket, OF_SOCKET, "what node-redis, net.connect and tls.connect have");
+    const known = [...OF_SOCKET, ...Object.keys(OURS)];
+    const { tls } = options("redis.socket", given.socket, known, "what node-redis, net.connect and tls.connect have");
+    const ours = Object.keys(OURS).find((key) => given.socket[key] !== undefined);
+    if (ours) throw new TypeError(`redis.socket.${ours} cannot be set: ${OURS[ours]}`);
     // If `tls` is an object, node-redis connects without TLS.
     if (tls !== undefined && typeof tls !== "boolean") {
       throw new TypeError("redis.socket.tls must be true or false. Options such as ca belong beside it");
@@ -109,4 +125,4 @@ function redis(value) {
   return resolve(given);
 }
 
-module.exports = { limit, weight, milliseconds, timeout, isName, name, prefix, callback, options, redis };
+module.exports = { limit, weight, milliseconds, timeout, isName, name, prefix, callback, signal, options, redis };

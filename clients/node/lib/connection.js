@@ -2,7 +2,8 @@
 
 const { createClient, ErrorReply } = require("redis");
 const { version } = require("redis/package.json");
-const { Closed } = require("./errors");
+const { addressOf } = require("./address");
+const { Closed, named } = require("./errors");
 
 /**
  * Version 5 uses RESP 2 by default. With the option, version 5 sends HELLO, which a server may not know. Version 6 uses
@@ -16,6 +17,8 @@ const RESP = version.startsWith("5.") ? undefined : 2;
  */
 class Link {
   #client;
+  #address;
+  #step = "connecting";
   #isConnected = false;
   #timeout;
   #pings;
@@ -27,6 +30,7 @@ class Link {
   ended = new Promise((resolve) => (this.#tellEnd = resolve));
 
   constructor(redis, timeout) {
+    this.#address = addressOf(redis.socket);
     this.#timeout = timeout;
     const reconnectStrategy = () => new Error("this connection does not reconnect");
     const socket = { ...redis.socket, connectTimeout: timeout, reconnectStrategy };
@@ -42,6 +46,7 @@ class Link {
   static async open({ pingInterval, ...redis }, timeout) {
     const link = new Link(redis, timeout);
     await link.#within(timeout, "connecting", () => link.#client.connect());
+    link.#step = "reading";
     if (pingInterval && !link.error) {
       link.#pings = setInterval(() => link.command(["PING"]).catch(() => {}), pingInterval).unref();
     }
@@ -77,7 +82,7 @@ class Link {
   async #within(timeout, what, send) {
     if (this.error) throw this.error;
     let isDone = false;
-    const end = () => isDone || this.end(new Error(`no reply to ${what} within ${timeout} ms`));
+    const end = () => isDone || this.end(new Error(`no reply within ${timeout} ms`), what);
     // After a long pause of this process, the reply may have arrived. So this reads before it decides.
     const timer = setTimeout(() => setImmediate(end), timeout).unref();
     try {
@@ -93,17 +98,17 @@ class Link {
     }
   }
 
-  /** Ends the connection. Current calls fail with this error. */
-  end(error) {
+  /** Ends the connection. Current calls fail with this error, which names the server. */
+  end(error, step = this.#step) {
     if (this.error) return;
-    this.error = error;
+    this.error = named(error, this.#address, step);
     clearInterval(this.#pings);
     // While node-redis connects, its own timeout ends the attempt, because node-redis 4.5 cannot disconnect then.
     if (this.#isConnected && this.#client.isOpen) {
       if (this.#client.destroy) this.#client.destroy();
       else this.#client.disconnect();
     }
-    this.#tellEnd(error);
+    this.#tellEnd();
   }
 }
 

@@ -8,6 +8,26 @@ const { ErrorReply } = require("redis");
  */
 class SemaphoreError extends Error {}
 
+/** A failed connection. Its text has the address and the step. Other errors contain this text and its cause. */
+class Failed extends Error {
+  constructor(address, step, cause) {
+    super(`${address}, ${step}: ${cause.message}`, { cause });
+    this.address = address;
+  }
+}
+
+const isAboutArgument = (error) => error instanceof TypeError || error instanceof RangeError;
+
+/** Adds the address and the step to an error that has none. An error about an argument needs none. */
+function named(error, address, step) {
+  if (error instanceof Failed || error instanceof SemaphoreError || isAboutArgument(error)) return error;
+  return new Failed(address, step, error);
+}
+
+const origin = (error) => (error instanceof Failed ? error.cause : error);
+
+const because = (error) => error && { cause: origin(error) };
+
 /** The request exceeds the limit, so it can never be granted. */
 class TooHeavy extends SemaphoreError {
   constructor(semaphore, weight, limit) {
@@ -24,7 +44,7 @@ class AcquireTimeout extends SemaphoreError {
   constructor(semaphore, timeout, position, cause) {
     const reached = position ? `last queue position: ${position}` : "no queue position is known";
     const why = cause ? `, and the last call failed: ${cause.message}` : "";
-    super(`semaphore ${semaphore}: no permit within ${timeout} ms (${reached})${why}`, cause && { cause });
+    super(`semaphore ${semaphore}: no permit within ${timeout} ms (${reached})${why}`, because(cause));
     Object.assign(this, { semaphore, timeout, position });
   }
 }
@@ -32,15 +52,22 @@ class AcquireTimeout extends SemaphoreError {
 /** The permit is lost, so another client may hold it now. */
 class PermitLost extends SemaphoreError {
   constructor(semaphore, id, why, cause) {
-    super(`semaphore ${semaphore}: the permit ${id} is lost: ${why}`, cause && { cause });
+    super(`semaphore ${semaphore}: the permit ${id} is lost: ${why}`, because(cause));
     Object.assign(this, { semaphore, id });
   }
 }
 
-/** A wait has failed for the outage tolerance, or another call has failed for two response timeouts. */
+/** The program's call. `connect` has no semaphore. */
+const callOf = (semaphore, operation) => (semaphore === undefined ? operation : `semaphore ${semaphore}: ${operation}`);
+
+/**
+ * A wait has failed for the outage tolerance, another call has failed for two response timeouts, or `connect` has
+ * failed.
+ */
 class Unavailable extends SemaphoreError {
   constructor(semaphore, operation, cause) {
-    super(`semaphore ${semaphore}: ${operation} has failed for too long: ${cause.message}`, { cause });
+    const tooLong = semaphore === undefined ? "" : " for too long";
+    super(`${callOf(semaphore, operation)} has failed${tooLong}: ${cause.message}`, because(cause));
     Object.assign(this, { semaphore, operation });
   }
 }
@@ -48,7 +75,7 @@ class Unavailable extends SemaphoreError {
 /** Redis returned a permanent error, which is the `cause`. */
 class Rejected extends SemaphoreError {
   constructor(semaphore, operation, cause) {
-    super(`semaphore ${semaphore}: ${operation} was rejected: ${cause.message}`, { cause });
+    super(`${callOf(semaphore, operation)} was rejected: ${cause.message}`, because(cause));
     Object.assign(this, { semaphore, operation });
   }
 }
@@ -83,18 +110,22 @@ for (const [{ prototype }, name, code] of NAMES) {
 const PASSING = "LOADING|BUSY|MASTERDOWN|NOREPLICAS|READONLY|ERR max number of clients";
 
 /** Returns whether an error has one of these codes. Redis 6.2 adds a prefix to the errors of commands in scripts. */
-const says = (error, codes) =>
-  error instanceof ErrorReply && new RegExp(`^(?:ERR .*-)?(?:${codes}) `).test(error.message);
+function says(error, codes) {
+  const reply = origin(error);
+  return reply instanceof ErrorReply && new RegExp(`^(?:ERR .*-)?(?:${codes}) `).test(reply.message);
+}
 
 /** Returns whether to retry a call after this error: a failed connection, or a temporary state of the server. */
-const isPassing = (error) =>
-  error instanceof ErrorReply ? says(error, PASSING) : !(error instanceof SemaphoreError || error instanceof TypeError);
+function isPassing(error) {
+  if (origin(error) instanceof ErrorReply) return says(error, PASSING);
+  return !(error instanceof SemaphoreError || isAboutArgument(error));
+}
 
-const cluster = (cause) =>
+const cluster = (server = "this server", cause) =>
   new Unsupported(
-    "this server is a node of a Redis Cluster, which this client does not support. " +
+    `${server} is a node of a Redis Cluster, which this client does not support. ` +
       "Connect to a server that is not in cluster mode, or use the Rust crate",
-    cause && { cause },
+    because(cause),
   );
 
 /** Returns whether only a node of a cluster returns this error. */
@@ -102,8 +133,8 @@ const isOfCluster = (error) => says(error, "MOVED|ASK|CROSSSLOT|TRYAGAIN|CLUSTER
 
 /** Returns the error for the caller after a call has failed for too long, or permanently. */
 function failure(semaphore, operation, error = new Error("no reply yet")) {
-  if (error instanceof Closed) return error;
-  if (isOfCluster(error)) return cluster(error);
+  if (error instanceof SemaphoreError) return error;
+  if (isOfCluster(error)) return cluster(error.address, error);
   return new (isPassing(error) ? Unavailable : Rejected)(semaphore, operation, error);
 }
 
@@ -111,6 +142,6 @@ function failure(semaphore, operation, error = new Error("no reply yet")) {
 const warn = (error) => error instanceof Closed || process.emitWarning(error);
 
 module.exports = {
-  SemaphoreError, TooHeavy, AcquireTimeout, PermitLost, Unavailable, Rejected, Unsupported, Closed, says, isPassing,
-  isOfCluster, cluster, failure, warn,
+  SemaphoreError, TooHeavy, AcquireTimeout, PermitLost, Unavailable, Rejected, Unsupported, Closed, named,
+  isAboutArgument, says, isPassing, cluster, failure, warn,
 };

@@ -29,8 +29,8 @@ class Listener {
     try {
       await link.subscribe(this.channel, (message) => this.#receive(message));
     } catch (error) {
-      link.end(error);
-      throw error;
+      link.end(error, "SUBSCRIBE");
+      throw link.error;
     }
     if (this.#isClosed) return link.end(new Closed());
     this.#link = link;

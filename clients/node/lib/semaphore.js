@@ -52,6 +52,7 @@ class Semaphore {
   async #ask(request) {
     const { weight, timeout, signal, mayQueue } = request;
     checks.weight(weight);
+    checks.signal(signal);
     this.#server.checkOpen();
     signal?.throwIfAborted();
     if (signal) setMaxListeners(0, signal); // Any number of waits may share a signal.

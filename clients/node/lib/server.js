@@ -4,9 +4,10 @@ const { randomBytes } = require("node:crypto");
 const { setTimeout: sleep } = require("node:timers/promises");
 const { ErrorReply } = require("redis");
 
+const { addressOf } = require("./address");
 const { isName } = require("./checks");
 const { Connection, Link } = require("./connection");
-const { Closed, cluster, isOfCluster, says, Unsupported } = require("./errors");
+const { Closed, cluster, failure, isAboutArgument, named, says, Unsupported } = require("./errors");
 const { Listener } = require("./listener");
 const { Releases } = require("./releases");
 const { keysOf, run } = require("./scripts");
@@ -20,6 +21,7 @@ class Server {
   /** The IDs of the held permits. */
   #held = new Set();
   #client = newClient();
+  #address;
   /** Semaphores with waiting requests or held permits, by name. */
   #inUse = new Map();
   /** Current releases by name. */
@@ -31,10 +33,12 @@ class Server {
   #busy = 0;
   #closing;
   #drained = () => {};
+  /** Releases without an outcome. */
   #underWay = new Set();
 
   constructor(redis, { prefix, heartbeatTimeout, responseTimeout, outageTolerance }) {
     Object.assign(this, { prefix, heartbeatTimeout, responseTimeout, outageTolerance });
+    this.#address = addressOf(redis.socket);
     this.askInterval = heartbeatTimeout / 3;
     /** The call timeout, for releases, tryAcquire and close. */
     this.patience = 2 * responseTimeout;
@@ -57,7 +61,7 @@ class Server {
     } catch (error) {
       clearInterval(this.#checks);
       await this.#disconnect();
-      throw isOfCluster(error) ? cluster(error) : error;
+      throw isAboutArgument(error) ? error : failure(undefined, "connect", named(error, this.#address, "probe"));
     } finally {
       this.end();
     }
@@ -69,14 +73,16 @@ class Server {
       if (!(error instanceof ErrorReply)) throw error; // HELLO may be renamed, or unknown to a proxy. The probe finds out more.
     });
     const mode = Array.isArray(reply) ? reply[reply.indexOf("mode") + 1] : undefined;
-    if (mode === "cluster") throw cluster();
-    if (mode === "sentinel") throw new Unsupported("this is a Redis Sentinel. Connect to the primary that it watches");
+    if (mode === "cluster") throw cluster(this.#address);
+    if (mode !== "sentinel") return;
+    throw new Unsupported(`${this.#address} is a Redis Sentinel. Connect to the primary that it watches`);
   }
 
   async #probe() {
     const name = `probe-${randomBytes(16).toString("hex")}`;
     const [command, why] = (await this.call(name, "probe", ["P", this.#client])).reply;
-    if (command) throw new Unsupported(`this Redis server cannot be used, or not by this user: ${command}: ${why}`);
+    if (!command) return;
+    throw new Unsupported(`the server ${this.#address} cannot be used, or not by this user: ${command}: ${why}`);
   }
 
   /** Keeps the process alive until `end`. */
@@ -177,11 +183,10 @@ class Server {
     const releases = this.#releases.get(name) ?? new Releases(name, { patience: this.patience, call });
     this.#releases.set(name, releases);
     const release = releases.add(id, until);
-    const { outcome } = release;
-    this.#underWay.add(outcome);
+    this.#underWay.add(release);
     this.begin();
-    outcome.then(() => {
-      this.#underWay.delete(outcome);
+    release.outcome.then(() => {
+      this.#underWay.delete(release);
       if (releases.isEmpty && this.#releases.get(name) === releases) this.#releases.delete(name);
       this.end();
     });
@@ -210,10 +215,13 @@ class Server {
     for (const semaphore of this.#inUse.values()) semaphore.stopRenewing();
     if (this.#held.size > 0) await new Promise((resolve) => (this.#drained = resolve));
     const patience = new AbortController();
-    const released = Promise.all(this.#underWay).then(() => patience.abort());
+    const outcomes = [...this.#underWay].map(({ outcome }) => outcome);
+    const released = Promise.all(outcomes).then(() => patience.abort());
     const tooLong = sleep(this.patience, undefined, { signal: patience.signal, ref: false }).catch(() => {});
     await Promise.race([released, tooLong]);
     await this.#disconnect();
+    // From now on, nothing keeps the process alive until the next attempt.
+    for (const release of this.#underWay) release.failed(new Closed());
     this.end();
     clearInterval(this.#checks);
   }

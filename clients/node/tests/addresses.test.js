@@ -37,6 +37,8 @@ test("a URL has the same meaning with all versions of node-redis", async () => {
   const options = { url: "redis://jobs@host", password: "of the options", socket: { host: "other", noDelay: true } };
   const { username, password, socket } = redis(options);
   assert.deepEqual({ username, password, socket }, { username: "jobs", password: "of the options", socket: { host: "host", noDelay: true } });
+  // With a path, node-redis would ignore the host.
+  assert.deepEqual(redis({ url: "redis://host", socket: { path: "/run/redis.sock" } }).socket, { host: "host" });
   assert.deepEqual(redis({ socket: { host: "[::1]", port: 1 } }), { socket: { host: "::1", port: 1 } });
 });
 

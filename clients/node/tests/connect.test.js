@@ -40,8 +40,11 @@ test("wrong arguments are rejected before the first call", async (t) => {
   for (const weight of [0, -1, 1.5, 2 ** 32, ...NO_NUMBERS]) {
     for (const call of ["acquire", "tryAcquire"]) await assert.rejects(semaphore[call]({ weight }), RangeError);
   }
-  for (const signal of [{}, { throwIfAborted() {} }, { aborted: false, throwIfAborted() {}, addEventListener() {} }, 5]) {
-    await assert.rejects(semaphore.acquire({ signal }), TypeError);
+  const likeSignal = { aborted: false, throwIfAborted() {}, addEventListener() {} };
+  for (const signal of [new AbortController(), new EventTarget(), {}, likeSignal, 5, null, false, ...STRANGE]) {
+    const noSignal = { name: "TypeError", message: /^signal must be an AbortSignal, got / };
+    for (const call of ["acquire", "tryAcquire"]) await assert.rejects(semaphore[call]({ signal }), noSignal);
+    await assert.rejects(semaphore.use(() => {}, { signal }), noSignal);
   }
   semaphores.semaphore(name, { limit: 2 }); // No request of the name waits.
   for (const timeout of [604_800_001, ...NO_NUMBERS]) {
@@ -62,6 +65,20 @@ test("wrong arguments are rejected before the first call", async (t) => {
   await assert.rejects(semaphore.tryAcquire({ timeout: 5 }), TypeError);
   await assert.rejects(semaphore.use(() => {}, { wait: 5 }), TypeError);
   for (const callback of [undefined, 5, {}]) await assert.rejects(semaphore.use(callback), /callback must be/);
+});
+
+test("an option that this client sets itself is rejected, and the error names the alternative", async () => {
+  const connectWith = (socket) => SemaphoreClient.connect({ socket: { host: "127.0.0.1", port: 1, ...socket } });
+  const messages = {
+    connectTimeout: /use responseTimeout/, timeout: /use responseTimeout/, reconnectStrategy: /reconnects by itself/,
+    onread: /there is no onread/, readable: /there is no readable/, writable: /there is no writable/,
+  };
+  for (const [option, message] of Object.entries(messages)) {
+    for (const value of [5, false, () => 100]) {
+      await assert.rejects(connectWith({ [option]: value }), { name: "TypeError", message });
+    }
+  }
+  await assert.rejects(connectWith({ connectTimeout: undefined }), /ECONNREFUSED/);
 });
 
 test("no error contains a URL that is passed as another argument", async (t) => {
@@ -124,7 +141,7 @@ test("the documented rights are sufficient: no command is denied, and an error n
   assert.deepEqual(await denied(), []);
 
   await send("ACL", "SETUSER", "jobs", "-zrank");
-  const lacks = (error) => error instanceof Unsupported && /zrank/i.test(error.message);
+  const lacks = (error) => error instanceof Unsupported && /server 127\.0\.0\.1:\d+ .*zrank/i.test(error.message);
   await assert.rejects(SemaphoreClient.connect(url), lacks);
 });
 
@@ -134,18 +151,55 @@ test("connecting fails immediately if no server listens", async (t) => {
   await assert.rejects(SemaphoreClient.connect(server.url), /ECONNREFUSED/);
 });
 
+test("an error of connecting has a code, and names the address and the step", async (t) => {
+  const failsWith = async (redis, code, text, cause = /./) => {
+    const error = await SemaphoreClient.connect(redis, { responseTimeout: 300 }).catch((error) => error);
+    assert.equal(error.code, code, inspect(error));
+    assert.ok(error.message.includes(text), error.message);
+    assert.equal(error.operation, "connect");
+    assert.match(error.cause.message, cause);
+    return error.cause;
+  };
+  const server = await startServer(t);
+  const [send, address] = [await admin(t, server.url), `127.0.0.1:${server.port}`];
+  const withPassword = server.url.replace("//", "//jobs:secret@");
+  const refusal = `connect was rejected: ${address}, connecting: WRONGPASS`;
+  await failsWith(withPassword, "SEM_REJECTED", refusal, /^WRONGPASS/);
+  await send("ACL", "SETUSER", "jobs", "on", ">secret", "+ping");
+  await failsWith(withPassword, "SEM_REJECTED", `${address}, SUBSCRIBE: NOPERM`);
+  await send("ACL", "SETUSER", "jobs", "+subscribe", "allchannels");
+  await failsWith(withPassword, "SEM_REJECTED", `${address}, probe: NOPERM`);
+  await send("CONFIG", "SET", "maxclients", "1");
+  await failsWith(server.url, "SEM_UNAVAILABLE", `${address}, SUBSCRIBE: `);
+  await failsWith(withPassword, "SEM_UNAVAILABLE", `connect has failed: ${address}, connecting: `);
+  await server.kill("SIGSTOP");
+  await failsWith(server.url, "SEM_UNAVAILABLE", `${address}, HELLO: no reply within 300 ms`);
+  await failsWith(withPassword, "SEM_UNAVAILABLE", `${address}, connecting: no reply within 300 ms`);
+  await server.kill();
+  const refused = await failsWith(server.url, "SEM_UNAVAILABLE", `${address}, connecting: connect ECONNREFUSED`);
+  assert.equal(refused.code, "ECONNREFUSED");
+  await failsWith({ socket: { host: "[::1]", port: 1 } }, "SEM_UNAVAILABLE", "[::1]:1, connecting: ");
+  await failsWith("unix:///nowhere/redis.sock", "SEM_UNAVAILABLE", "/nowhere/redis.sock, connecting: ", /ENOENT/);
+});
+
+test("a value that no connection can have stays a TypeError or a RangeError", async () => {
+  await assert.rejects(SemaphoreClient.connect({ socket: { host: "127.0.0.1", port: 70_000 } }), RangeError);
+  await assert.rejects(SemaphoreClient.connect({ socket: { host: "127.0.0.1", port: {} } }), TypeError);
+});
+
 const isCluster = { name: "Unsupported", code: "SEM_UNSUPPORTED", message: /is a node of a Redis Cluster/ };
+const namesCluster = { ...isCluster, message: /^127\.0\.0\.1:\d+ is a node of a Redis Cluster/ };
 
 test("connecting detects a cluster, even for a user without rights", async (t) => {
   const server = await startServer(t, ["--cluster-enabled", "yes"]);
   const send = await admin(t, server.url);
-  await assert.rejects(SemaphoreClient.connect(server.url), isCluster);
+  await assert.rejects(SemaphoreClient.connect(server.url), namesCluster);
   // With all slots, this node passes the probe.
   await send("CLUSTER", "ADDSLOTS", ...Array(16_384).keys());
   await until("it serves all slots", async () => /cluster_state:ok/.test(await send("CLUSTER", "INFO")));
-  await assert.rejects(SemaphoreClient.connect(server.url), isCluster);
+  await assert.rejects(SemaphoreClient.connect(server.url), namesCluster);
   await send("ACL", "SETUSER", "jobs", "on", ">secret", "+ping");
-  await assert.rejects(SemaphoreClient.connect(server.url.replace("//", "//jobs:secret@")), isCluster);
+  await assert.rejects(SemaphoreClient.connect(server.url.replace("//", "//jobs:secret@")), namesCluster);
 });
 
 test("the next call detects a cluster that replaces a server", async (t) => {
@@ -160,7 +214,7 @@ test("the next call detects a cluster that replaces a server", async (t) => {
 
 test("without HELLO, the replies of a cluster node are detected", async (t) => {
   const node = await startServer(t, ["--cluster-enabled", "yes", "--rename-command", "HELLO", "NOT-HELLO"]);
-  await assert.rejects(SemaphoreClient.connect(node.url), isCluster);
+  await assert.rejects(SemaphoreClient.connect(node.url), namesCluster);
   const server = await startServer(t, ["--rename-command", "HELLO", "NOT-HELLO"]);
   await (await (await connect(t, server)).semaphore(newName(), { limit: 1 }).acquire()).release();
 });
@@ -171,5 +225,6 @@ test("a sentinel is not supported", async (t) => {
   const file = path.join(dir, "sentinel.conf");
   fs.writeFileSync(file, "");
   const sentinel = await startServer(t, ["--sentinel"], [file]);
-  await assert.rejects(SemaphoreClient.connect(sentinel.url), { code: "SEM_UNSUPPORTED", message: /is a Redis Sentinel/ });
+  const message = /^127\.0\.0\.1:\d+ is a Redis Sentinel/;
+  await assert.rejects(SemaphoreClient.connect(sentinel.url), { code: "SEM_UNSUPPORTED", message });
 });

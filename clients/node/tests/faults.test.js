@@ -216,6 +216,7 @@ test("a release during an outage rejects, and continues; tryAcquire ends as earl
   await assert.rejects(semaphore.acquire({ timeout: 0 }), Unavailable);
   const timedOut = await semaphore.acquire({ timeout: 1000 }).catch((error) => error);
   assert.match(timedOut.message, /no permit within 1000 ms \(no queue position is known\), and the last call failed: ./);
+  assert.match(timedOut.message, /127\.0\.0\.1:\d+, \w+: no reply within 200 ms$/);
   assert.ok(timedOut instanceof AcquireTimeout && timedOut.cause);
   await assert.rejects(permit.release(), Unavailable);
   assert.ok(performance.now() - stopped < 10_000);

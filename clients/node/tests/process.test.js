@@ -93,6 +93,29 @@ test("a program ends after its work while Redis is unavailable", async (t) => {
   assert.equal(await program.ended(), 0);
 });
 
+test("after close, every release settles, even if the server has failed", async (t) => {
+  for (const signal of ["SIGKILL", "SIGSTOP"]) {
+    const server = await startServer(t, ["--requirepass", "secret"]); // A stopped server confirms no password.
+    const program = start(t, server.url.replace("//", "//:secret@"), newName(), `
+      const permit = await semaphore.acquire();
+      console.log("held");
+      await once(process.stdin, "data");
+      process.stdin.destroy();
+      const release = (what) => permit.release().catch((error) => console.log(what, error.code));
+      await release("first");
+      const releases = [semaphores.close().then(() => release("after close"))];
+      await new Promise(setImmediate); // The next one has a later timeout than close.
+      releases.push(release("during close"));
+      await Promise.all(releases);`, "{ limit: 1, lease: 30_000 }", 300);
+    await program.says("held");
+    await server.kill(signal);
+    program.child.stdin.write("\n");
+    assert.equal(await program.ended(), 0, signal);
+    const lines = ["after close SEM_CLOSED", "during close SEM_CLOSED", "first SEM_UNAVAILABLE", "held"];
+    assert.deepEqual([...program.lines].sort(), lines);
+  }
+});
+
 test("a program runs until connecting has failed", async (t) => {
   const sockets = [];
   const silent = net.createServer((socket) => sockets.push(socket)).listen(0, "127.0.0.1");

@@ -1,6 +1,27 @@
 // Compiled but never run. Checks that the declarations fit programs.
 import { AcquireTimeout, PermitLost, Permit, SemaphoreError, SemaphoreClient, TooHeavy, Unavailable } from "../index";
 
+/** Options that a program may have. */
+interface Chosen {
+  signal?: AbortSignal;
+  timeout?: number;
+  weight?: number;
+  time?: number;
+  prefix?: string;
+  password?: string;
+  socket?: { host: string };
+}
+
+/** With exactOptionalPropertyTypes, an option may be undefined only if its type has undefined. */
+async function chosen({ signal, timeout, weight, time, prefix, password, socket }: Chosen): Promise<void> {
+  const times = { heartbeatTimeout: time, responseTimeout: time, outageTolerance: time };
+  const semaphores = await SemaphoreClient.connect({ url: undefined, password, socket }, { prefix, ...times });
+  const semaphore = semaphores.semaphore("printers", { limit: 3, lease: time, maxHold: time });
+  await semaphore.acquire({ signal, timeout, weight });
+  await semaphore.tryAcquire({ signal, weight });
+  await semaphore.use(() => {}, { signal, timeout, weight });
+}
+
 async function main(): Promise<void> {
   const semaphores = await SemaphoreClient.connect({ url: "redis://127.0.0.1", socket: { noDelay: true } }, { prefix: "shop" });
   const semaphore = semaphores.semaphore("printers", { limit: 3, lease: 30_000, maxHold: 3_600_000 });
@@ -17,7 +38,7 @@ async function main(): Promise<void> {
   } catch (error) {
     if (error instanceof TooHeavy) throw new RangeError(`${error.weight} of ${error.limit}`);
     if (error instanceof AcquireTimeout && error.position === 1) throw error;
-    if (error instanceof Unavailable) throw error.cause;
+    if (error instanceof Unavailable && error.semaphore !== undefined) throw error.cause;
     if (error instanceof PermitLost) throw new Error(error.id);
     if (error instanceof SemaphoreError && error.code === "SEM_CLOSED") throw error;
   }
@@ -31,4 +52,4 @@ const wrong = (semaphores: SemaphoreClient) => semaphores.semaphore("printers", 
 // @ts-expect-error only semaphores create permits
 const forged = () => new Permit();
 
-export { main, misspelt, wrong, forged };
+export { chosen, main, misspelt, wrong, forged };

@@ -37,6 +37,8 @@ def connections(url: str, response_timeout: float, options: dict[str, Any]) -> r
             raise ValueError(f"the URL cannot be read: {_ENCODE}") from None
         raise  # this error lists the schemes
     pool: Any = found.connection_pool
+    if "socket_timeout" in pool.connection_kwargs:
+        raise ValueError("use response_timeout instead of socket_timeout: it is an argument of SemaphoreClient")
     _check_options({"max_connections": pool.max_connections, **pool.connection_kwargs}, options)
     _check_pool(pool.max_connections)
     pool.connection_kwargs.update(  # these options override the URL
@@ -48,16 +50,28 @@ def connections(url: str, response_timeout: float, options: dict[str, Any]) -> r
 
 
 def _check(url: str) -> None:
-    """Rejects an unencoded password: redis-py would use a part of it as a port or a path, or ignore that part."""
+    """Rejects a wrong address, and an unencoded password, a part of which redis-py would ignore or use elsewhere."""
+    if re.search(r"\s", url):
+        raise ValueError("the URL contains white space: remove it (in a password, write a space as %20)")
+    unreadable = ValueError(f"the URL cannot be read: {_ENCODE}")
     try:
         parts = urllib.parse.urlsplit(url)
-        port = parts.port
     except ValueError:
-        raise ValueError(f"the URL cannot be read: {_ENCODE}") from None
+        raise unreadable from None
     queries = [query for query in parts.query.split("&") if query]
     if "@" in parts.path or parts.fragment or not all("=" in query for query in queries):
         hint = "; for a socket write unix://USER:PASSWORD@/PATH" if parts.scheme == "unix" else ""
         raise ValueError(f"the URL has a part that no server has: {_ENCODE}{hint}")
+    if "," in parts.netloc.rpartition("@")[2]:
+        raise ValueError("the URL has several addresses, which are not supported: use the address of one server")
+    try:
+        port = parts.port
+    except ValueError as error:
+        if "out of range" not in str(error):
+            raise unreadable from None
+        port = 0
+    if port == 0:
+        raise ValueError("the port of the URL is out of range: a port is a number from 1 to 65535")
     if parts.scheme in ("redis", "rediss") and not re.fullmatch(r"/?|/\d+", parts.path):
         raise ValueError("the path of the URL must be the number of a database")
     names = [name for name, _ in urllib.parse.parse_qsl(parts.query)]

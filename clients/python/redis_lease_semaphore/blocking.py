@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
+import sys
 import threading
 from types import TracebackType
 from typing import Any, Callable, Coroutine, Generic, Optional, TypeVar, cast
@@ -16,9 +18,11 @@ from . import exits
 from . import permit as core_permit
 from . import semaphore as core_semaphore
 from . import client as core
-from .errors import Closed, PermitLost
+from .errors import NOT_CONNECTED, Closed, PermitLost, Unavailable
 
+logger = logging.getLogger("redis_lease_semaphore")
 _T = TypeVar("_T")
+_THE_END = "the program ends"  # while Python finalizes, the threads of clients do not run, so nothing waits for them
 
 
 class SemaphoreClient:
@@ -77,6 +81,8 @@ class SemaphoreClient:
 
     def connect(self) -> None:
         """Connects, and checks the server and the rights of the user."""
+        if sys.is_finalizing():
+            raise Closed(_THE_END)
         with self._connecting:
             if self._core._was_closed:
                 raise Closed("the client was closed")
@@ -110,7 +116,7 @@ class SemaphoreClient:
             if self._core._was_closed:
                 raise Closed("the client was closed")
             if not self._has_connected:
-                raise Closed("the client is not connected")
+                raise Closed(NOT_CONNECTED)
             if self._loop is None:
                 self._start()
 
@@ -120,6 +126,11 @@ class SemaphoreClient:
         Permits that are still held are no longer refreshed. Each is lost when its lease expires or the
         program ends, unless it is released before.
         """
+        if sys.is_finalizing():
+            return
+        if self._is_own_thread():
+            threading.Thread(target=self.close, daemon=True).start()
+            return
         with self._connecting:
             if self._loop is None:
                 self._core._was_closed |= self._has_connected
@@ -190,6 +201,11 @@ class SemaphoreClient:
         If this wait is interrupted, for example by Ctrl-C, the coroutine is canceled. If that is too
         late, `undo` gets its result.
         """
+        if sys.is_finalizing() or self._is_own_thread():
+            coroutine.close()
+            if sys.is_finalizing():
+                raise Closed(_THE_END)
+            raise Unavailable("the thread of the client cannot wait for itself")
         answer: _Answer[_T] = _Answer()
         tasks: list[asyncio.Task[None]] = []
         is_daemon = threading.current_thread().daemon and not self._is_exiting
@@ -235,6 +251,10 @@ class SemaphoreClient:
             if error is not answer.error:
                 self._hand_over(abandon)  # a client that was closed in the meantime has released it
             raise
+
+    def _is_own_thread(self) -> bool:
+        """Returns whether this is the loop's thread, which calls `__del__` of objects that it collects."""
+        return threading.current_thread() is self._thread
 
     def _hand_over(self, callback: Callable[[], None]) -> bool:
         """Makes the loop's thread call `callback`. Returns False if the thread has ended."""
@@ -300,10 +320,13 @@ class Semaphore:
 
     def __init__(self, client: SemaphoreClient, core: core_semaphore.Semaphore) -> None:
         self._client, self._core = client, core
-        self.name, self.limit, self.lease = core.name, core.limit, core.lease
+        self.name, self.limit, self.lease, self.max_hold = core.name, core.limit, core.lease, core.max_hold
 
     def acquire(self, timeout: Optional[float] = None, weight: int = 1) -> Permit:
-        """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds."""
+        """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds.
+
+        With a timeout of 0 or less, the request does not wait. The asyncio client describes the other errors.
+        """
         core = self._client._run(self._core.acquire(timeout, weight), undo=_give_back)
         return Permit(self._client, core)
 
@@ -343,13 +366,10 @@ class Permit:
     def release(self) -> bool:
         """Releases the permit, like release() of the asyncio client."""
         self._core._check_process()
-        return self._give_back(self._core.release())
-
-    def _give_back(self, release: Coroutine[Any, Any, bool]) -> bool:
         try:
-            return self._client._run(release)
-        except Closed:
-            return self._core.was_released
+            return self._client._run(self._core.release())
+        except Closed as reason:
+            return self._core._held.outcome_when_closed(reason)
         except BaseException:  # interrupted: it continues in the background
             self._client._hand_over(self._core._release_in_background)
             raise
@@ -365,5 +385,10 @@ class Permit:
     ) -> None:
         if self._core._is_forked():
             return  # the parent process ends its own copy of the block
-        if not self._give_back(self._core._end_block()) and error is None:
+        try:
+            was_held = self.release()
+        except (Closed, Unavailable) as reason:
+            logger.warning("%s", reason)  # the work of the block is done
+            return
+        if not was_held and error is None:
             raise PermitLost(self.id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Optional
 
 _WEEK = 604800
 
@@ -18,6 +19,15 @@ def seconds(what: str, time: float, least: float = 0.001, most: float = _WEEK) -
     if not least <= _number(time) <= most:
         raise ValueError(f"{what} is a time from {least} to {most} s, not {_shown(time)}")
     return _number(time)
+
+
+def timeout(time: Optional[float]) -> float:
+    """Returns infinity if there is no timeout. A time below 0 counts as 0."""
+    if time is None:
+        return math.inf
+    if math.isnan(_number(time)):
+        raise ValueError(f"a timeout is a time in seconds, not {_shown(time)}")
+    return max(0.0, _number(time))
 
 
 def _number(value: object) -> float:

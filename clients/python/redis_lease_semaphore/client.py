@@ -285,7 +285,7 @@ class SemaphoreClient:
             client = self._new_twin()
             client._connect_in_background()
         if not client.is_connected:
-            raise Closed("the client is not connected")
+            raise Closed(errors.NOT_CONNECTED)
         return client
 
     def _new_twin(self) -> SemaphoreClient:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copyreg
 import re
+from typing import Any
 
 import redis
 
+NOT_CONNECTED = "the client is not connected: call connect() first, or use the client in a `with` block"
 _TOO_HEAVY = re.compile(r"ARGV\[(\d+)\] \(id\) weighs (\d+), the limit is (\d+)")
 
 
@@ -15,6 +18,10 @@ class SemaphoreError(Exception):
     An instance of this class itself has one of two meanings: a lease is too short for the round trip, or the
     server is not supported, because it is a node of a cluster, or a sentinel.
     """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Makes pickle and copy keep the text and the attributes, without a call of __init__."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class AcquireTimeout(SemaphoreError, TimeoutError):
@@ -37,7 +44,7 @@ class Unavailable(SemaphoreError):
 
 
 class Closed(SemaphoreError):
-    """The client is closed or not connected, or the permit belongs to another process."""
+    """The client is closed or not connected, the permit belongs to another process, or the program ends."""
 
 
 class MissingPermission(SemaphoreError):

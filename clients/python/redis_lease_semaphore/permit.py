@@ -71,6 +71,17 @@ class Held:
             return False
         return await self.keeper._confirmed(self.release)
 
+    def outcome_when_closed(self, why: Closed) -> bool:
+        """Returns what is known when release() sends nothing more. Raises an error if the permit may still be held."""
+        if self.is_lost:
+            return False
+        if self.release is None:
+            raise Closed(f"{why}, so {self.id} cannot be released: it is free when its lease expires")
+        if self.release.was_held is None:
+            late = f"{why} before Redis confirmed the release of {self.id}"
+            raise Unavailable(f"{late}: it is free when its lease expires, at the latest")
+        return self.release.was_held
+
     def release_in_background(self) -> None:
         if self.release is None and not self.is_lost:
             self._stop_timer()
@@ -107,7 +118,7 @@ class Permit:
 
     `lost` is an event that is set at the deadline of the lease at the latest, even if Redis is unreachable.
     As a context manager, the permit is released at the end, and PermitLost is raised if it was lost. If Redis
-    does not confirm the release in time, a warning is logged.
+    does not confirm the release in time, or the client can no longer send it, a warning is logged.
 
     Keep the object while you hold the permit. If it is collected before it was released, this logs a warning
     and gives a ResourceWarning, and the permit is released in the background.
@@ -138,11 +149,6 @@ class Permit:
         """The seconds until the permit is lost unless its lease is refreshed."""
         return self._held.deadline - time.monotonic()
 
-    @property
-    def was_released(self) -> bool:
-        """Whether the permit was released, and Redis has confirmed the release."""
-        return self._held.release is not None and self._held.release.was_held is True
-
     def check(self) -> None:
         """Raises PermitLost if the permit was lost."""
         if self.is_lost:
@@ -155,7 +161,9 @@ class Permit:
         canceled, the release continues in the background until Redis confirms it or the lease has expired.
         Another call waits again.
 
-        Raises Closed in a process that was forked from the holder, because the parent process still holds it.
+        Raises Closed in a process that was forked from the holder, because the parent process still holds it. Raises
+        Closed or Unavailable if nothing more is sent, because the client was closed or the program ends, and the
+        permit may still be held. Then it is free when its lease expires.
         """
         self._check_process()
         if not self._held.keeper._is_here():
@@ -171,21 +179,15 @@ class Permit:
         error: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
-        if not await self._end_block() and error is None:
-            raise PermitLost(self.id)
-
-    async def _end_block(self) -> bool:
-        """Releases the permit at the end of a block. Returns whether the permit was held.
-
-        The block does not fail if the release takes longer.
-        """
         if self._is_forked():
-            return True  # the parent process ends its own copy of the block
+            return  # the parent process ends its own copy of the block
         try:
-            return await self.release()
-        except Unavailable as error:
-            logger.warning("%s", error)
-            return True
+            was_held = await self.release()
+        except (Closed, Unavailable) as reason:
+            logger.warning("%s", reason)  # the work of the block is done
+            return
+        if not was_held and error is None:
+            raise PermitLost(self.id)
 
     def _is_forked(self) -> bool:
         return self._held.keeper._is_forked()

@@ -73,8 +73,8 @@ class Semaphore:
     def acquire(self, timeout: Optional[float] = None, weight: int = 1) -> Acquire:
         """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds.
 
-        With a timeout of 0, the request does not wait. Raises Unavailable if calls fail for `outage_tolerance`. With
-        a timeout of 0, raises Unavailable if calls fail for two response timeouts.
+        With a timeout of 0 or less, the request does not wait. So the timeout may be the remaining time until a
+        deadline. Raises Unavailable if calls fail for `outage_tolerance`, or without waiting for two response timeouts.
         """
         return Acquire(self._acquire(timeout, weight))
 
@@ -90,7 +90,7 @@ class Semaphore:
 
     async def _claim(self, timeout: Optional[float], weight: int) -> Optional[Permit]:
         weight = checks.whole("a weight", weight, 1)
-        timeout = math.inf if timeout is None else checks.seconds("a timeout", timeout, 0, math.inf)
+        timeout = checks.timeout(timeout)
         here = self._client._here()
         if here is not self._client:
             return await here._twin(self)._claim(timeout, weight)
@@ -150,7 +150,10 @@ class Semaphore:
             return held.release.was_held
         if held.is_lost:
             return False
-        twin = self._client._here()._twin(self)
+        try:
+            twin = self._client._here()._twin(self)
+        except Closed as reason:
+            return held.outcome_when_closed(reason)
         self._permits.pop(held.id, None)
         held.release = twin._give_back(held.id, time.monotonic() + self.lease)
         return await twin._confirmed(held.release)

@@ -86,7 +86,8 @@ async fn examine_server(
             Ok(examination) => return Ok(examination),
             Err(error) => error,
         };
-        let is_cut = matches!(&error, Error::Connect { kind: Kind::Closed, .. });
+        // After a rejected write, the link reports a replica without asking again for a while.
+        let is_cut = matches!(&error, Error::Connect { kind: Kind::Closed | Kind::Replica, .. });
         let pause = backoff.next();
         if !is_cut || started.elapsed() + pause >= patience {
             return Err(more_about(probe, error).await);

@@ -40,6 +40,8 @@ impl Keeper {
     async fn run(mut self) {
         let (core, releases) = (self.core.clone(), self.core.releases.clone());
         let mut calls = FuturesUnordered::new();
+        // If the program makes a call now, the call takes the releases along.
+        tokio::task::yield_now().await;
         loop {
             let mut change = pin!(releases.change());
             change.as_mut().enable();

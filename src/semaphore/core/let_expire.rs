@@ -43,7 +43,7 @@ impl Core {
         deadline: Deadline,
     ) {
         let ask = |acquisition| {
-            self.insist(deadline, move || self.ask_along(self.last_lease(acquisition), deadline))
+            self.insist(deadline, move || self.ask(self.last_lease(acquisition), deadline))
         };
         let expiring = undelivered.expiring.clone();
         let answers = join_all(expiring.iter().map(ask)).await;

@@ -215,7 +215,6 @@ impl Core {
 
     pub(crate) fn close(self: &Arc<Self>) {
         self.closing.close();
-        self.take_over_calls();
         self.end_waits();
     }
 
@@ -344,10 +343,6 @@ impl Handler for Core {
 
     fn ended(self: Arc<Self>) {
         self.closing.shut_down();
-        // While a runtime ends, no task can take over calls.
-        if self.context.was_told_to_end() {
-            self.take_over_calls();
-        }
         self.end_waits();
         self.releases.changed();
     }

@@ -7,10 +7,9 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use redis::Cmd;
 use tokio::runtime::Handle;
-use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, sleep};
 
-use super::{Acquire, Adopt, Core, Release};
+use super::Core;
 use crate::batching::{Batcher, Owner, Reply, Request};
 use crate::error::Error;
 use crate::protocol::too_heavy;
@@ -19,30 +18,13 @@ use crate::semaphore::settings::Limit;
 use crate::server::{Backoff, CallError, Failure};
 
 impl Core {
-    /// Sends a request: see [`Batcher::ask`].
+    /// Sends a request, alone or with others, until the deadline.
     pub(crate) fn ask<R: Request<Owner = Self>>(
         self: &Arc<Self>,
         request: R,
         deadline: Deadline,
     ) -> impl Future<Output = Reply<R>> + Send {
-        Batcher::ask(self, request, deadline, true)
-    }
-
-    /// Sends one of many simultaneous requests: a task makes the calls, each with a whole batch.
-    pub(crate) fn ask_along<R: Request<Owner = Self>>(
-        self: &Arc<Self>,
-        request: R,
-        deadline: Deadline,
-    ) -> impl Future<Output = Reply<R>> + Send {
-        Batcher::ask(self, request, deadline, false)
-    }
-
-    /// Moves calls in flight to tasks. Releases wait for these calls, and the callers that made the
-    /// calls may no longer be polled.
-    pub(crate) fn take_over_calls(self: &Arc<Self>) {
-        Batcher::<Acquire>::take_over(self);
-        Batcher::<Adopt>::take_over(self);
-        Batcher::<Release>::take_over(self);
+        Batcher::ask(self, request, deadline)
     }
 
     /// Makes the call `ask`, and repeats it while the server rejects it, because a permission or
@@ -86,10 +68,6 @@ impl Owner for Core {
 
     fn response_timeout(&self) -> Duration {
         self.context.settings.response_timeout
-    }
-
-    fn try_drive(&self) -> Option<SemaphorePermit<'_>> {
-        self.context.try_drive()
     }
 
     fn is_rush(&self) -> bool {

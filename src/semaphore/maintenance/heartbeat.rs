@@ -34,7 +34,7 @@ pub(super) async fn beat(core: Arc<Core>) -> Done {
 /// Returns whether the server replied.
 async fn ask(core: &Arc<Core>, waiting: &Arc<Acquisition>, deadline: Deadline) -> bool {
     let request = Acquire { acquisition: waiting.clone(), if_full: IfFull::Stay };
-    match core.ask_along(request, deadline).await {
+    match core.ask(request, deadline).await {
         Ok(_) => {}
         Err(error) if is_outage(&error) => {
             tracing::debug!(semaphore = core.name, %error, "asking again failed");

@@ -177,6 +177,7 @@ async fn is_primary(connection: &mut MultiplexedConnection) -> Result<(), RedisE
     let role: Option<String> = role.first().map(redis::from_redis_value_ref).transpose()?;
     match role.as_deref() {
         Some("master") => Ok(()),
+        Some("sentinel") => Err((ErrorKind::Io, "it is a sentinel").into()),
         _ => Err((ErrorKind::Io, "it is a replica").into()),
     }
 }

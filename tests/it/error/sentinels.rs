@@ -26,6 +26,23 @@ async fn connecting_reports_a_server_that_is_not_a_sentinel() {
     assert_eq!(address, format!("127.0.0.1:{}", server.port));
 }
 
+/// A user may have given the address of a sentinel instead of a server's address.
+#[tokio::test]
+async fn every_other_way_to_connect_reports_a_sentinel() {
+    let pair = Pair::start();
+    let sentinels = Sentinels::watch(&pair);
+    let url = sentinels.urls().remove(0);
+    let builder = SemaphoreClient::builder;
+    let refused = SemaphoreClient::connect(&url).await.unwrap_err();
+    assert_says(&refused, ConnectErrorKind::NotRedis, &["the server is a sentinel: connect with"]);
+    let refused = builder().read_only().connect(&url).await.unwrap_err();
+    assert_says(&refused, ConnectErrorKind::NotRedis, &["the server is a sentinel"]);
+    let refused = builder().connect_primary_of([&*url]).await.unwrap_err();
+    assert_says(&refused, ConnectErrorKind::NoPrimary, &["it is a sentinel"]);
+    let refused = builder().connect_cluster([&*url]).await.unwrap_err();
+    assert_says(&refused, ConnectErrorKind::Cluster, &["is not a cluster node", "as a sentinel"]);
+}
+
 async fn requires_password(mut stream: TcpStream) {
     let mut asked = [0; 4096];
     while stream.read(&mut asked).await.is_ok_and(|length| length > 0) {

@@ -1,11 +1,12 @@
 //! Tests of runtimes that end while calls are under way.
 
+use std::sync::mpsc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use redis_semaphore::SemaphoreClient;
+use redis_semaphore::{Error, Permit, SemaphoreClient};
 
-use super::{Scene, ended, one_thread, one_worker};
+use super::{DEADLINE, Scene, ended, one_thread, one_worker};
 use test_support::observer::{Observer, eventually, in_time};
 use test_support::server::{shared_url, unique_name};
 
@@ -60,4 +61,31 @@ fn a_permit_that_is_dropped_after_the_io_runtime_has_ended_is_released() {
         let observer = Observer::new(&shared_url(), scene.semaphore.name(), 1).await;
         observer.sees(0, 0).await;
     });
+}
+
+/// A task may release its permit in a `Drop`, and wait for the release.
+#[test]
+fn a_release_awaited_while_the_io_runtime_ends_returns_an_error() {
+    struct Guard(Option<Permit>, mpsc::Sender<Result<(), Error>>);
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            let release = self.0.take().unwrap().release();
+            // The receiver waits for this result.
+            let _ = self.1.send(futures_util::FutureExt::now_or_never(release).unwrap());
+        }
+    }
+    let home = one_worker();
+    let (released, is_released) = mpsc::channel();
+    home.block_on(async {
+        let scene = Scene::set(1).await;
+        let guard = Guard(Some(scene.permit()), released);
+        tokio::spawn(async move {
+            let _guard = guard;
+            std::future::pending::<()>().await;
+        });
+        tokio::task::yield_now().await;
+    });
+    drop(home);
+    let result = is_released.recv_timeout(DEADLINE).unwrap();
+    assert!(matches!(result, Err(Error::Shutdown)), "{result:?}");
 }

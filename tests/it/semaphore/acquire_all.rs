@@ -295,3 +295,16 @@ async fn all_permits_count_as_lost_if_one_is_lost_and_the_others_are_released() 
     }
     scene.observers[1].sees(0, 0).await;
 }
+
+#[tokio::test]
+async fn semaphores_of_two_servers_may_have_the_same_name() {
+    let servers = [Server::start(), Server::start()];
+    let mut requests = Vec::new();
+    for server in &servers {
+        let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+        requests.push(client.semaphore("a").limit(1).build().unwrap().request());
+    }
+    let permits = in_time("both permits", acquire_all(requests)).await.unwrap();
+    assert_eq!(permits.as_slice().len(), 2);
+    permits.release().await.unwrap();
+}

@@ -25,6 +25,19 @@ async fn add_permits_adds_to_the_declared_limit_after_the_server_has_deleted_it(
 }
 
 #[tokio::test]
+async fn a_limit_beyond_the_maximum_is_rejected() {
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(2).build().unwrap();
+    match semaphore.add_permits(u32::MAX - 1).await {
+        Err(Error::Invalid { what: "n", reason, .. }) => {
+            assert!(reason.contains("would exceed 4294967295"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(semaphore.limit().await.unwrap(), 2);
+}
+
+#[tokio::test]
 async fn a_newer_declared_limit_is_kept_when_an_older_client_adds_permits() {
     let (url, name) = (shared_url(), unique_name());
     let build = async |limit| {

@@ -131,7 +131,10 @@ async fn closed_and_built_again(client: &SemaphoreClient) {
 async fn detached_and_adopted(client: &SemaphoreClient) {
     let semaphore = build(client, 1);
     let detached = semaphore.acquire().await.unwrap().detach();
+    let text = detached.to_string();
     poll_once(semaphore.adopt(detached)).await;
+    // A permit that was not adopted can still be adopted.
+    drop(semaphore.adopt(text.parse().unwrap()).await);
     all_is_free(&semaphore, 1, "an adoption, polled once").await;
     let detached = semaphore.acquire().await.unwrap().detach();
     drop(semaphore.adopt(detached).await.unwrap());

@@ -35,7 +35,7 @@ fn the_client_name_begins_with_the_label_or_the_command_name() {
         assert!(
             revoked
                 .stdout
-                .contains(&format!("the permit was revoked. Its holder, {client_name}, finds out")),
+                .contains(&format!("the permit was revoked. If its holder, {client_name}, still")),
             "{revoked:?}"
         );
         held.signal(Signal::SIGTERM);

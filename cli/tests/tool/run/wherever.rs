@@ -265,3 +265,16 @@ fn all_processes_of_the_command_end_without_a_proc_file_system() {
         assert!(!is_alive(far), "{way}");
     }
 }
+
+/// The processes may catch SIGTERM and clean up. They need not wait for SIGKILL.
+#[test]
+fn background_processes_of_a_killed_command_get_sigterm() {
+    let script = r#"bash -c 'trap "echo cleaned up; exit" TERM; echo $PPID; while :; do sleep 0.02; done' &
+        wait"#;
+    let head = ["--limit", "1", "--lease", "10min", "--grace", "3min", "--", "bash", "-c", script];
+    let mut tool = Tool::start(&mut run(&shared_url(), &[&[&*unique_name()], &head[..]].concat()));
+    let command = tool.line().parse().unwrap();
+    kill(Pid::from_raw(command), Signal::SIGKILL).unwrap();
+    assert_eq!(tool.line(), "cleaned up");
+    assert_eq!(tool.ended().code(), Some(128 + Signal::SIGKILL as i32));
+}

@@ -174,7 +174,7 @@ async fn top_revokes_only_after_confirmation() {
     pane.press(&["Home", "r"]);
     pane.wait_for_text("finds out at its next refresh");
     pane.press(&["y"]);
-    pane.wait_for_text("The permit was revoked. Its holder finds out within 10s");
+    pane.wait_for_text("The permit was revoked. A holder that refreshes it finds out within 10s");
     permits[0].lost().await;
     pane.wait_for_text("held 2, limit 3, queued 0");
 }
