@@ -106,7 +106,6 @@ for i = 1, may_queue and count or 0 do
 end
 -- include: lib/remember.lua
 -- include: lib/serve.lua
-
 local waits, refused, alike, same = false, 0, count > 1, parts[1][4]
 local reply = {now, 0, declared_before, 0, 0, 0}
 for i = 1, count do
@@ -131,10 +130,11 @@ for i = 1, count do
   alike = alike and part[4] == same
 end
 if refused == count then
-  -- This ZREM removes nothing. A read-only server rejects it, and so never returns "not granted".
+  -- This ZREM removes nothing. A replica rejects the ZREM, so it never returns "not granted".
   redis.call('ZREM', QUEUE, unpack(ids))
 end
-if waits and crowd > CALLERS then -- stays true for the client at the head, and by chance for others
+if waits and crowd > CALLERS then
+  -- `waits` stays true for the client at the head, and for a random choice of the other clients.
   local n, seed = #(leaving or {}), parts[1][2] .. math.floor(now / heartbeat_timeout)
   waits = tonumber(sub(redis.sha1hex(seed), 1, 8), 16) % crowd < CALLERS
     or find(redis.call('ZRANGE', QUEUE, n, n)[1], ':' .. parts[1][2] .. ':', 1, true) == 2

@@ -5,9 +5,9 @@ redis.register_function{
   function_name = 'sem_acquire',
   flags = {},
   callback = function(KEYS, ARGV)
-local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
-local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
-local MAX_NUMBER = 9007199254740991 -- a token or a ticket: 2^53 - 1, exact as a double
+local MAX_COUNT = 4294967295 -- the highest limit and weight: 2^32 - 1
+local MAX_TIME = 604800000 -- the longest lease and heartbeat timeout: seven days in ms
+local MAX_NUMBER = 9007199254740991 -- the highest token and ticket: 2^53 - 1, exact as a double
 local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -289,7 +289,6 @@ if queued > 0 and (held < limit or sweeps) then
   end
   more = more or queued > 0 and held < limit and not is_blocked
 end
-
 local waits, refused, alike, same = false, 0, count > 1, parts[1][4]
 local reply = {now, 0, declared_before, 0, 0, 0}
 for i = 1, count do
@@ -314,10 +313,11 @@ for i = 1, count do
   alike = alike and part[4] == same
 end
 if refused == count then
-  -- This ZREM removes nothing. A read-only server rejects it, and so never returns "not granted".
+  -- This ZREM removes nothing. A replica rejects the ZREM, so it never returns "not granted".
   redis.call('ZREM', QUEUE, unpack(ids))
 end
-if waits and crowd > CALLERS then -- stays true for the client at the head, and by chance for others
+if waits and crowd > CALLERS then
+  -- `waits` stays true for the client at the head, and for a random choice of the other clients.
   local n, seed = #(leaving or {}), parts[1][2] .. math.floor(now / heartbeat_timeout)
   waits = tonumber(sub(redis.sha1hex(seed), 1, 8), 16) % crowd < CALLERS
     or find(redis.call('ZRANGE', QUEUE, n, n)[1], ':' .. parts[1][2] .. ':', 1, true) == 2
@@ -373,7 +373,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last: this may empty it, and a script must not access an emptied key again.
+-- The queue is written last: a ZREM may empty it, and no script may access a key that it emptied.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
@@ -412,9 +412,9 @@ redis.register_function{
   function_name = 'sem_inspect',
   flags = {'no-writes'},
   callback = function(KEYS, ARGV)
-local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
-local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
-local MAX_NUMBER = 9007199254740991 -- a token or a ticket: 2^53 - 1, exact as a double
+local MAX_COUNT = 4294967295 -- the highest limit and weight: 2^32 - 1
+local MAX_TIME = 604800000 -- the longest lease and heartbeat timeout: seven days in ms
+local MAX_NUMBER = 9007199254740991 -- the highest token and ticket: 2^53 - 1, exact as a double
 local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -556,9 +556,9 @@ redis.register_function{
   function_name = 'sem_limit',
   flags = {},
   callback = function(KEYS, ARGV)
-local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
-local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
-local MAX_NUMBER = 9007199254740991 -- a token or a ticket: 2^53 - 1, exact as a double
+local MAX_COUNT = 4294967295 -- the highest limit and weight: 2^32 - 1
+local MAX_TIME = 604800000 -- the longest lease and heartbeat timeout: seven days in ms
+local MAX_NUMBER = 9007199254740991 -- the highest token and ticket: 2^53 - 1, exact as a double
 local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -857,7 +857,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last: this may empty it, and a script must not access an emptied key again.
+-- The queue is written last: a ZREM may empty it, and no script may access a key that it emptied.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
@@ -886,9 +886,9 @@ redis.register_function{
   function_name = 'sem_probe',
   flags = {'allow-oom'},
   callback = function(KEYS, ARGV)
-local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
-local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
-local MAX_NUMBER = 9007199254740991 -- a token or a ticket: 2^53 - 1, exact as a double
+local MAX_COUNT = 4294967295 -- the highest limit and weight: 2^32 - 1
+local MAX_TIME = 604800000 -- the longest lease and heartbeat timeout: seven days in ms
+local MAX_NUMBER = 9007199254740991 -- the highest token and ticket: 2^53 - 1, exact as a double
 local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -1007,9 +1007,9 @@ redis.register_function{
   function_name = 'sem_refresh',
   flags = {'allow-oom'},
   callback = function(KEYS, ARGV)
-local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
-local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
-local MAX_NUMBER = 9007199254740991 -- a token or a ticket: 2^53 - 1, exact as a double
+local MAX_COUNT = 4294967295 -- the highest limit and weight: 2^32 - 1
+local MAX_TIME = 604800000 -- the longest lease and heartbeat timeout: seven days in ms
+local MAX_NUMBER = 9007199254740991 -- the highest token and ticket: 2^53 - 1, exact as a double
 local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -1314,7 +1314,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last: this may empty it, and a script must not access an emptied key again.
+-- The queue is written last: a ZREM may empty it, and no script may access a key that it emptied.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
@@ -1344,9 +1344,9 @@ redis.register_function{
   function_name = 'sem_release',
   flags = {'allow-oom'},
   callback = function(KEYS, ARGV)
-local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
-local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
-local MAX_NUMBER = 9007199254740991 -- a token or a ticket: 2^53 - 1, exact as a double
+local MAX_COUNT = 4294967295 -- the highest limit and weight: 2^32 - 1
+local MAX_TIME = 604800000 -- the longest lease and heartbeat timeout: seven days in ms
+local MAX_NUMBER = 9007199254740991 -- the highest token and ticket: 2^53 - 1, exact as a double
 local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -1629,7 +1629,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last: this may empty it, and a script must not access an emptied key again.
+-- The queue is written last: a ZREM may empty it, and no script may access a key that it emptied.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
@@ -1659,9 +1659,9 @@ redis.register_function{
   function_name = 'sem_wake',
   flags = {'allow-oom'},
   callback = function(KEYS, ARGV)
-local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
-local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
-local MAX_NUMBER = 9007199254740991 -- a token or a ticket: 2^53 - 1, exact as a double
+local MAX_COUNT = 4294967295 -- the highest limit and weight: 2^32 - 1
+local MAX_TIME = 604800000 -- the longest lease and heartbeat timeout: seven days in ms
+local MAX_NUMBER = 9007199254740991 -- the highest token and ticket: 2^53 - 1, exact as a double
 local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -1880,7 +1880,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last: this may empty it, and a script must not access an emptied key again.
+-- The queue is written last: a ZREM may empty it, and no script may access a key that it emptied.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))

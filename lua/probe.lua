@@ -2,7 +2,7 @@
 --
 -- A client calls this script once when it connects, with a random semaphore name. The errors show
 -- that a right is missing (for a command, a key or a channel), or that the server is a replica or
--- too old. From Redis 7.0 on, the script checks each right before the call: no call is denied.
+-- too old. From Redis 7.0 on, the script checks each right first, so that no call is denied.
 --
 -- KEYS[1] permits   as for every script, but with a name that nothing else uses
 -- KEYS[2] queue

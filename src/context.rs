@@ -23,8 +23,8 @@ use crate::runtime::{Timer, is_current};
 use crate::server::{Servers, user_timeout};
 use crate::wakeup::{self, Listener, Router};
 
-/// The end of the I/O runtime waits for remaining calls, such as releases, for at most the response
-/// timeout. This constant is the bound if the response timeout is longer.
+/// When the I/O runtime ends, it waits up to the response timeout for remaining calls, such as
+/// releases. If the response timeout is longer than this constant, it waits up to this constant.
 const LONGEST_END: Duration = Duration::from_secs(10);
 
 pub(crate) struct Context {

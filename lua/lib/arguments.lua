@@ -1,9 +1,9 @@
 -- Checks KEYS, and defines checks of ARGV. All checks run before the first write, so a rejected
 -- call changes nothing.
 
-local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
-local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
-local MAX_NUMBER = 9007199254740991 -- a token or a ticket: 2^53 - 1, exact as a double
+local MAX_COUNT = 4294967295 -- the highest limit and weight: 2^32 - 1
+local MAX_TIME = 604800000 -- the longest lease and heartbeat timeout: seven days in ms
+local MAX_NUMBER = 9007199254740991 -- the highest token and ticket: 2^53 - 1, exact as a double
 local ARGV, sub, find = ARGV, string.sub, string.find -- faster than globals
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

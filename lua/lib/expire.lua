@@ -1,6 +1,6 @@
--- Removes expired leases, so that `permits` and `held` are correct. If the clock was set back, dead
--- holders and clients would count for too long. So the script limits the expiry of a lease to now
--- plus the longest lease, and the score of a client to now plus the longest heartbeat timeout.
+-- Removes expired leases, so that `permits` and `held` are correct. Dead holders and clients must
+-- not count for too long if the clock was set back. So the script limits the expiry of a lease to
+-- now plus the longest lease, and the score of a client to now plus the longest heartbeat timeout.
 
 if is_set_back then
   redis.call('ZREM', PERMITS, '') -- removes nothing; lets a full server accept the ZADD below

@@ -5,8 +5,8 @@
 --
 -- A request is alive if it is part of this call, or if its client has sent a heartbeat in time and
 -- is subscribed. If the server cannot count subscribers, a client counts as subscribed. A member
--- that is not an ID leaves the queue. The queue is read in batches of at most 100 requests: the
--- larger of the free weight and the number of requests that have left the queue in this call.
+-- that is not an ID leaves the queue. The queue is read in batches. The batch size is the larger
+-- of the free weight and the number of requests that have left in this call, but at most 100.
 
 local leaving, told -- IDs that leave the queue; IDs whose clients are notified
 if queued > 0 and (held < limit or sweeps) then

@@ -55,7 +55,7 @@ if live_until > 0 then
     redis.call('PEXPIREAT', STATE, expire_at + 7200000) -- so numbers grow if the clock is set back
   end
 end
--- The queue is written last: this may empty it, and a script must not access an emptied key again.
+-- The queue is written last: a ZREM may empty it, and no script may access a key that it emptied.
 if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))

@@ -8,14 +8,14 @@
 //!
 //! Dropped permits are released in the background. Dropping the last handle blocks until the
 //! releases are delivered, but no longer than twice the response timeout (4 s by default). Handles
-//! are [`SemaphoreClient`], [`Semaphore`], [`Permit`], and the values that they create. So the end
-//! of `main` loses no release, not even after `?` or a panic. On a thread of an async runtime,
-//! dropping the last handle does not block.
+//! are [`SemaphoreClient`], [`Semaphore`], [`Permit`], and the values that they create. So no
+//! release is lost at the end of `main`, not even after `?` or a panic. On a thread of an async
+//! runtime, dropping the last handle does not block.
 //!
 //! A handle in a `static` is never dropped, and `std::process::exit` drops nothing. But if the main
-//! thread has used the client, the end of the main thread waits for the delivery. This applies to
-//! Linux with glibc, and to macOS. In the following cases, the end of the program does not wait, so
-//! call [`SemaphoreClient::shutdown`]:
+//! thread has used the client, it waits for the delivery when it ends. This applies to Linux with
+//! glibc, and to macOS. In the following cases, the program ends without waiting, so call
+//! [`SemaphoreClient::shutdown`]:
 //!
 //! - The program runs on another platform.
 //! - A thread other than the main thread calls `exit`.

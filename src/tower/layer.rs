@@ -44,7 +44,8 @@ impl SemaphoreLayer {
         Self { places: Arc::new(Places::new(requests.min(Places::MAX_PERMITS))), ..self }
     }
 
-    /// Sets the `Retry-After` header for shed requests, rounded up to whole seconds. Default: 1 s.
+    /// Sets the `Retry-After` header for shed requests. The duration is rounded up to whole
+    /// seconds. Default: 1 s.
     ///
     /// # Examples
     ///

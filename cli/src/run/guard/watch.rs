@@ -258,7 +258,8 @@ impl Watch {
         }
     }
 
-    /// Acts when the CLI has not extended the time. The CLI is then stopped, or it hangs.
+    /// Ends the command when its time is up, because the CLI is stopped or hangs and has not
+    /// extended this time. If the command is stopped, stops all its processes instead.
     fn time_is_up(&mut self) {
         let Some(family) = &self.family else { return };
         let is_stopped = self.is_stopped || !self.is_parent() && family.is_stopped();

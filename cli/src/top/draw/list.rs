@@ -15,7 +15,7 @@ use crate::top::history::PARTS;
 use crate::top::state::{self, Column, Moment, State};
 use crate::top::text::{fitted, short, wrapped};
 
-/// The least width of the names.
+/// The minimum width of the names.
 const NAME: u16 = 12;
 
 /// The space for everything but the names, in columns of the terminal.

@@ -251,7 +251,8 @@ pub struct Batches {
     pub strays: u64,
 }
 
-/// Yields once, after `lead` operations, so that these operations run.
+/// Yields once, when `lead` operations have been started, so that they run before the others are
+/// started.
 async fn give_way_after(lead: usize, index: usize) {
     if lead == index && lead > 0 {
         tokio::task::yield_now().await;

@@ -1,5 +1,5 @@
-//! Compares the counts of processes with their reports: each event is counted once, and none is
-//! omitted.
+//! Compares each process's metrics with the events that it reported: every event must be counted
+//! exactly once.
 
 use super::super::beliefs::{End, Turn};
 use super::super::history::{Counts, Moment, What, Why};
