@@ -517,7 +517,7 @@ if not state[1] then
 end
 local is_set_back = last_number > now_us + 1000000 -- the clock was set back by more than 1 s
 
--- For each member of a page, calls `tell` with the member and the member's score.
+-- Calls `tell(member, score)` for each member of a page.
 local function each(key, from, count, tell)
   local flat = count > 0 and redis.call('ZRANGE', key, from, from + count - 1, 'WITHSCORES') or {}
   for i = 1, #flat, 2 do

@@ -41,7 +41,7 @@ end
 local lookup = {}
 -- include: lib/read.lua
 
--- For each member of a page, calls `tell` with the member and the member's score.
+-- Calls `tell(member, score)` for each member of a page.
 local function each(key, from, count, tell)
   local flat = count > 0 and redis.call('ZRANGE', key, from, from + count - 1, 'WITHSCORES') or {}
   for i = 1, #flat, 2 do

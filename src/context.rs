@@ -225,10 +225,10 @@ impl Context {
         self.end.clone()
     }
 
-    /// Makes a remaining call, such as a release, if the I/O runtime is ending or has ended. The end
-    /// of the I/O runtime waits for all remaining calls, one after the other, up to a time limit.
-    /// `deliver` gets the rest of this time, and whether it must wait. Elsewhere it must not wait,
-    /// because dropping a permit never blocks.
+    /// Calls `deliver` if the I/O runtime is ending or has ended. `deliver` makes a remaining call,
+    /// such as a release. Its arguments are a time limit, and whether it waits for the call. It
+    /// waits only while the I/O runtime ends: dropping a permit elsewhere never blocks. The calls
+    /// that are waited for share one time limit.
     pub(crate) fn at_the_end(&self, deliver: impl FnOnce(Duration, bool)) {
         if self.is_forked() || !self.servers.are_away() || self.runs() {
             return;

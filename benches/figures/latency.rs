@@ -15,8 +15,8 @@ use crate::support::server::{semaphores, unique_name, url};
 const ROUNDS: usize = 11;
 const PAIRS: usize = 400;
 const PAIRS_OVER_NETWORK: usize = 20;
-/// The time that a cycle over a network may take in addition to its two round trips, in µs. A cycle
-/// of P1 takes about this time without a network.
+/// The time that a cycle over a network may take in addition to its two round trips, in µs. The
+/// figure P1 shows how long a cycle takes without a network.
 const BEYOND: f64 = 120.0;
 
 pub async fn p1() -> Result<Figure> {

@@ -10,7 +10,7 @@ from redis_lease_semaphore import AcquireTimeout, Closed, MissingPermission, Rej
 from redis_lease_semaphore import TooHeavy, Unavailable, scripts
 from redis_lease_semaphore.asyncio import SemaphoreClient
 
-from support import DEADLINE, Keys, Proxy, Server, new_name, until_async
+from support import DEADLINE, Keys, Proxy, Server, new_name, until, until_async
 
 
 class Faults(unittest.IsolatedAsyncioTestCase):
@@ -272,13 +272,19 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(Unavailable):
             await asyncio.wait_for(semaphore.acquire(), DEADLINE)
 
+    def block_until_dead(self, semaphore):
+        """Blocks this process, so that it sends no heartbeat, until the server counts its client as dead."""
+        key, client = f"sem:{{{semaphore.name}}}:clients", semaphore._client._client
+        server = self.server.connection
+        until(lambda: float(server.zscore(key, client)) < server.time()[0] * 1000)
+
     async def test_a_process_that_was_stopped_is_no_outage(self):
         async with Proxy(self.server.port) as proxy:
             semaphore = await self.semaphore(url=proxy.url, heartbeat_timeout=0.6, outage_tolerance=0.3)
             held = await (await self.semaphore()).acquire()
             wait = await self.queue(semaphore)
             await until_async(lambda: semaphore._is_declared)
-            time.sleep(1)  # the fault: the process is blocked for longer than its heartbeat timeout
+            self.block_until_dead(semaphore)
             proxy.lose = b"declare_if_unset"
             await until_async(lambda: proxy.lost == 1)
             await held.release()
@@ -415,16 +421,21 @@ class Faults(unittest.IsolatedAsyncioTestCase):
     async def test_cut_connections(self):
         semaphore = await self.semaphore()
 
+        cycles = 0
+
         async def work():
+            nonlocal cycles
             for _ in range(30):
                 async with await semaphore.acquire():
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(0)
+                cycles += 1
 
         tasks = [asyncio.create_task(work()) for _ in range(4)]
         while not all(task.done() for task in tasks):
+            before = cycles
             for kind in ("normal", "pubsub"):
                 self.server.connection.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
-            await asyncio.sleep(0.5)  # the interval between two cuts, in which the client reconnects
+            await until_async(lambda: cycles > before)  # the client has reconnected
         await asyncio.gather(*tasks)
         await until_async(self.keys.are_empty)
 

@@ -1,12 +1,12 @@
 -- Grants free permits to the waiters, in the order of their tickets, until a request does not fit.
 -- Dead requests leave the queue without a permit. If `sweeps` is set, the dead requests before the
--- first live request leave the queue even if no permit is free. Sets `granted`, `leases`, `leaving`
--- and `told` for lib/write.lua.
+-- first live request leave the queue even if no permit is free. The results are in `granted`,
+-- `leases`, `leaving` and `told`. lib/write.lua writes them.
 --
 -- A request is alive if it is part of this call, or if its client has sent a heartbeat in time and
 -- is subscribed. If the server cannot count subscribers, a client counts as subscribed. A member
--- that is not an ID leaves the queue. The queue is read in batches. The batch size is the larger
--- of the free weight and the number of requests that have left in this call, but at most 100.
+-- that is not an ID leaves the queue. The queue is read in batches of at most 100 requests. A batch
+-- is as large as the free weight. It is larger if more requests than that have already left.
 
 local leaving, told -- IDs that leave the queue; IDs whose clients are notified
 if queued > 0 and (held < limit or sweeps) then

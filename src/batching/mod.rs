@@ -281,7 +281,10 @@ impl<R: Request> Batcher<R> {
     fn abandon(&self) {
         let mut state = self.state();
         state.is_dispatching = false;
-        state.waiting.clear();
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        // This wakes the callers, whose wakers may run any code.
+        drop(waiting);
     }
 }
 

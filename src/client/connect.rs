@@ -253,10 +253,10 @@ impl SemaphoreClientBuilder {
         self.check()?;
         let nodes = infos("nodes", nodes)?;
         check_all_alike("nodes", &nodes)?;
-        let dialer = self.dialer("nodes", &nodes)?;
-        check_runtime()?;
-        let new_cluster =
-            || Cluster::new(nodes.clone(), self.call_by, dialer.clone()).map(Arc::new);
+        let (dialer, runtime) = (self.dialer("nodes", &nodes)?, io_runtime()?);
+        let new_cluster = || {
+            Cluster::new(nodes.clone(), self.call_by, dialer.clone(), runtime.clone()).map(Arc::new)
+        };
         let connect = || {
             let (cluster, prefix, access) =
                 (new_cluster(), self.prefix.clone(), self.settings.access);
@@ -277,7 +277,7 @@ impl SemaphoreClientBuilder {
     async fn connect_one(self, source: Source) -> Result<SemaphoreClient, Error> {
         self.check()?;
         let dialer = self.dialer("url", source.servers())?;
-        check_runtime()?;
+        io_runtime()?;
         let name = self.new_client();
         let channel = Arc::new(Channel::of_process(&self.prefix, &name));
         let server = source.to_string();
@@ -354,11 +354,11 @@ fn without_database(
     Ok(redis::Client::open(sentinel.set_redis_settings(settings.set_db(0)))?)
 }
 
-/// Checks the current runtime, which becomes the I/O runtime.
-fn check_runtime() -> Result<(), Error> {
-    current_home()?;
+/// Returns the current runtime, which becomes the I/O runtime. Its clock must not be paused.
+fn io_runtime() -> Result<Handle, Error> {
+    let runtime = current_runtime()?;
     match clock_is_paused() {
-        false => Ok(()),
+        false => Ok(runtime),
         true => Err(Error::invalid(
             "runtime",
             "tokio's clock is paused, so every timeout would pass at once: call \
@@ -367,18 +367,18 @@ fn check_runtime() -> Result<(), Error> {
     }
 }
 
+/// Returns the current runtime. A server in memory accepts a paused clock.
+pub(super) fn current_runtime() -> Result<Handle, Error> {
+    let reason = "connecting requires a Tokio runtime with enable_all() that keeps running: call \
+                  it in #[tokio::main] or Runtime::block_on";
+    Handle::try_current().map_err(|_| Error::invalid("runtime", reason))
+}
+
 /// Returns whether Tokio's clock is paused. A test may pause this clock.
 fn clock_is_paused() -> bool {
     let (before, started) = (tokio::time::Instant::now(), Instant::now());
     while Instant::now() <= started {}
     tokio::time::Instant::now() == before
-}
-
-/// Fails without a current runtime. A server in memory accepts a paused clock.
-pub(super) fn current_home() -> Result<(), Error> {
-    let reason = "connecting requires a Tokio runtime with enable_all() that keeps running: call \
-                  it in #[tokio::main] or Runtime::block_on";
-    Handle::try_current().map(drop).map_err(|_| Error::invalid("runtime", reason))
 }
 
 fn infos<T: IntoServer>(

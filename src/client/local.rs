@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::client::connect::current_home;
+use crate::client::connect::current_runtime;
 use crate::client::{SemaphoreClient, SemaphoreClientBuilder};
 use crate::error::Error;
 use crate::protocol::id;
@@ -135,7 +135,7 @@ impl SemaphoreClientBuilder {
 
     fn at(self, local: Arc<Local>) -> Result<SemaphoreClient, Error> {
         self.check()?;
-        current_home()?;
+        current_runtime()?;
         let name = self.new_client();
         let messages = local.listen(&name);
         let wakeups = Wakeups::Process(Arc::new(Channel::of_process(&self.prefix, &name)));

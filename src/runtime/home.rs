@@ -25,8 +25,14 @@ impl Timer {
 
     /// Returns whether the deadline has passed: false means that the I/O runtime has ended.
     pub(crate) fn poll(&mut self, io: &Handle, cx: &mut Context<'_>) -> Poll<bool> {
-        if let Self::New(deadline) = *self {
-            *self = match is_current(io) {
+        let is_here = is_current(io);
+        let unset = match self {
+            Self::New(deadline) => Some(*deadline),
+            Self::Here(sleep) if !is_here => Some(sleep.deadline()),
+            Self::Here(_) | Self::Elsewhere(_) => None,
+        };
+        if let Some(deadline) = unset {
+            *self = match is_here {
                 true => Self::Here(Box::pin(sleep_until(deadline))),
                 false => Self::Elsewhere(io.spawn(async move { sleep_until(deadline).await })),
             };

@@ -325,7 +325,8 @@ impl Core {
     /// heartbeat that fails after the outage tolerance has passed.
     async fn outcome(acquisition: &Acquisition) -> Result<Grant, Error> {
         // No outcome follows if the I/O runtime has ended.
-        acquisition.await_outcome().await.unwrap_or(Err(Box::new(Error::Shutdown))).map_err(|e| *e)
+        let outcome = acquisition.await_outcome().await;
+        outcome.map_or(Err(Error::Shutdown), |outcome| outcome.map_err(|error| *error))
     }
 
     /// Confirms a grant before the permit is returned. If the settings require acknowledgements by

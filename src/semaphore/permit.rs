@@ -86,7 +86,7 @@ use crate::semaphore::permit_watch::PermitWatch;
 /// (default 30 s).
 ///
 /// If a permit is dropped after the I/O runtime has ended, a thread releases it over a new
-/// connection.
+/// connection. The end of the program does not wait for this thread.
 ///
 /// In a process that was forked from the holder's process, dropping a permit does nothing.
 #[must_use = "an unused permit is released immediately"]

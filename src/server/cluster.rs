@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use futures_util::stream::{self, StreamExt};
 use redis::{Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue, RedisError};
 use redis::{ProtocolVersion, ServerErrorKind, Value};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::call_error::CallError;
@@ -38,6 +39,8 @@ pub(crate) struct Cluster {
     seeds: Vec<Address>,
     call_by: CallBy,
     dialer: Dialer,
+    /// The I/O runtime. A caller outside of it may request a refresh of the map.
+    runtime: Handle,
     slots: Mutex<SlotMap>,
     links: Mutex<HashMap<Address, Arc<Link>>>,
     /// Notifies its receivers when the map changes.
@@ -52,6 +55,7 @@ impl Cluster {
         nodes: Vec<ConnectionInfo>,
         call_by: CallBy,
         dialer: Dialer,
+        runtime: Handle,
     ) -> Result<Self, Error> {
         let no_node = || Error::invalid("nodes", "at least one node of the cluster is needed");
         let seeds = nodes.iter().map(address_of).collect::<Result<Vec<_>, _>>()?;
@@ -63,6 +67,7 @@ impl Cluster {
             seeds,
             call_by,
             dialer,
+            runtime,
             slots: Mutex::default(),
             links: Mutex::default(),
             changes: watch::Sender::new(()),
@@ -208,7 +213,7 @@ impl Cluster {
             return;
         }
         let refreshing = Refreshing(self.clone());
-        tokio::spawn(async move {
+        self.runtime.spawn(async move {
             if let Err(NoMap(failures)) = refreshing.0.refresh().await {
                 let error = failures.last().map(|(_, error)| error.to_string());
                 tracing::debug!(error, "no node returns the slots of the cluster");

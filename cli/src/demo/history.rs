@@ -140,8 +140,8 @@ impl History {
     }
 }
 
-/// Ends the last span of a worker, unless that span has already ended. A worker reports the release
-/// of a lost permit later, but it has already stopped working.
+/// Ends the last span of a worker, unless that span has already ended. If a permit is lost, the
+/// worker stops working, and later reports the release of the permit.
 fn end_last(spans: &mut [Span], worker: usize, at: Moment, is_lost: bool) {
     if let Some(span) = spans.iter_mut().rev().find(|span| span.worker == worker) {
         span.end.get_or_insert(at);

@@ -73,8 +73,8 @@ async fn wait(semaphore: &Semaphore, asked: &Run, began: Instant) -> Result<Perm
         Some(Err(mut error)) => {
             let mut is_outage = false;
             if let Error::Timeout { waited, position, outage, .. } = &mut error {
-                // The error has the shorter timeout of the request, because connecting used a part
-                // of the time. The message must show the timeout of the option.
+                // Connecting used a part of `--timeout`, and the request had the rest. The message
+                // shows all of `--timeout`.
                 *waited = asked.timeout.unwrap_or(*waited);
                 is_outage = outage.is_some() || position.is_none();
             }

@@ -118,6 +118,8 @@ async fn a_load_that_holds_more_than_its_limit_exits_with_1() {
     let arguments = "--json --duration 1s --processes 2 --tasks 8 --limit 2 --hold 20ms";
     let output = run(&shared_url(), &format!("{arguments} --name {name}")).await;
     semaphore.clear_limit().await.unwrap();
+    let notes = String::from_utf8_lossy(&output.stderr);
+    assert!(notes.contains("the runtime limit 6 applies until"), "{notes}");
     let max_held = number(&results(&output, 1), "/max_held");
     assert!((3.0..=6.0).contains(&max_held), "{max_held}");
 }

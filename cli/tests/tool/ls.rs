@@ -2,8 +2,10 @@
 
 use serde_json::json;
 use test_support::acl;
+use test_support::cluster::Cluster;
 
 use crate::support::server::{Server, until_queued};
+use crate::support::tool::{Outcome, tool};
 
 #[tokio::test]
 async fn ls_prints_held_limit_queued_and_wait_of_each_semaphore() {
@@ -74,4 +76,17 @@ async fn a_read_only_user_can_read_all_and_errors_name_the_missing_right() {
     server.run("ACL SETUSER looker -scan");
     looker(&["ls"]).fails(69, "the user lacks the right +scan");
     assert_eq!(jobs.inspect().await.unwrap().limit, 1);
+}
+
+#[tokio::test]
+async fn a_list_needs_all_primaries_of_a_cluster_and_says_so() {
+    const ADVICE: &str = "a list needs all primaries; `redis-semaphore inspect NAME`";
+    let mut cluster = Cluster::form(2, false, &["--cluster-require-full-coverage", "no"]);
+    let url = cluster.nodes[0].admin_url();
+    let list = |url: &str| Outcome::of(tool(&["--cluster", "--url", url, "ls"]));
+    assert_eq!(list(&url).status, Some(0));
+    cluster.nodes[1].kill();
+    list(&url).fails(69, ADVICE);
+    let single = list(&Server::start().url);
+    assert!(single.status == Some(69) && !single.stderr.contains(ADVICE), "{single:?}");
 }

@@ -87,9 +87,9 @@ async fn examine_server(
             Err(error) => error,
         };
         // After a rejected write, the link reports a replica without asking again for a while.
-        let is_cut = matches!(&error, Error::Connect { kind: Kind::Closed | Kind::Replica, .. });
+        let may_pass = matches!(&error, Error::Connect { kind: Kind::Closed | Kind::Replica, .. });
         let pause = backoff.next();
-        if !is_cut || started.elapsed() + pause >= patience {
+        if !may_pass || started.elapsed() + pause >= patience {
             return Err(more_about(probe, error).await);
         }
         tokio::time::sleep(pause).await;

@@ -1,5 +1,5 @@
-//! Refreshes permits at intervals of a third of the lease. One call refreshes up to 1,000 permits
-//! of a semaphore.
+//! Refreshes the permits of a semaphore at intervals of a third of the lease. One call refreshes up
+//! to 1,000 permits.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,5 @@
-//! Finds the primary that sentinels name. redis-rs can also find the primary. However, the errors
-//! of redis-rs contain neither the address of the sentinel or server that it tried, nor the step
-//! that failed.
+//! Finds the primary that sentinels name. redis-rs can also find the primary, but its errors do not
+//! name the server that failed, or the step that failed.
 
 use std::collections::HashMap;
 

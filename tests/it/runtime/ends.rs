@@ -49,6 +49,20 @@ fn waiting_for_the_loss_of_a_permit_continues_in_another_runtime() {
     assert!(permit.is_lost());
 }
 
+/// The timer of the I/O runtime ends with the I/O runtime.
+#[test]
+fn waiting_for_a_loss_that_began_in_the_io_runtime_continues_after_its_end() {
+    let home = one_worker();
+    let scene = home.block_on(Scene::set(1));
+    let permit = scene.permit();
+    let mut lost = Box::pin(permit.lost());
+    let is_lost = home.block_on(async { (&mut lost).now_or_never().is_some() });
+    assert!(!is_lost, "the lease has just begun");
+    drop(home);
+    one_thread().block_on(in_time("the loss", lost));
+    assert!(permit.is_lost());
+}
+
 /// Dropping a permit does not wait for the release, wherever the permit is dropped.
 #[test]
 fn a_permit_that_is_dropped_after_the_io_runtime_has_ended_is_released() {

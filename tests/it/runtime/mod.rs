@@ -3,7 +3,7 @@
 
 mod ends;
 mod inside;
-mod none;
+pub(crate) mod none;
 mod paused;
 
 use std::sync::mpsc;

@@ -81,8 +81,8 @@ fn a_head_start_counts_until_the_clock_is_more_than_a_second_behind() {
 }
 
 /// Returns the position of a request with a head start of 1 ms that arrives `waited` ms after
-/// "first". Before that, the clock is set back, so that the ticket of "first" is `ahead` µs ahead
-/// of the clock.
+/// "first". The clock was set back before "first" arrived. So the ticket of "first" is `ahead` µs
+/// later than the clock.
 fn place_behind_first(ahead: i64, waited: i64) -> i64 {
     let mut semaphore = Timed::start();
     set_clock(&mut semaphore, START_US + ahead - 1);

@@ -8,6 +8,7 @@ mod cancellation;
 mod circles;
 mod close;
 mod dead_waiters;
+mod detached_permit;
 mod head_start;
 mod inspection;
 mod kept;

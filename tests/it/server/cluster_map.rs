@@ -1,10 +1,12 @@
 //! Tests that a client's map of the cluster stays correct while nodes fail, leave and move.
 
+use std::thread;
 use std::time::Duration;
 
 use redis::Value;
 use redis_semaphore::{ConnectErrorKind, Semaphore, SemaphoreClient};
 
+use crate::runtime::none::block_on;
 use test_support::cluster::Cluster;
 use test_support::errors::kind_of;
 use test_support::observer::{eventually, in_time};
@@ -96,6 +98,17 @@ async fn a_semaphore_works_again_after_its_slot_had_no_node() {
         tried.as_ref().is_err_and(|error| error.to_string().contains("no node of the cluster"))
     });
     assert!(refused.await.is_err());
+    // A caller without a runtime gets an error, too, at any moment of the search for a node.
+    let waiting = semaphore.clone();
+    let outside = move || {
+        for millis in (5..150).step_by(5) {
+            let acquire = waiting.acquire_timeout(Duration::from_millis(millis));
+            assert!(block_on(acquire).is_err());
+        }
+    };
+    let outside = thread::spawn(outside);
+    let ended = tokio::task::spawn_blocking(move || outside.join());
+    assert!(ended.await.unwrap().is_ok());
     cluster.run::<()>(0, &["ADDSLOTS", &slot]);
     cluster.all_say("all slots have nodes", |cluster, node| {
         cluster.run::<String>(node, &["INFO"]).contains("cluster_slots_assigned:16384")

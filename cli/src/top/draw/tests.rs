@@ -66,6 +66,19 @@ fn picture_at(state: &State, now: Moment) -> String {
     terminal.backend().to_string()
 }
 
+/// "0 semaphores" would claim that there are none.
+#[test]
+fn without_a_list_top_shows_the_reason_and_no_count() {
+    let mut state = state(80, 24);
+    let shown = picture(&state);
+    assert!(shown.contains("redis-semaphore: semaphores under prefix sem"), "{shown}");
+    assert!(!shown.contains("0 semaphores"), "{shown}");
+    state.contact.trouble = Some("nothing listens there".to_owned());
+    let shown = picture(&state);
+    assert!(shown.contains("No list of names yet: nothing listens there"), "{shown}");
+    assert!(!shown.contains("last update"), "{shown}");
+}
+
 #[test]
 fn the_list_has_a_line_for_each_semaphore() {
     let mut state = state(80, 24);

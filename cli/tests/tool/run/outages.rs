@@ -149,7 +149,9 @@ async fn an_acquire_timeout_without_a_reply_to_the_request_exits_with_69() {
     assert_eq!(holder.line(), "on");
     let proxy = Proxy::start(server.port).await;
     let url = format!("redis://127.0.0.1:{}/", proxy.port());
-    let patience = ["--response-timeout", "1s", "--timeout", "1s", "--", "true"];
+    // With `--limit`, the CLI first reads the limits. Both calls must end with `--timeout`, and not
+    // with the response timeout.
+    let patience = [&PATIENT[..], &["--timeout", "1s", "--", "true"]].concat();
     let mut told_before = String::new();
     for answers in 1..100 {
         proxy.answers(answers);

@@ -1,5 +1,6 @@
 //! `doctor` reports each problem of a real server, and reports nothing about a healthy server.
 
+mod cluster;
 mod rights;
 
 use std::pin::pin;
@@ -362,5 +363,19 @@ async fn the_doctor_succeeds_if_its_connection_is_cut_during_the_checks() {
             () = &mut cut => doctor.await,
         };
         assert!(diagnosis.is_ok(), "cut after {turns} turns: {diagnosis:?}");
+    }
+}
+
+/// After the rejected write, the client does not use the server for calls for a while.
+#[tokio::test]
+async fn the_doctor_examines_a_server_that_has_just_rejected_a_write() {
+    let mut patient = Patient::healthy().await;
+    let semaphore = patient.client.semaphore("jobs").limit(1).build().unwrap();
+    drop(semaphore.acquire().await.unwrap());
+    patient.run("REPLICAOF 127.0.0.1 1");
+    for _ in 0..3 {
+        semaphore.try_acquire().await.unwrap_err();
+        let findings = patient.findings().await;
+        assert_eq!((findings[0].verdict, findings[0].name), (Critical, "role"), "{findings:?}");
     }
 }
