@@ -2,15 +2,20 @@
 //! here, with its reason.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{ErrorKind, RedisError};
 use tokio::join;
+use tokio::time::timeout;
 
 use crate::diagnosis::{Probe, inquire, permission};
 use crate::error::{ConnectErrorKind, Error, is_unknown_command};
 use crate::server::{Address, Cluster, Link};
 use crate::wakeup::{self, Channel, Subscription};
+
+/// The time that further nodes of a cluster have for a reply after one node was checked.
+const STRAGGLERS: Duration = Duration::from_millis(500);
 
 /// The access that a user must have.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,7 +47,8 @@ pub(crate) async fn check_one(
     }
 }
 
-/// Finds the nodes, and checks all reachable primaries, because each may have different users.
+/// Finds the nodes, and checks all reachable primaries, because each may have different users. After
+/// one primary was checked, a silent primary delays connecting only briefly.
 pub(crate) async fn check_cluster(
     cluster: &Arc<Cluster>,
     prefix: &str,
@@ -57,11 +63,23 @@ pub(crate) async fn check_cluster(
         return Err(inquire(cluster.dialer(), |_| client.as_ref(), error).await);
     }
     let nodes = cluster.nodes();
-    let checked = nodes.iter().map(|node| check_node(cluster, node, prefix, access));
-    let checked = join_all(checked).await;
+    let mut checks: FuturesUnordered<_> =
+        nodes.iter().map(|node| check_node(cluster, node, prefix, access)).collect();
     let mut last = None;
     let mut is_reached = false;
-    for checked in checked {
+    loop {
+        let patience = if is_reached { STRAGGLERS } else { Duration::MAX };
+        let checked = match timeout(patience, checks.next()).await {
+            Ok(Some(checked)) => checked,
+            Ok(None) => break,
+            Err(_) => {
+                tracing::warn!(
+                    nodes = checks.len(),
+                    "silent nodes of the cluster were not checked"
+                );
+                break;
+            }
+        };
         match checked {
             Ok(()) => is_reached = true,
             // The other nodes are usable now. This node will be usable when it returns or is

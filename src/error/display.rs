@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt::{self, Display, Formatter};
 
-use super::{Error, Rounded, cause_of, is_refusal};
+use super::{Error, Rounded, cause_of};
 
 /// The maximum number of characters of each text in `Debug` output, because a server may echo a
 /// megabyte.
@@ -44,13 +44,9 @@ impl Display for Error {
             }
             Self::Unavailable { semaphore, operation, server, elapsed, source } => {
                 let (elapsed, cause) = (Rounded(*elapsed), cause_of(source));
-                let what = match is_refusal(source) {
-                    true => "was not executed by Redis",
-                    false => "got no reply from Redis",
-                };
                 write!(
                     f,
-                    "semaphore {semaphore}: {operation} {what} for {elapsed} ({server}: {}): {}",
+                    "semaphore {semaphore}: {operation} failed for {elapsed} ({server}: {}): {}",
                     cause.found, cause.advice
                 )
             }

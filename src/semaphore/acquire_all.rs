@@ -107,10 +107,11 @@ fn order(requests: &[AcquireRequest]) -> Result<Vec<usize>, Error> {
         request.check()?;
     }
     let mut order: Vec<_> = (0..requests.len()).collect();
-    // Semaphores of different servers may have the same name.
+    // Semaphores of different servers or databases may have the same name.
     let key = |index: usize| {
         let core = &requests[index].core;
-        (core.key(), core.context.servers.server(core.slot))
+        let servers = &core.context.servers;
+        (core.key(), servers.server(core.slot), servers.database())
     };
     order.sort_by_cached_key(|index| key(*index));
     match order.windows(2).find(|two| key(two[0]) == key(two[1])) {

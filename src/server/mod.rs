@@ -146,6 +146,18 @@ impl Servers {
         }
     }
 
+    /// The number of the database. A cluster and a server in memory have only database 0.
+    pub(crate) fn database(&self) -> i64 {
+        match self {
+            Self::One(link) => {
+                link.source().servers().first().map_or(0, |server| server.redis_settings().db())
+            }
+            Self::Cluster(_) => 0,
+            #[cfg(feature = "local")]
+            Self::Local(_) => 0,
+        }
+    }
+
     /// Why the last attempt at the server that has `slot` failed, or `None` if the attempt
     /// succeeded.
     pub(crate) fn last_failure(&self, slot: u16) -> Option<String> {

@@ -14,17 +14,17 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub async fn release(client: &SemaphoreClient, name: &str, permit: Permit) -> Result<(), Error> {
     let id = permit.id().to_owned();
     let ends = Instant::now() + permit.expires_in();
-    let mut error = match permit.release().await {
+    let error = match permit.release().await {
         Err(error) if !matches!(error, Error::Lost { .. } | Error::Shutdown) => error,
         done => return done,
     };
     note(format_args!("{error}; the release is retried until the lease expires"));
     let semaphore = client.semaphore(name).existing_limit().build()?;
-    // The library retries the release, too, but does not report whether a retry succeeds.
+    // The library retries the release, too, but does not report whether a retry succeeds. A retry
+    // revokes the permit, and its error would name that operation.
     while Instant::now() < ends {
-        match semaphore.revoke(&id).await {
-            Ok(_) => return Ok(()),
-            Err(again) => error = again,
+        if semaphore.revoke(&id).await.is_ok() {
+            return Ok(());
         }
         sleep(PAUSE).await;
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use super::Check;
 use super::facts::{Disk, Facts};
 
+/// The finding of a check that judges only primaries.
+const REPLICA: &str = "not checked, because the server is a replica";
 /// From this percentage on, memory or connections count as nearly used up.
 const NEARLY_ALL: u64 = 90;
 /// Clocks that are synchronized over the network differ by far less than this.
@@ -86,6 +88,9 @@ fn memory(facts: &Facts) -> Check {
 
 fn persistence(facts: &Facts, disk: &Disk) -> Check {
     const NAME: &str = "persistence";
+    if facts.primary.is_some() {
+        return Check::unchecked(NAME, REPLICA);
+    }
     match (facts.has_append_only_file, disk.save.is_empty()) {
         (true, _) if disk.appendfsync == "no" => Check::notice(
             NAME,
@@ -133,6 +138,7 @@ fn saves(facts: &Facts, disk: &Disk) -> Check {
 
 fn replicas(facts: &Facts) -> Check {
     match (facts.replicas, facts.waits_for_replicas) {
+        _ if facts.primary.is_some() => Check::unchecked("replicas", REPLICA),
         (0, false) => Check::ok("replicas", "the server has no replicas, so there is no failover"),
         (_, true) => Check::ok("replicas", "every write requires replicas (min-replicas-to-write)"),
         (number, false) => Check::notice(

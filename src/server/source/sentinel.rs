@@ -37,7 +37,7 @@ impl Sentinels {
     pub(super) async fn connect(&self, dialer: &Dialer) -> Result<(Client, Dialed), Unconnected> {
         let asked = self.sentinels.iter().map(|sentinel| self.follow(sentinel, dialer));
         let asked: Vec<_> = asked.collect();
-        let mut asked = stream::iter(asked).buffered(ASKED_AT_ONCE);
+        let mut asked = stream::iter(asked).buffer_unordered(ASKED_AT_ONCE);
         let mut furthest: Option<(Step, Unconnected)> = None;
         while let Some(found) = asked.next().await {
             match found {

@@ -264,7 +264,7 @@ async fn an_unavailable_error_names_the_call_and_rounds_the_duration() {
         panic!("{refused:?}")
     };
     let text = refused.to_string();
-    assert!(text.contains("semaphore silent: try_acquire got no reply from Redis for "), "{text}");
+    assert!(text.contains("semaphore silent: try_acquire failed for "), "{text}");
     assert!(!text.contains('µ') && !text.contains("00ms"), "{text}");
     assert!(refused.is_transient());
     assert_told_once(&refused);

@@ -1,5 +1,7 @@
 //! Tests of the errors of sentinels, and of the errors of the primary that the sentinels monitor.
 
+use std::time::Duration;
+
 use redis_semaphore::{ConnectErrorKind, Error, IntoServer, SemaphoreClient};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -41,6 +43,18 @@ async fn every_other_way_to_connect_reports_a_sentinel() {
     assert_says(&refused, ConnectErrorKind::NoPrimary, &["it is a sentinel"]);
     let refused = builder().connect_cluster([&*url]).await.unwrap_err();
     assert_says(&refused, ConnectErrorKind::Cluster, &["is not a cluster node", "as a sentinel"]);
+}
+
+/// The silent sentinel is the first in the list.
+#[tokio::test]
+async fn connecting_does_not_wait_for_a_silent_sentinel() {
+    let pair = Pair::start();
+    let sentinels = Sentinels::watch(&pair);
+    sentinels.silence_first();
+    // The timeout is longer than the test may take.
+    let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(120));
+    let connecting = builder.connect_sentinels(sentinels.urls(), SERVICE, "redis://primary/");
+    in_time("a client", connecting).await.unwrap();
 }
 
 async fn requires_password(mut stream: TcpStream) {

@@ -297,14 +297,15 @@ async fn all_permits_count_as_lost_if_one_is_lost_and_the_others_are_released() 
 }
 
 #[tokio::test]
-async fn semaphores_of_two_servers_may_have_the_same_name() {
+async fn semaphores_of_two_servers_or_databases_may_have_the_same_name() {
     let servers = [Server::start(), Server::start()];
     let mut requests = Vec::new();
-    for server in &servers {
-        let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    for (server, database) in [(0, 0), (1, 0), (1, 7)] {
+        let url = format!("{}/{database}", servers[server].admin_url().trim_end_matches('/'));
+        let client = SemaphoreClient::connect(&url).await.unwrap();
         requests.push(client.semaphore("a").limit(1).build().unwrap().request());
     }
-    let permits = in_time("both permits", acquire_all(requests)).await.unwrap();
-    assert_eq!(permits.as_slice().len(), 2);
+    let permits = in_time("all permits", acquire_all(requests)).await.unwrap();
+    assert_eq!(permits.as_slice().len(), 3);
     permits.release().await.unwrap();
 }

@@ -270,6 +270,19 @@ async fn a_silent_node_does_not_block_semaphores_of_other_nodes() {
 }
 
 #[tokio::test]
+async fn connecting_does_not_wait_for_a_silent_node() {
+    let Some(cluster) = Cluster::start(3, false).await else { return };
+    cluster.allow_gaps();
+    cluster.nodes[1].signal(Signal::SIGSTOP);
+    // The timeout is longer than the test may take.
+    let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(120));
+    let client = in_time("a client", builder.connect_cluster(cluster.urls())).await.unwrap();
+    let here = build(&client, &cluster.name_at(2));
+    in_time("a permit", here.acquire()).await.unwrap().release().await.unwrap();
+    cluster.nodes[1].signal(Signal::SIGCONT);
+}
+
+#[tokio::test]
 async fn channels_end_with_their_semaphores() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
     let client = connect(&cluster).await;

@@ -171,6 +171,7 @@ fn an_unreleased_permit_of_a_failed_start_is_reported() {
     assert_eq!(status, Some(127), "{told}");
     assert!(told.contains("the release is retried until the lease expires"), "{told}");
     assert!(told.contains("the release was retried until the lease expired"), "{told}");
+    assert!(told.contains("a: release ") && !told.contains("revoke"), "{told}");
     assert!(told.contains("/no/such/command"), "{told}");
 }
 
