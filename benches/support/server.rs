@@ -60,8 +60,8 @@ impl Server {
     }
 
     /// Returns the used memory without the buffers of connections, which change by themselves. Also
-    /// empties the log of slow calls: on a busy machine, each call that takes 10 ms uses at least a
-    /// KB in this log, for up to 128 calls.
+    /// empties the log of slow calls: on a busy machine, the log may hold 128 calls that took 10 ms
+    /// or longer, and each of them uses about a KB.
     pub fn kept_memory(&mut self) -> Result<u64> {
         redis::cmd("SLOWLOG").arg("RESET").exec(&mut self.connection)?;
         let info = self.info("memory")?;

@@ -14,8 +14,8 @@
 //! - Each request keeps its own deadline. At that deadline the request fails, even if its call
 //!   continues for other requests.
 //!
-//! The task that makes a call enters all requests of the call into the semaphore's tables. If each
-//! request had its own task, the tables would move between CPU cores.
+//! The task that makes a call enters all requests of the call into the semaphore's ledger. If each
+//! request had its own task, the ledger would move between CPU cores.
 
 mod call;
 mod dispatch;
@@ -36,7 +36,7 @@ use crate::runtime::{Deadline, is_current};
 use crate::server::{Answer, CallError, Failure};
 
 use dispatch::Dispatch;
-pub(crate) use owner::{InFlight, Kinds, Owner};
+pub(crate) use owner::{Calls, Kinds, Owner};
 
 /// The maximum number of requests in one call.
 pub(crate) const MAX_BATCH: usize = 1000;
@@ -62,8 +62,8 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
 
     fn batcher(owner: &Self::Owner) -> &Batcher<Self>;
 
-    /// The requests of the same acquisition that are under way. No request overtakes another.
-    fn in_flight(&self) -> &InFlight;
+    /// The calls of the same acquisition. No request of these calls overtakes another.
+    fn calls(&self) -> &Calls;
 
     /// Whether this request may be in the same call as `first`.
     fn joins(&self, _first: &Self, _owner: &Self::Owner) -> bool {
@@ -176,8 +176,8 @@ enum Next<R: Request> {
 struct Batch<R: Request> {
     owner: Arc<R::Owner>,
     /// The releases of everything that was given up before this mark precede the batch. The mark is
-    /// taken before the requests are under way. So batches that contain given-up requests never
-    /// wait for each other or for themselves.
+    /// taken before the requests are under way. So a batch never waits for itself, and no two
+    /// batches wait for each other.
     mark: u64,
     requests: Vec<Waiting<R>>,
 }
@@ -301,13 +301,13 @@ impl<R: Request> State<R> {
                 break;
             }
             let Some(next) = self.waiting.pop_front() else { break };
-            let in_flight = next.request.in_flight();
-            if !in_flight.begin(R::KIND, R::AFTER) {
+            let calls = next.request.calls();
+            if !calls.begin(R::KIND, R::AFTER) {
                 kept.push(next);
             } else if next.request.is_unneeded(owner) {
                 // This check is made after `begin`, because a caller first gives up its request,
                 // and then checks whether the request is under way.
-                if in_flight.end(R::KIND) {
+                if calls.end(R::KIND) {
                     owner.kept_may_go();
                 }
             } else {
@@ -335,7 +335,7 @@ impl<R: Request> Batch<R> {
     fn end_all(&self) {
         let mut was_one_kept = false;
         for Waiting { request, .. } in &self.requests {
-            was_one_kept |= request.in_flight().end(R::KIND);
+            was_one_kept |= request.calls().end(R::KIND);
         }
         if was_one_kept {
             self.owner.kept_may_go();

@@ -53,14 +53,18 @@ pub(crate) trait Owner: Send + Sync + 'static {
 /// A set of kinds of requests, with one bit for each kind.
 pub(crate) type Kinds = u8;
 
-/// A bit that is not a kind: a request is kept until another request has ended.
+/// Bits that are not kinds. A request is kept until another request has ended.
 const KEPT: Kinds = 1 << 7;
+/// A call that may create something for the ID may still reach the server.
+const DOUBT: Kinds = 1 << 6;
+/// A call with the ID was written to a connection.
+const WRITTEN: Kinds = 1 << 5;
 
-/// The kinds of an acquisition's requests that are under way.
+/// The kinds of an acquisition's requests that are under way, and notes about its calls.
 #[derive(Default)]
-pub(crate) struct InFlight(AtomicU8);
+pub(crate) struct Calls(AtomicU8);
 
-impl InFlight {
+impl Calls {
     /// Marks a request as under way, and returns true. If a request of the kinds `after` is under
     /// way, keeps the new request, and returns false.
     pub(super) fn begin(&self, kind: Kinds, after: Kinds) -> bool {
@@ -79,6 +83,34 @@ impl InFlight {
     /// Whether a request of these kinds is under way.
     pub(crate) fn has(&self, kinds: Kinds) -> bool {
         self.0.load(Ordering::SeqCst) & kinds != 0
+    }
+
+    /// Notes that a call with the ID is being written to a connection.
+    pub(crate) fn set_written(&self) {
+        self.0.fetch_or(WRITTEN, Ordering::SeqCst);
+    }
+
+    /// Whether the server may have a request or a permit for the ID, now or later.
+    pub(crate) fn may_have_created(&self, creating: Kinds) -> bool {
+        self.has(WRITTEN | creating)
+    }
+
+    pub(crate) fn was_written(&self) -> bool {
+        self.has(WRITTEN)
+    }
+
+    pub(crate) fn set_in_doubt(&self) {
+        self.0.fetch_or(DOUBT, Ordering::SeqCst);
+    }
+
+    /// Whether an acquire or an adoption of the ID may still reach the server.
+    pub(crate) fn are_in_doubt(&self) -> bool {
+        self.has(DOUBT)
+    }
+
+    /// Returns whether calls were in doubt. From now on, they are not.
+    pub(crate) fn take_doubt(&self) -> bool {
+        self.are_in_doubt() && self.0.fetch_and(!DOUBT, Ordering::SeqCst) & DOUBT != 0
     }
 
     /// Marks a request as ended. Returns whether another request was kept and may be sent now.

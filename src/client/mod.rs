@@ -112,7 +112,7 @@ impl SemaphoreClient {
     /// Returns a builder for the semaphore with this name.
     ///
     /// A name has 1 to 512 bytes, without braces and control characters. All processes that use the
-    /// same name and prefix on the same server share the semaphore.
+    /// same name, prefix and database on the same server share the semaphore.
     pub fn semaphore(&self, name: impl Into<String>) -> SemaphoreBuilder {
         SemaphoreBuilder::new(self.context.clone(), name.into())
     }

@@ -343,8 +343,8 @@ impl Error {
         }
     }
 
-    /// Whether a script rejected the call before changing anything. A full server rejects the first
-    /// command of a script.
+    /// Whether a script rejected the call before changing anything. A full server rejects a script
+    /// before the script writes.
     pub(crate) fn has_changed_nothing(&self) -> bool {
         match self {
             Self::TooHeavy { .. } | Self::NoLimit { .. } | Self::Invalid { .. } => true,

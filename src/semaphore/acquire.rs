@@ -18,9 +18,9 @@ use crate::metrics::Origin;
 use crate::protocol::{Acquired, ReleaseMode};
 use crate::runtime::Deadline;
 use crate::semaphore::Permit;
-use crate::semaphore::acquisition::{ACQUIRE, ADOPT, Acquisition};
-use crate::semaphore::core::{Acquire, Core, IfFull, Refresh, Task};
+use crate::semaphore::core::{Acquire, Core, IfFull, Refresh};
 use crate::semaphore::lease::{Grant, lasts};
+use crate::semaphore::ledger::{ACQUIRE, ADOPT, Acquisition};
 use crate::server::Failure;
 
 /// The maximum number of calls by one `try_acquire`. The call is repeated while the server reports
@@ -39,63 +39,56 @@ pub(super) const AGES_BY_REPLY: u32 = 2;
 /// the lease are left at the first refresh in the background.
 const AGES_BY_MESSAGE: u32 = 6;
 
-/// An acquisition that is not a permit yet.
+/// Guards an acquisition that is not a permit yet: if the guard is dropped, it ends the wait.
 pub(super) struct Pending<'a> {
     core: &'a Arc<Core>,
     acquisition: &'a Arc<Acquisition>,
-    /// True if the server has nothing for the ID, or if the acquisition has become a permit.
-    pub(super) is_settled: bool,
 }
 
 impl<'a> Pending<'a> {
     pub(super) fn new(core: &'a Arc<Core>, acquisition: &'a Arc<Acquisition>) -> Self {
-        Self { core, acquisition, is_settled: false }
+        Self { core, acquisition }
     }
 
     /// Handles an error, and returns it. A script that rejects a request changes nothing. If no
     /// earlier call can have changed anything either, no release is sent, because the server would
     /// reject it, too.
-    fn refused(&mut self, error: Error, late_grants: u32) -> Error {
+    fn refused(&self, error: Error, late_grants: u32) -> Error {
+        let Acquisition { calls, .. } = &**self.acquisition;
         let is_known =
-            late_grants > 0 || self.acquisition.is_in_doubt() || self.acquisition.place().is_some();
+            late_grants > 0 || calls.are_in_doubt() || self.acquisition.place().is_some();
         if !is_known && error.has_changed_nothing() {
-            self.is_settled = true;
-            self.core.waits().remove(&self.acquisition.number);
+            self.settle();
         }
         error
     }
 
-    fn into_waited_permit(self, grant: Grant, was_queued: bool) -> Result<Permit, Error> {
-        // A permit that was granted immediately is already in the table of held permits.
-        if was_queued {
-            self.core.hold(std::iter::once(self.acquisition), grant.since);
-            self.core.waits().remove(&self.acquisition.number);
+    /// Ends the wait without a release, because the server has nothing for the ID.
+    pub(super) fn settle(&self) {
+        if self.acquisition.end_wait() {
+            self.core.ledger.remove(std::iter::once(&**self.acquisition));
         }
-        let origin = if was_queued { Origin::FromTheQueue } else { Origin::AtOnce };
-        self.into_permit(grant, origin)
     }
 
-    /// Fails after a shutdown or a close, because both end all waits.
-    pub(super) fn into_permit(mut self, grant: Grant, origin: Origin) -> Result<Permit, Error> {
-        if self.acquisition.is_over() || self.core.closing.is_ended() {
+    /// Fails if a close or a shutdown has ended the wait.
+    pub(super) fn into_permit(self, grant: Grant, origin: Origin) -> Result<Permit, Error> {
+        if self.core.closing.is_ended() || !self.acquisition.hold() {
             return Err(self.core.ended());
         }
-        self.is_settled = true;
         Ok(Permit::new(self.core.clone(), self.acquisition.clone(), grant, origin))
     }
 }
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        // A shutdown or a close releases the acquisitions that it has ended.
-        if self.is_settled || self.acquisition.is_over() {
+        // The caller has the permit, or a close or a shutdown has ended and released the wait.
+        if !self.acquisition.end_wait() {
             return;
         }
-        self.acquisition.abandon();
-        self.core.waits().remove(&self.acquisition.number);
-        // A request that was not sent and is not in flight is never sent, because the acquisition
+        self.core.ledger.remove(std::iter::once(&**self.acquisition));
+        // A request that was not sent and is not under way is never sent, because the acquisition
         // has ended.
-        if self.acquisition.was_sent() || self.acquisition.in_flight.has(ACQUIRE | ADOPT) {
+        if self.acquisition.calls.may_have_created(ACQUIRE | ADOPT) {
             self.core.give_back(self.acquisition, ReleaseMode::Return);
         }
     }
@@ -188,7 +181,7 @@ impl Core {
         acquisition: &Arc<Acquisition>,
         patience: Duration,
     ) -> Result<Option<Permit>, Error> {
-        let mut pending = Pending::new(self, acquisition);
+        let pending = Pending::new(self, acquisition);
         let mut deadline = Deadline::since(acquisition.created, patience);
         let mut late_grants = 0;
         for _ in 0..MAX_TRIES {
@@ -213,7 +206,9 @@ impl Core {
                 _ => {
                     // A release is needed if an earlier attempt may still reach the server, or if
                     // an earlier grant was late.
-                    pending.is_settled = !acquisition.is_in_doubt() && late_grants == 0;
+                    if !acquisition.calls.are_in_doubt() && late_grants == 0 {
+                        pending.settle();
+                    }
                     break;
                 }
             }
@@ -264,7 +259,7 @@ impl Core {
         head_start: u32,
     ) -> Result<Permit, Error> {
         let patience = self.context.settings.tolerance();
-        let mut pending = Pending::new(self, acquisition);
+        let pending = Pending::new(self, acquisition);
         let mut deadline = Deadline::since(acquisition.created, patience);
         let (mut late_grants, mut was_queued) = (0, false);
         loop {
@@ -281,10 +276,8 @@ impl Core {
             let answer = answer.map_err(|error| pending.refused(error, late_grants))?;
             let grant = match answer.reply.acquired {
                 Acquired::Granted { token } => Grant { token, since: answer.sent },
-                Acquired::Queued(place) => {
+                Acquired::Queued(_) => {
                     was_queued = true;
-                    acquisition.queued(answer.sent, answer.reply.server_time, place);
-                    self.enqueue(Task::Heartbeat);
                     let _waiting = self.meter.waits();
                     Box::pin(Self::outcome(acquisition)).await?
                 }
@@ -300,13 +293,21 @@ impl Core {
                     return Err(self.error("acquire", Failure::Rejected(refusal)));
                 }
             };
-            let ages = if was_queued { AGES_BY_MESSAGE } else { AGES_BY_REPLY };
+            let (ages, origin) = match was_queued {
+                true => (AGES_BY_MESSAGE, Origin::FromTheQueue),
+                false => (AGES_BY_REPLY, Origin::AtOnce),
+            };
             match self.confirm(acquisition, grant, ages, "acquire", patience).await? {
-                Some(grant) => return pending.into_waited_permit(grant, was_queued),
+                Some(grant) => {
+                    if was_queued {
+                        self.hold(std::iter::once(acquisition), grant.since);
+                    }
+                    return pending.into_permit(grant, origin);
+                }
                 None => self.count_late(&mut late_grants)?,
             }
             deadline = Deadline::after(patience);
-            acquisition.open();
+            acquisition.wait_again();
         }
     }
 

@@ -64,16 +64,17 @@ impl Core {
         self.check(detached.weight())?;
         let patience = self.context.settings.tolerance();
         let acquisition = self.acquisition(detached.weight(), 0);
-        let mut pending = Pending::new(self, &acquisition);
+        let pending = Pending::new(self, &acquisition);
         let request = Adopt { acquisition: acquisition.clone(), from: detached.id().to_owned() };
         let answer = self.ask(request, Deadline::since(acquisition.created, patience)).await?;
         if !answer.reply {
             // A lost permit stays lost, so calls that are still in flight do not matter.
-            pending.is_settled = true;
+            pending.settle();
             return Err(self.not_adopted(detached));
         }
-        self.hold(std::iter::once(&acquisition), answer.sent);
         let grant = Grant { token: detached.fencing_token(), since: answer.sent };
+        acquisition.resolve(Ok(grant));
+        self.hold(std::iter::once(&acquisition), answer.sent);
         match self.confirm(&acquisition, grant, AGES_BY_REPLY, "adopt", patience).await? {
             Some(grant) => pending.into_permit(grant, Origin::Adopted),
             None => Err(self.not_adopted(detached)),

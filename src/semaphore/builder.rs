@@ -73,8 +73,8 @@ impl SemaphoreBuilder {
     /// to 4,294,967,295. If a quantity does not fit, count it in a larger unit, such as MiB instead
     /// of bytes.
     ///
-    /// Each process declares the limit with its first acquire. If processes declare different
-    /// limits, the most recent declaration applies to all of them, and a warning is logged.
+    /// Each newly built semaphore declares the limit with its first acquire. If processes declare
+    /// different limits, the most recent declaration applies to all of them, and a warning is logged.
     pub fn limit(mut self, limit: u32) -> Self {
         self.limit = Some(limit);
         self
@@ -124,7 +124,7 @@ impl SemaphoreBuilder {
     /// 10 ms to 7 days.
     ///
     /// If a holder crashes, its permit stays taken for up to one lease. Holders survive a Redis
-    /// outage of up to two thirds of the lease. Each refresh attempt times out after a sixth of the
+    /// outage of almost two thirds of the lease. Each refresh attempt times out after a sixth of the
     /// lease. Choose a lease for which this timeout is several round trips long.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;

@@ -1,10 +1,9 @@
 //! Semaphores: the public types, and the calls to the server that implement them.
 
 // Layers, lowest first. The files that are not listed are above these layers, in no order:
-// closing, settings, term, lease, acquisition, core, maintenance
+// closing, settings, term, lease, ledger, core, maintenance
 mod acquire;
 mod acquire_all;
-mod acquisition;
 mod adopt;
 mod builder;
 mod closing;
@@ -12,6 +11,7 @@ mod core;
 mod detached_permit;
 mod inspect;
 mod lease;
+mod ledger;
 mod let_expire;
 mod limit;
 mod maintenance;
@@ -71,8 +71,8 @@ pub use revoke::Revoked;
 /// A program's own calls take effect in the order in which the program makes them, as with Tokio's
 /// semaphore. For example, a call can use a permit that the program dropped before the call. A call
 /// does not queue behind a wait that the program canceled before the call. This order applies to
-/// all semaphores of one [`SemaphoreClient`](crate::SemaphoreClient) that have the same name. The
-/// program itself must order its calls: it makes the calls in one task, or it synchronizes its
+/// all semaphores of one [`SemaphoreClient`](crate::SemaphoreClient) that have the same name, except
+/// that waits of separately built semaphores may be queued in either order. The program itself must order its calls: it makes the calls in one task, or it synchronizes its
 /// tasks and threads. The order costs no round trip: pending releases are sent just before the next
 /// call, over the same connection.
 ///
@@ -164,8 +164,7 @@ impl Semaphore {
     ///
     /// # Keep polling the future
     ///
-    /// The first poll usually sends the request. Otherwise, a second poll of the future sends the
-    /// request, or another call on the same semaphore sends it. If you then keep the future but do
+    /// A background task sends the request after the first poll. If you then keep the future but do
     /// not poll it, the server still grants permits to the request. Each of these permits stays
     /// unused for a lease. Two kinds of futures are affected:
     ///

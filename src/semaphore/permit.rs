@@ -9,9 +9,9 @@ use crate::error::Error;
 use crate::metrics::Origin;
 use crate::protocol::ReleaseMode;
 use crate::runtime::Deadline;
-use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Core, Refresh, Release};
 use crate::semaphore::lease::{Grant, Lease};
+use crate::semaphore::ledger::Acquisition;
 use crate::semaphore::on_drop::OnDrop;
 use crate::semaphore::permit_watch::PermitWatch;
 

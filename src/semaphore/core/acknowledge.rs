@@ -6,11 +6,11 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::{Core, Refresh, refresh};
-use crate::batching::{Batcher, InFlight, Kinds, Request};
+use crate::batching::{Batcher, Calls, Kinds, Request};
 use crate::error::Error;
 use crate::runtime::Deadline;
-use crate::semaphore::acquisition::{self, Acquisition};
 use crate::semaphore::lease::Grant;
+use crate::semaphore::ledger::{self, Acquisition};
 use crate::semaphore::settings::Acknowledgement;
 use crate::server::CallError;
 
@@ -61,7 +61,7 @@ impl Core {
 
 impl Request for Acknowledge {
     const SCRIPT: &'static str = Refresh::SCRIPT;
-    const KIND: Kinds = acquisition::ACKNOWLEDGE;
+    const KIND: Kinds = ledger::ACKNOWLEDGE;
     /// WAIT blocks all later commands on its connection.
     const MAX_CALLS: usize = 1;
     const CALLED: &'static str = "acknowledge";
@@ -76,12 +76,12 @@ impl Request for Acknowledge {
         self.operation
     }
 
-    fn in_flight(&self) -> &InFlight {
-        &self.acquisition.in_flight
+    fn calls(&self) -> &Calls {
+        &self.acquisition.calls
     }
 
     fn is_unneeded(&self, _core: &Core) -> bool {
-        self.acquisition.is_over()
+        self.acquisition.is_ended()
     }
 
     fn write(&self, _core: &Core, cmd: &mut Cmd) {

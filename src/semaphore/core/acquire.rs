@@ -5,12 +5,12 @@ use std::sync::Arc;
 use redis::{Cmd, RedisError};
 use tokio::time::Instant;
 
-use super::Core;
-use crate::batching::{Batcher, InFlight, Kinds, Owner, Request};
+use super::{Core, Task};
+use crate::batching::{Batcher, Calls, Kinds, Owner, Request};
 use crate::error::Error;
 use crate::protocol::{Acquired, ReleaseMode, acquired, millis, too_heavy, wake_in_of};
-use crate::semaphore::acquisition::{self, Acquisition};
 use crate::semaphore::lease::Grant;
+use crate::semaphore::ledger::{self, Acquisition};
 use crate::server::Failure;
 
 /// The effect of a request if no permit is free.
@@ -41,7 +41,7 @@ pub(crate) struct AcquireReply {
 
 impl Request for Acquire {
     const SCRIPT: &'static str = "acquire";
-    const KIND: Kinds = acquisition::ACQUIRE;
+    const KIND: Kinds = ledger::ACQUIRE;
     type Owner = Core;
     type Reply = AcquireReply;
 
@@ -56,13 +56,13 @@ impl Request for Acquire {
         }
     }
 
-    fn in_flight(&self) -> &InFlight {
-        &self.acquisition.in_flight
+    fn calls(&self) -> &Calls {
+        &self.acquisition.calls
     }
 
     fn is_unneeded(&self, core: &Core) -> bool {
-        let is_resolved = matches!(self.if_full, IfFull::Stay) && self.acquisition.is_resolved();
-        self.acquisition.is_over() || is_resolved || core.closing.is_ended()
+        let is_resolved = matches!(self.if_full, IfFull::Stay) && !self.acquisition.is_waiting();
+        self.acquisition.is_ended() || is_resolved || core.closing.is_ended()
     }
 
     /// Requests that may be too heavy are batched separately. In a shared batch, they would make
@@ -73,14 +73,11 @@ impl Request for Acquire {
         (self.acquisition.weight > limit) == (first.acquisition.weight > limit)
     }
 
-    /// Enters the requests into the table of waits before they are sent.
+    /// Enters the requests into the ledger before they are sent, because the grant message may
+    /// overtake the reply.
     fn sending<'a>(core: &Core, requests: impl Iterator<Item = &'a Self>) {
-        let mut waits = core.waits();
-        for request in requests {
-            if matches!(request.if_full, IfFull::Queue { .. }) && !request.acquisition.is_over() {
-                waits.insert(request.acquisition.number, request.acquisition.clone());
-            }
-        }
+        let may_be_queued = |request: &&Self| matches!(request.if_full, IfFull::Queue { .. });
+        core.ledger.enter(requests.filter(may_be_queued).map(|request| &request.acquisition));
     }
 
     fn answered<'a>(
@@ -88,21 +85,27 @@ impl Request for Acquire {
         sent: Instant,
         answers: impl Iterator<Item = (&'a Self, &'a AcquireReply)> + Clone,
     ) {
-        let granted = answers.clone().filter_map(|(request, reply)| {
-            matches!(reply.acquired, Acquired::Granted { .. }).then_some(&request.acquisition)
-        });
-        // The held permits are entered first, so that a message always finds the request in one of
-        // the two tables.
-        core.hold(granted.clone(), sent);
-        let mut waits = core.waits();
-        for acquisition in granted {
-            waits.remove(&acquisition.number);
-        }
-        drop(waits);
-        for (request, reply) in answers {
-            if matches!(request.if_full, IfFull::Stay) {
-                apply(core, &request.acquisition, sent, reply);
+        let (mut granted, mut is_any_queued) = (Vec::new(), false);
+        for (Self { acquisition, .. }, reply) in answers {
+            let is_lost = acquisition.lease().is_some_and(|lease| lease.is_lost());
+            match reply.acquired {
+                Acquired::NotGranted => {}
+                // The permit was lost during the call, and the server may have granted another
+                // permit to the same ID.
+                _ if is_lost => core.give_back(acquisition, ReleaseMode::Return),
+                Acquired::Granted { token } => {
+                    acquisition.resolve(Ok(Grant { token, since: sent }));
+                    granted.push(acquisition);
+                }
+                Acquired::Queued(place) => {
+                    acquisition.queued(sent, reply.server_time, place);
+                    is_any_queued = true;
+                }
             }
+        }
+        core.hold(granted.into_iter(), sent);
+        if is_any_queued {
+            core.enqueue(Task::Heartbeat);
         }
     }
 
@@ -112,7 +115,7 @@ impl Request for Acquire {
     }
 
     fn write(&self, _core: &Core, cmd: &mut Cmd) {
-        self.acquisition.set_sent();
+        self.acquisition.calls.set_written();
         cmd.arg(&self.acquisition.id);
         match (self.if_full, self.acquisition.place()) {
             (IfFull::Refuse(_), _) => cmd.arg("try"),
@@ -158,21 +161,6 @@ impl Request for Acquire {
     }
 
     fn set_in_doubt(&self) {
-        self.acquisition.set_in_doubt();
-    }
-}
-
-/// Handles the reply to a heartbeat. The reply counts even if the heartbeat's caller has given up.
-fn apply(core: &Arc<Core>, acquisition: &Arc<Acquisition>, sent: Instant, reply: &AcquireReply) {
-    let is_lost = acquisition.lease().is_some_and(|lease| lease.is_lost());
-    match reply.acquired {
-        Acquired::NotGranted => {}
-        // The permit was lost during the call, and the server may have granted another permit to
-        // the same ID.
-        _ if is_lost => core.give_back(acquisition, ReleaseMode::Return),
-        // A grant message that was sent after this reply has overtaken the reply.
-        Acquired::Queued(_) if acquisition.is_resolved() => {}
-        Acquired::Granted { token } => acquisition.resolve(Ok(Grant { token, since: sent })),
-        Acquired::Queued(place) => acquisition.queued(sent, reply.server_time, place),
+        self.acquisition.calls.set_in_doubt();
     }
 }

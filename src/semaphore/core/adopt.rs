@@ -5,8 +5,8 @@ use std::sync::Arc;
 use redis::Cmd;
 
 use super::{Core, Refresh};
-use crate::batching::{Batcher, InFlight, Kinds, Request};
-use crate::semaphore::acquisition::{self, Acquisition};
+use crate::batching::{Batcher, Calls, Kinds, Request};
+use crate::semaphore::ledger::{self, Acquisition};
 
 pub(crate) struct Adopt {
     pub(crate) acquisition: Arc<Acquisition>,
@@ -16,7 +16,7 @@ pub(crate) struct Adopt {
 
 impl Request for Adopt {
     const SCRIPT: &'static str = Refresh::SCRIPT;
-    const KIND: Kinds = acquisition::ADOPT;
+    const KIND: Kinds = ledger::ADOPT;
     type Owner = Core;
     /// Whether the permit was still held.
     type Reply = bool;
@@ -29,8 +29,8 @@ impl Request for Adopt {
         "adopt"
     }
 
-    fn in_flight(&self) -> &InFlight {
-        &self.acquisition.in_flight
+    fn calls(&self) -> &Calls {
+        &self.acquisition.calls
     }
 
     /// Adoptions are never batched: several adoptions may name the same permit, and one call
@@ -40,11 +40,11 @@ impl Request for Adopt {
     }
 
     fn is_unneeded(&self, core: &Core) -> bool {
-        self.acquisition.is_over() || core.closing.is_ended()
+        self.acquisition.is_ended() || core.closing.is_ended()
     }
 
     fn write(&self, _core: &Core, cmd: &mut Cmd) {
-        self.acquisition.set_sent();
+        self.acquisition.calls.set_written();
         cmd.arg(&self.from).arg(&self.acquisition.id);
     }
 
@@ -53,6 +53,6 @@ impl Request for Adopt {
     }
 
     fn set_in_doubt(&self) {
-        self.acquisition.set_in_doubt();
+        self.acquisition.calls.set_in_doubt();
     }
 }

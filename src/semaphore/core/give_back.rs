@@ -10,7 +10,7 @@ use super::Core;
 use crate::batching::{MAX_BATCH, Owner};
 use crate::protocol::{ReleaseMode, id};
 use crate::releases::{Entry, GivenUp};
-use crate::semaphore::acquisition::{ACQUIRE, ADOPT, Acquisition};
+use crate::semaphore::ledger::{ACQUIRE, ADOPT, Acquisition};
 
 impl Core {
     /// Releases everything that the server has for the acquisition's ID, before any later call is
@@ -122,7 +122,7 @@ impl GivenUpRequest {
 
 impl GivenUp for GivenUpRequest {
     fn is_out(&self) -> bool {
-        self.acquisition.in_flight.is_behind(ACQUIRE | ADOPT)
+        self.acquisition.calls.is_behind(ACQUIRE | ADOPT)
     }
 
     fn is_permit(&self) -> bool {
@@ -134,7 +134,7 @@ impl GivenUp for GivenUpRequest {
     }
 
     fn id(&self) -> Option<&str> {
-        self.acquisition.was_sent().then_some(&self.acquisition.id)
+        self.acquisition.calls.was_written().then_some(&self.acquisition.id)
     }
 
     fn write_keys(&self, cmd: &mut Cmd) {
@@ -145,21 +145,21 @@ impl GivenUp for GivenUpRequest {
         self.core.statuses(reply)
     }
 
-    /// The acquisition stays in the table of held permits until this function is called, so that a
-    /// late message cannot release a permit that is to be forgotten. If an acquire may still reach
+    /// The acquisition stays in the ledger until this function is called, so that a late message
+    /// cannot release a permit that is to be forgotten. If an acquire may still reach
     /// the server, the ID is released again later, when no acquire can reach the server any more.
     fn released(&self) -> Option<(Instant, Entry)> {
         let (core, acquisition) = (&self.core, &self.acquisition);
-        core.hold_no_more(std::iter::once(&**acquisition));
+        core.ledger.remove(std::iter::once(&**acquisition));
         let at = Instant::now() + core.context.settings.longest_trip();
-        acquisition.take_doubt().then(|| {
+        acquisition.calls.take_doubt().then(|| {
             let given_up = Self { core: core.clone(), acquisition: acquisition.clone() };
             (at, given_up.into_later_entry(at))
         })
     }
 
     fn left_to_lease(&self) {
-        self.core.hold_no_more(std::iter::once(&*self.acquisition));
+        self.core.ledger.remove(std::iter::once(&*self.acquisition));
     }
 }
 

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{Core, Refresh, Task, Undelivered};
 use crate::runtime::Deadline;
-use crate::semaphore::acquisition::{ACQUIRE, Acquisition};
+use crate::semaphore::ledger::{ACQUIRE, Acquisition};
 
 impl Core {
     /// From now on, this process neither refreshes nor releases the permit. The permit may be in
@@ -16,9 +16,9 @@ impl Core {
     pub(crate) fn part_with(self: &Arc<Self>, acquisition: &Arc<Acquisition>) {
         let until = Instant::now() + self.settings.lease;
         self.context.router.part_with(acquisition.number, until);
-        self.hold_no_more(std::iter::once(&**acquisition));
+        self.ledger.remove(std::iter::once(&**acquisition));
         // An acquire of the ID, such as a heartbeat in flight, may still reach the server.
-        if acquisition.take_doubt() || acquisition.in_flight.has(ACQUIRE) {
+        if acquisition.calls.take_doubt() || acquisition.calls.has(ACQUIRE) {
             self.give_back_later(acquisition, until);
         }
     }

@@ -1,13 +1,5 @@
-//! One semaphore as this process uses it: keys, settings, waits and held permits. The modules in
-//! this directory make the semaphore's calls to the server.
-//!
-//! A request that may be queued enters the table of waits before it is sent, because the grant
-//! message may overtake the reply. After its grant, the request enters the table of held permits
-//! before it leaves the table of waits. The permit stays in the table of held permits until its
-//! release is confirmed, or until the permit is lost. If this process lets the permit expire or
-//! detaches it, the router remembers the ID for another lease. So a late or repeated grant message
-//! never ends a permit that is in use. If a grant message names neither a known request nor a known
-//! permit, the granted permit is released.
+//! One semaphore as this process uses it: keys, settings, requests and permits. The modules in this
+//! directory make the semaphore's calls to the server.
 
 mod acknowledge;
 mod acquire;
@@ -24,7 +16,6 @@ mod undelivered;
 mod upkeep;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -43,8 +34,8 @@ use crate::metrics::Meter;
 use crate::protocol::message::HandOff;
 use crate::protocol::{Keys, ReleaseMode, id, millis};
 use crate::releases::Releases;
-use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::closing::Closing;
+use crate::semaphore::ledger::{Acquisition, Ledger};
 use crate::semaphore::settings::{Limit, Settings};
 use crate::server::slot_of;
 use crate::wakeup::{Channel, Handler};
@@ -76,11 +67,7 @@ pub(crate) struct Core {
     acknowledges: Lazy<Batcher<Acknowledge>>,
     adopts: Lazy<Batcher<Adopt>>,
     replication: Replication,
-    /// Requests that wait in the queue, by the number of the acquisition.
-    waits: Mutex<HashMap<u128, Arc<Acquisition>>>,
-    /// Acquisitions with a permit, by the number of the acquisition.
-    held: Mutex<HashMap<u128, Weak<Acquisition>>>,
-    renewing: AtomicBool,
+    pub(crate) ledger: Ledger,
     /// Whether the last call returned many replies. Each caller that got a reply may soon send
     /// another request.
     rush: AtomicBool,
@@ -147,9 +134,7 @@ impl Core {
             acknowledges: lazy(),
             adopts: lazy(),
             replication: Replication::default(),
-            waits: Mutex::default(),
-            held: Mutex::default(),
-            renewing: AtomicBool::new(false),
+            ledger: Ledger::default(),
             rush: AtomicBool::new(false),
             wake_plan: Mutex::default(),
         });
@@ -183,10 +168,6 @@ impl Core {
         Arc::new(Acquisition::new(number, id, weight, created))
     }
 
-    pub(crate) fn waits(&self) -> MutexGuard<'_, HashMap<u128, Arc<Acquisition>>> {
-        self.waits.lock().expect("nothing panics while it is locked")
-    }
-
     /// Returns for how long releases are retried: after this time, the leases have expired.
     pub(crate) fn until_leases_end(&self) -> Duration {
         self.settings.lease.max(self.context.settings.call_timeout())
@@ -218,51 +199,32 @@ impl Core {
         self.end_waits();
     }
 
-    /// Releases all waiting requests.
     fn end_waits(self: &Arc<Self>) {
-        let waits = std::mem::take(&mut *self.waits());
-        waits.values().for_each(|waiting| waiting.end());
-        self.give_back_all(waits.values(), ReleaseMode::Return);
+        let ended = self.ledger.end_waits();
+        self.give_back_all(ended.iter(), ReleaseMode::Return);
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<u128, Weak<Acquisition>>> {
-        self.held.lock().expect("nothing panics while it is locked")
-    }
-
-    /// Enters acquisitions into the table of held permits, with leases that began at `since`. The
-    /// maintenance then refreshes these permits, unless automatic refresh is off. Ended
-    /// acquisitions are skipped: the reply to a heartbeat may arrive after the permit was detached.
+    /// Enters acquisitions whose permits were granted into the ledger. Their leases began at
+    /// `since`. The maintenance then refreshes these permits, unless automatic refresh is off.
     pub(crate) fn hold<'a>(
         self: &Arc<Self>,
-        acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>,
+        granted: impl ExactSizeIterator<Item = &'a Arc<Acquisition>>,
         since: Instant,
     ) {
-        let mut held = self.held();
-        let before = held.len();
-        let lasting = acquisitions.filter(|acquisition| !acquisition.is_over());
-        held.extend(lasting.map(|acquisition| (acquisition.number, Arc::downgrade(acquisition))));
-        if !self.settings.auto_refresh || held.len() == before {
+        if granted.len() == 0 {
             return;
         }
-        drop(held);
+        if !self.settings.auto_refresh {
+            return self.ledger.enter(granted);
+        }
+        let is_first = self.ledger.enter_granted(granted);
         let (now, interval) = (Instant::now(), self.settings.renewal_interval());
         let is_late = (now - since) * 10 > interval;
-        if !self.renewing.swap(true, Ordering::AcqRel) || is_late {
+        if is_first || is_late {
             // All permits are refreshed together. A permit that arrives late must not make these
             // refreshes more frequent.
             self.enqueue(Task::Renew((since + interval).max(now + interval / 2)));
         }
-    }
-
-    pub(crate) fn hold_no_more<'a>(&self, acquisitions: impl Iterator<Item = &'a Acquisition>) {
-        let mut held = self.held();
-        for acquisition in acquisitions {
-            held.remove(&acquisition.number);
-        }
-    }
-
-    pub(crate) fn holds(&self, number: u128) -> bool {
-        self.held().contains_key(&number)
     }
 
     /// Marks the permit as lost. Only the first call for a permit logs the loss.
@@ -271,19 +233,6 @@ impl Core {
             return;
         };
         tracing::warn!(semaphore = self.name, id = permit.id, token = lease.token, "permit lost");
-    }
-
-    /// Returns the permits to refresh. `None` means that refreshing stops until the next
-    /// [`Task::Renew`].
-    pub(crate) fn permits_to_renew(&self) -> Option<Vec<Arc<Acquisition>>> {
-        let held = self.held();
-        if held.is_empty() {
-            // The flag is cleared while the table is locked, so that no permit is entered
-            // unnoticed.
-            self.renewing.store(false, Ordering::Release);
-            return None;
-        }
-        Some(held.values().filter_map(Weak::upgrade).collect())
     }
 
     /// Replaces the plan for the next `wake`: the server names the process that is to call `wake`.
@@ -321,12 +270,14 @@ impl Handler for Core {
         let Some(number) = id::number_of(id) else {
             return false;
         };
-        let waiting = self.waits().get(&number).filter(|waiting| waiting.id == id).cloned();
-        match waiting {
+        let Some(acquisition) = self.ledger.find(number).filter(|found| found.id == id) else {
+            return false;
+        };
+        match token {
             // The request left the queue without a permit. A heartbeat finds out why.
-            Some(_) if token == 0 => _ = self.enqueue(Task::HeartbeatNow),
-            Some(waiting) => waiting.granted_by_message(token, ends, self.settings.first_lease()),
-            None => return self.holds(number),
+            0 if acquisition.is_waiting() => _ = self.enqueue(Task::HeartbeatNow),
+            0 => {}
+            _ => acquisition.granted_by_message(token, ends, self.settings.first_lease()),
         }
         true
     }
@@ -336,7 +287,7 @@ impl Handler for Core {
     }
 
     fn may_have_missed(self: Arc<Self>) {
-        if !self.waits().is_empty() {
+        if self.ledger.has_waits() {
             self.enqueue(Task::HeartbeatNow);
         }
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::Core;
-use crate::batching::{Batcher, InFlight, Kinds, Request};
+use crate::batching::{Batcher, Calls, Kinds, Request};
 use crate::protocol::millis;
-use crate::semaphore::acquisition::{self, Acquisition};
+use crate::semaphore::ledger::{self, Acquisition};
 
 pub(crate) struct Refresh {
     pub(crate) acquisition: Arc<Acquisition>,
@@ -19,7 +19,7 @@ pub(crate) struct Refresh {
 
 impl Request for Refresh {
     const SCRIPT: &'static str = "refresh";
-    const KIND: Kinds = acquisition::REFRESH;
+    const KIND: Kinds = ledger::REFRESH;
     type Owner = Core;
     /// Whether the permit is still held.
     type Reply = bool;
@@ -32,8 +32,8 @@ impl Request for Refresh {
         self.operation
     }
 
-    fn in_flight(&self) -> &InFlight {
-        &self.acquisition.in_flight
+    fn calls(&self) -> &Calls {
+        &self.acquisition.calls
     }
 
     fn write(&self, _core: &Core, cmd: &mut Cmd) {

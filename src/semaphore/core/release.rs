@@ -6,9 +6,9 @@ use redis::Cmd;
 use tokio::time::Instant;
 
 use super::Core;
-use crate::batching::{Batcher, InFlight, Kinds, Request};
+use crate::batching::{Batcher, Calls, Kinds, Request};
 use crate::protocol::{ReleaseMode, released};
-use crate::semaphore::acquisition::{self, Acquisition};
+use crate::semaphore::ledger::{self, Acquisition};
 
 pub(crate) struct Release {
     pub(crate) acquisition: Arc<Acquisition>,
@@ -17,8 +17,8 @@ pub(crate) struct Release {
 
 impl Request for Release {
     const SCRIPT: &'static str = "release";
-    const KIND: Kinds = acquisition::RELEASE;
-    const AFTER: Kinds = acquisition::ACQUIRE | acquisition::ADOPT | acquisition::RELEASE;
+    const KIND: Kinds = ledger::RELEASE;
+    const AFTER: Kinds = ledger::ACQUIRE | ledger::ADOPT | ledger::RELEASE;
     type Owner = Core;
     /// Whether the ID held a permit.
     type Reply = bool;
@@ -34,8 +34,8 @@ impl Request for Release {
         }
     }
 
-    fn in_flight(&self) -> &InFlight {
-        &self.acquisition.in_flight
+    fn calls(&self) -> &Calls {
+        &self.acquisition.calls
     }
 
     fn joins(&self, first: &Self, _core: &Core) -> bool {
@@ -56,8 +56,8 @@ impl Request for Release {
         _sent: Instant,
         answers: impl Iterator<Item = (&'a Self, &'a bool)> + Clone,
     ) {
-        core.hold_no_more(answers.clone().map(|(request, _)| &*request.acquisition));
-        for (request, _) in answers.filter(|(request, _)| request.acquisition.take_doubt()) {
+        core.ledger.remove(answers.clone().map(|(request, _)| &*request.acquisition));
+        for (request, _) in answers.filter(|(request, _)| request.acquisition.calls.take_doubt()) {
             let at = Instant::now() + core.context.settings.longest_trip();
             core.give_back_later(&request.acquisition, at);
         }

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::protocol::id::{self, MAX_TIME};
 use crate::protocol::{Inspection, ReleaseMode, millis, wake_in_of};
 use crate::runtime::Deadline;
-use crate::semaphore::acquisition::Acquisition;
+use crate::semaphore::ledger::Acquisition;
 use crate::semaphore::settings::Limit;
 use crate::server::{Answer, Failure};
 

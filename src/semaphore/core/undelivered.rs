@@ -14,7 +14,7 @@ use super::{Core, Task, Tasks};
 use crate::batching::MAX_BATCH;
 use crate::error::Error;
 use crate::protocol::ReleaseMode;
-use crate::semaphore::acquisition::Acquisition;
+use crate::semaphore::ledger::Acquisition;
 
 /// A task that releases IDs or lets permits expire holds this guard. A runtime that ends drops its
 /// tasks at any point. If the guard is dropped before it is [settled](Self::settle), it delivers

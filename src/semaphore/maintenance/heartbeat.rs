@@ -9,23 +9,20 @@ use futures_util::future::join_all;
 use super::Done;
 use crate::error::{Error, is_full};
 use crate::runtime::Deadline;
-use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Acquire, Core, IfFull};
+use crate::semaphore::ledger::Acquisition;
 
 const OUTAGE_PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) async fn beat(core: Arc<Core>) -> Done {
-    // A heartbeat contains only requests that the server has queued. The first acquires of all
-    // other requests are still in flight.
-    let is_queued = |waiting: &&Arc<Acquisition>| waiting.place().is_some() && !waiting.is_over();
-    let mut waits: Vec<_> = core.waits().values().filter(is_queued).cloned().collect();
-    // The requests are sorted by ticket. A server that was restarted without data then queues them
-    // in the same order as before.
-    waits.sort_by_key(|waiting| waiting.place().map(|place| place.ticket));
+    // The first acquires of the other requests are still under way. A server that was restarted
+    // without data queues the requests in the order in which they are sent, which is the same order
+    // as before.
+    let queued = core.ledger.queued();
     let deadline = Deadline::after(core.context.settings.response_timeout);
-    let answered = join_all(waits.iter().map(|waiting| ask(&core, waiting, deadline))).await;
+    let answered = join_all(queued.iter().map(|waiting| ask(&core, waiting, deadline))).await;
     let next = match answered.into_iter().all(|is_answered| is_answered) {
-        true => (!core.waits().is_empty()).then(|| core.context.settings.heartbeat_interval()),
+        true => core.ledger.has_waits().then(|| core.context.settings.heartbeat_interval()),
         false => Some(OUTAGE_PAUSE),
     };
     Done::Heartbeat { next }

@@ -247,7 +247,7 @@ impl Drop for Maintenance {
 async fn wake(core: Arc<Core>) -> Done {
     match core.wake().await {
         Ok((next, _)) => {
-            if next.is_some_and(|pause| pause.is_zero()) || !core.waits().is_empty() {
+            if next.is_some_and(|pause| pause.is_zero()) || core.ledger.has_waits() {
                 core.plan_wake(next);
             }
         }

@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use super::Done;
 use crate::batching::MAX_BATCH;
 use crate::error::Error;
-use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::Core;
 use crate::semaphore::lease::Lease;
+use crate::semaphore::ledger::Acquisition;
 
 /// An attempt times out after half of the refresh interval, so that several attempts fit before the
 /// deadline, even with a new connection. After a failure, the pause is a tenth of the interval.
@@ -21,7 +21,7 @@ const PAUSE_SHARE: u32 = 10;
 
 pub(super) async fn renew(core: Arc<Core>) -> Done {
     let started = Instant::now();
-    let Some(permits) = core.permits_to_renew() else {
+    let Some(permits) = core.ledger.to_refresh() else {
         return Done::Renewed { next: None };
     };
     let mut next = started + core.settings.renewal_interval();
@@ -43,7 +43,7 @@ fn renewable<'a>(core: &Core, permits: &'a [Arc<Acquisition>]) -> Vec<Renewable<
     let mut renewable = Vec::new();
     for permit in permits {
         // A permit that the caller has not received yet is confirmed when the caller receives it.
-        let Some(lease) = permit.lease().filter(|_| !permit.is_over()) else {
+        let Some(lease) = permit.lease().filter(|_| !permit.is_ended()) else {
             continue;
         };
         if lease.is_lost() {
@@ -73,8 +73,8 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Renewable<'_>>) -> Result<(), 
 
 fn stop(core: &Core, permit: &Acquisition) {
     // A permit that was released in the meantime was not lost.
-    if !permit.is_over() {
+    if !permit.is_ended() {
         core.lose(permit);
-        core.hold_no_more(std::iter::once(permit));
+        core.ledger.remove(std::iter::once(permit));
     }
 }

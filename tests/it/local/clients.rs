@@ -1,5 +1,4 @@
-//! Tests of clients that share a server in memory, and of calls to this server that do not concern
-//! a single semaphore.
+//! Tests of clients that share a server in memory, and of calls that concern this server as a whole.
 
 use std::time::Duration;
 

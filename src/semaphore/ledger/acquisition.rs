@@ -1,0 +1,209 @@
+//! An acquisition: the life of one ID, from the first request to the end of its permit.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::batching::{Calls, Kinds};
+use crate::error::Error;
+use crate::protocol::Place;
+use crate::semaphore::lease::{Grant, Lease};
+
+/// The kinds of calls that may be under way for an acquisition.
+pub(crate) const ACQUIRE: Kinds = 1;
+pub(crate) const RELEASE: Kinds = 2;
+pub(crate) const REFRESH: Kinds = 4;
+pub(crate) const ACKNOWLEDGE: Kinds = 8;
+pub(crate) const ADOPT: Kinds = 16;
+
+pub(crate) struct Acquisition {
+    /// Identifies the acquisition in this process.
+    pub(crate) number: u128,
+    /// Identifies the acquisition on the server.
+    pub(crate) id: String,
+    pub(crate) weight: u32,
+    pub(crate) created: Instant,
+    pub(crate) calls: Calls,
+    /// Set once the acquisition is a permit.
+    lease: OnceLock<Lease>,
+    life: Mutex<Life>,
+}
+
+struct Life {
+    stage: Stage,
+    queued: Option<Queued>,
+}
+
+/// See the [picture](super).
+enum Stage {
+    /// The server has not granted a permit. If the caller waits for the outcome, the sender delivers
+    /// it.
+    Waiting(Option<oneshot::Sender<Outcome>>),
+    /// The server has granted a permit, or an error has ended the wait. The outcome is `None` if it
+    /// was delivered.
+    Resolved(Option<Outcome>),
+    /// The caller has the permit.
+    Held,
+    /// The caller no longer waits, or has let the permit go.
+    Ended,
+}
+
+impl Stage {
+    /// Whether the caller has no permit yet.
+    fn is_wait(&self) -> bool {
+        matches!(self, Self::Waiting(_) | Self::Resolved(_))
+    }
+}
+
+/// The error is boxed, because errors are large and many requests may wait.
+type Outcome = Result<Grant, Box<Error>>;
+
+/// The last reply with the status "queued".
+#[derive(Debug, Clone, Copy)]
+struct Queued {
+    /// The time at which the call that got this reply was sent.
+    asked: Instant,
+    /// The server's time in this reply, in ms.
+    at: i64,
+    place: Place,
+}
+
+impl Acquisition {
+    pub(crate) fn new(number: u128, id: String, weight: u32, created: Instant) -> Self {
+        let life = Mutex::new(Life { stage: Stage::Waiting(None), queued: None });
+        let (calls, lease) = (Calls::default(), OnceLock::new());
+        Self { number, id, weight, created, calls, lease, life }
+    }
+
+    fn life(&self) -> MutexGuard<'_, Life> {
+        self.life.lock().expect("nothing panics while it is locked")
+    }
+
+    /// Returns the lease if the acquisition is or was a permit.
+    pub(crate) fn lease(&self) -> Option<&Lease> {
+        self.lease.get()
+    }
+
+    /// Returns the last known place in the queue.
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.life().queued.map(|queued| queued.place)
+    }
+
+    /// Returns the time at which the call that got the last "queued" reply was sent. Before the
+    /// first "queued" reply, returns the time at which the acquisition was created.
+    pub(crate) fn asked(&self) -> Instant {
+        self.life().queued.map_or(self.created, |queued| queued.asked)
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.life().stage, Stage::Waiting(_))
+    }
+
+    /// Whether the server has granted a permit that is still wanted, or an error has ended the wait.
+    pub(super) fn is_resolved_or_held(&self) -> bool {
+        matches!(self.life().stage, Stage::Resolved(_) | Stage::Held)
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        matches!(self.life().stage, Stage::Ended)
+    }
+
+    /// Notes a "queued" reply. If the request is already resolved, the reply is older than
+    /// the outcome.
+    pub(crate) fn queued(&self, asked: Instant, server_time: i64, place: Place) {
+        let mut life = self.life();
+        if matches!(life.stage, Stage::Waiting(_)) || life.queued.is_none() {
+            life.queued = Some(Queued { asked, at: server_time, place });
+        }
+    }
+
+    /// Handles a grant message. `ends` is the expiry of the lease on the server's clock. The
+    /// message is ignored if a "queued" reply is newer than the grant: the permit was lost in the
+    /// meantime. If the server's clock was set back, an older reply may seem newer. In this case,
+    /// the reply to the next heartbeat contains the grant.
+    pub(crate) fn granted_by_message(&self, token: u64, ends: i64, lease: Duration) {
+        let granted_at = ends.saturating_sub(lease.as_millis() as i64);
+        let queued = self.life().queued;
+        if queued.is_none_or(|queued| granted_at >= queued.at) {
+            let since = queued.map_or(self.created, |queued| queued.asked);
+            self.resolve(Ok(Grant { token, since }));
+        }
+    }
+
+    /// Ends the wait. Only the first outcome counts.
+    pub(crate) fn resolve(&self, outcome: Result<Grant, Error>) {
+        let mut life = self.life();
+        let Stage::Waiting(caller) = &mut life.stage else {
+            return;
+        };
+        let outcome = outcome.map_err(Box::new);
+        let Some(caller) = caller.take() else {
+            life.stage = Stage::Resolved(Some(outcome));
+            return;
+        };
+        life.stage = Stage::Resolved(None);
+        drop(life);
+        // If the caller has just dropped the wait, the acquisition ends and is released.
+        let _ = caller.send(outcome);
+    }
+
+    /// Returns a receiver of the outcome. The receiver gets an error if the acquisition has ended.
+    pub(crate) fn await_outcome(&self) -> oneshot::Receiver<Outcome> {
+        let (sender, receiver) = oneshot::channel();
+        match &mut self.life().stage {
+            Stage::Waiting(caller) => *caller = Some(sender),
+            Stage::Resolved(outcome) => _ = outcome.take().map(|outcome| sender.send(outcome)),
+            Stage::Held | Stage::Ended => {}
+        }
+        receiver
+    }
+
+    /// Continues the wait, because the granted permit was lost before the caller received it.
+    pub(crate) fn wait_again(&self) {
+        let mut life = self.life();
+        if matches!(life.stage, Stage::Resolved(_)) {
+            life.stage = Stage::Waiting(None);
+        }
+    }
+
+    /// Makes the acquisition a permit of its caller. Returns false if the acquisition has ended.
+    pub(crate) fn hold(&self) -> bool {
+        let mut life = self.life();
+        let is_wait = life.stage.is_wait();
+        if is_wait {
+            life.stage = Stage::Held;
+        }
+        is_wait
+    }
+
+    /// Sets the lease of a permit.
+    pub(crate) fn begin_lease(&self, lease: Lease) {
+        assert!(self.lease.set(lease).is_ok(), "an acquisition becomes a permit once");
+    }
+
+    /// Ends the acquisition: from now on, no acquire with its ID is sent.
+    pub(crate) fn end(&self) {
+        self.change_to_ended(|_| true);
+    }
+
+    /// Ends the acquisition, unless the caller has the permit or the acquisition has already ended.
+    /// Returns whether this call has ended it.
+    pub(crate) fn end_wait(&self) -> bool {
+        self.change_to_ended(Stage::is_wait)
+    }
+
+    fn change_to_ended(&self, may_change: impl FnOnce(&Stage) -> bool) -> bool {
+        let mut life = self.life();
+        let changes = may_change(&life.stage);
+        let before = changes.then(|| std::mem::replace(&mut life.stage, Stage::Ended));
+        drop(life);
+        // This wakes the caller, whose waker may run any code.
+        drop(before);
+        changes
+    }
+}

@@ -1,0 +1,126 @@
+//! The ledger: every request and every permit of one semaphore in this process.
+//!
+//! An [`Acquisition`] is the life of one ID. This picture shows its stages:
+//!
+//! ```text
+//!              resolve                  hold
+//!  Waiting ───────────────▶ Resolved ─────────────▶ Held
+//!     ▲ │                     │  │                   │
+//!     └─┼─────────────────────┘  │                   │
+//!       │      wait_again        │                   │
+//!       └────────────────────────┴─▶ Ended ◀─────────┘
+//!                 end_wait                   end
+//! ```
+//!
+//! - `resolve`: a reply or a grant message contains the grant, or an error ends the wait. Later
+//!   outcomes are equal to the first, and change nothing.
+//! - `wait_again`: the permit was lost before the caller received it.
+//! - `hold`: the caller receives the permit.
+//! - `end_wait`: the caller dropped the wait, the server has nothing for the ID, or a close or
+//!   shutdown ended the wait.
+//! - `end`: the caller has released, forgotten, detached or dropped the permit, or lets it expire.
+//!
+//! `Ended` is final. The server may still have the ID, and a call with the ID may be under way:
+//! [`Calls`](crate::batching::Calls) records that. So the ID is released after the last acquire with
+//! the ID has ended, and the release is retried until the server confirms it.
+//!
+//! The ledger contains an acquisition from the time just before the first call that may queue its
+//! ID, or from its grant. It contains the acquisition until the wait has ended, or until the
+//! permit's release is confirmed, or until the permit is lost. So a late or repeated grant message
+//! finds its acquisition, and never ends a permit that is in use. If this process lets a permit
+//! expire or detaches it, the router remembers the ID for another lease. If the ledger does not
+//! contain the acquisition of a grant message, the granted permit is released.
+
+mod acquisition;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+pub(crate) use acquisition::{ACKNOWLEDGE, ACQUIRE, ADOPT, Acquisition, REFRESH, RELEASE};
+
+#[derive(Default)]
+pub(crate) struct Ledger(Mutex<Entries>);
+
+#[derive(Default)]
+struct Entries {
+    /// The acquisitions, by number.
+    all: HashMap<u128, Arc<Acquisition>>,
+    /// Whether the maintenance refreshes permits.
+    is_refreshing: bool,
+}
+
+impl Ledger {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.0.lock().expect("nothing panics while it is locked")
+    }
+
+    /// Enters acquisitions, except those that have ended.
+    pub(crate) fn enter<'a>(&self, acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>) {
+        self.entries().enter(acquisitions);
+    }
+
+    /// Enters acquisitions whose permits were granted. Returns whether the maintenance does not
+    /// refresh permits yet. From now on, it does.
+    pub(crate) fn enter_granted<'a>(
+        &self,
+        acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>,
+    ) -> bool {
+        let mut entries = self.entries();
+        entries.enter(acquisitions);
+        !std::mem::replace(&mut entries.is_refreshing, true)
+    }
+
+    pub(crate) fn remove<'a>(&self, acquisitions: impl Iterator<Item = &'a Acquisition>) {
+        let mut entries = self.entries();
+        for acquisition in acquisitions {
+            entries.all.remove(&acquisition.number);
+        }
+    }
+
+    pub(crate) fn find(&self, number: u128) -> Option<Arc<Acquisition>> {
+        self.entries().all.get(&number).cloned()
+    }
+
+    pub(crate) fn has_waits(&self) -> bool {
+        self.entries().all.values().any(|acquisition| acquisition.is_waiting())
+    }
+
+    /// Returns the requests that the server has queued, sorted by ticket.
+    pub(crate) fn queued(&self) -> Vec<Arc<Acquisition>> {
+        let waiting = |acquisition: &Arc<Acquisition>| {
+            let place = acquisition.place().filter(|_| acquisition.is_waiting())?;
+            Some((place.ticket, acquisition.clone()))
+        };
+        let mut queued: Vec<_> = self.entries().all.values().filter_map(waiting).collect();
+        queued.sort_by_key(|(ticket, _)| *ticket);
+        queued.into_iter().map(|(_, acquisition)| acquisition).collect()
+    }
+
+    /// Ends and removes every acquisition whose caller has no permit yet. Returns these
+    /// acquisitions.
+    pub(crate) fn end_waits(&self) -> Vec<Arc<Acquisition>> {
+        let all: Vec<_> = self.entries().all.values().cloned().collect();
+        let ended: Vec<_> = all.into_iter().filter(|acquisition| acquisition.end_wait()).collect();
+        self.remove(ended.iter().map(|acquisition| &**acquisition));
+        ended
+    }
+
+    /// Returns the permits to refresh. Returns `None` if there are none: the maintenance then stops
+    /// refreshing until [`enter_granted`](Self::enter_granted) returns true.
+    pub(crate) fn to_refresh(&self) -> Option<Vec<Arc<Acquisition>>> {
+        let mut entries = self.entries();
+        let permits = entries.all.values().filter(|acquisition| acquisition.is_resolved_or_held());
+        let permits: Vec<_> = permits.cloned().collect();
+        entries.is_refreshing = !permits.is_empty();
+        entries.is_refreshing.then_some(permits)
+    }
+}
+
+impl Entries {
+    fn enter<'a>(&mut self, acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>) {
+        // An acquisition ends before it is removed. So an acquisition that has ended is never left
+        // in the ledger.
+        let lasting = acquisitions.filter(|acquisition| !acquisition.is_ended());
+        self.all.extend(lasting.map(|acquisition| (acquisition.number, acquisition.clone())));
+    }
+}
