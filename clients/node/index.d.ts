@@ -9,13 +9,13 @@ declare global {
 
 /**
  * The supported options of node-redis's `createClient`. Parts of `url` replace the other options. `pingInterval` is
- * for the connection for commands. The subscription is always checked every third of the heartbeat timeout.
+ * for the connection for commands, and 0 means no pings. The subscription is always checked every third of the
+ * heartbeat timeout.
  */
 export type RedisOptions = {
   [Option in Extract<keyof RedisClientOptions,
     | "url" | "username" | "password" | "credentialsProvider" | "name" | "database"
-    | "commandsQueueMaxLength" | "pingInterval" | "clientInfoTag" | "maintNotifications" | "maintEndpointType"
-    | "maintRelaxedCommandTimeout" | "maintRelaxedSocketTimeout">]?: RedisClientOptions[Option] | undefined;
+    | "commandsQueueMaxLength" | "pingInterval">]?: RedisClientOptions[Option] | undefined;
 } & {
   /** `responseTimeout` replaces the timeouts for connecting, and the client reconnects by itself. */
   socket?: NonNullable<RedisClientOptions["socket"]>
@@ -75,7 +75,7 @@ export class SemaphoreClient {
    * Connects. `redis` is a URL, or options of node-redis. Rejects immediately if the server cannot be used: with
    * Unsupported for a cluster or a Sentinel, with Rejected after another error of Redis, such as a wrong password,
    * and otherwise with Unavailable. Rejects with a TypeError for a wrong URL, an unknown option, or another value, such
-   * as a client. No error contains a part of the URL other than the address.
+   * as a client, and with a RangeError for a wrong number. No error contains a part of the URL other than the address.
    */
   static connect(redis: string | RedisOptions, options?: ConnectOptions): Promise<SemaphoreClient>;
   /**

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import unittest
+from unittest import mock
 
 import redis
 
@@ -134,6 +135,52 @@ class Blocking(unittest.TestCase):
                 self.client._loop.call_soon_threadsafe(time.sleep, 2)  # so the coroutine does not begin
                 signal.setitimer(signal.ITIMER_REAL, 0.1)
         until(self.keys.are_empty)
+
+    def test_a_close_that_is_interrupted_goes_on(self):
+        def work():
+            with contextlib.suppress(Closed):
+                semaphore.acquire()
+
+        def interrupt():
+            until(lambda: client._core._is_closed)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        server, threads = Server(), threading.active_count()
+        self.addCleanup(server.close)
+        keys = Keys(server.url, self.name)
+        self.addCleanup(keys.close)
+        client = SemaphoreClient(server.url, response_timeout=DEADLINE)
+        client.connect()
+        self.addCleanup(client.close)
+        semaphore = client.semaphore(self.name, limit=2, lease=10 * DEADLINE)
+        held = semaphore.acquire()
+        server.stop()
+        threading.Thread(target=work).start()
+        until(lambda: any(claim.asked_at for claim in list(semaphore._core._waits.values())))
+        threading.Thread(target=interrupt).start()
+        start = time.monotonic()
+        with self.assertRaises(KeyboardInterrupt):
+            client.close()
+        self.assertLess(time.monotonic() - start, DEADLINE / 2)
+        server.go_on()
+        self.assertIs(held.release(), True)
+        self.assertTrue(keys.are_empty())
+        client.close()
+        until(lambda: threading.active_count() == threads)
+
+    def test_a_connect_that_is_interrupted_can_be_repeated(self):
+        start = threading.Thread.start
+
+        def interrupted(thread):
+            start(thread)
+            raise KeyboardInterrupt
+
+        client = SemaphoreClient(URL)
+        self.addCleanup(client.close)
+        with mock.patch.object(threading.Thread, "start", interrupted), self.assertRaises(KeyboardInterrupt):
+            client.connect()
+        client.connect()
+        client.semaphore(self.name, limit=1).acquire().release()
 
     def test_a_block_ends_in_an_outage_and_was_not_lost(self):
         server = Server()

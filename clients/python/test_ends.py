@@ -57,6 +57,18 @@ while not client._core._semaphores[sys.argv[2]]._waits:
     time.sleep(0.01)
 """),
     "closed while it was held": (BLOCKING, "permit = semaphore.acquire()\nclient.close()"),
+    "an interrupt of close": (BLOCKING, """
+async def close():
+    os.kill(os.getpid(), signal.SIGINT)
+    while not is_interrupted: await asyncio.sleep(0.01)
+    await go_on()
+signal.signal(signal.SIGINT, signal.default_int_handler)
+permit, is_interrupted, go_on, client._core.close = semaphore.acquire(), False, client._core.close, close
+try:
+    client.close()
+finally:
+    is_interrupted = True
+"""),
     "a child of multiprocessing": (BLOCKING, """
 import multiprocessing
 def work():
@@ -187,8 +199,25 @@ late = Late(names["permits"].pop().release)
 
     def test_the_end_is_bounded_while_the_server_is_silent(self):
         silence = "os.kill(int(sys.argv[3]), signal.SIGSTOP)"
+        # It interrupts the program when this condition is true.
+        interrupt = """
+def interrupt():
+    while not {}: time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Thread(target=interrupt, daemon=True).start()
+"""
         for head, program in (
             (BLOCKING, f"permit = semaphore.acquire()\n{silence}"),
+            (BLOCKING, f"permit = semaphore.acquire()\n{silence}\n{interrupt.format('client._is_exiting')}"),
+            (BLOCKING, f"""
+permit, other = semaphore.acquire(), semaphore.acquire()
+{silence}
+client._hand_over(other._core._release_in_background)
+{interrupt.format("client._core._is_closed")}
+with contextlib.suppress(KeyboardInterrupt):
+    client.close()
+"""),
             (ASYNCIO, f"""
 async def main():
     global permit
@@ -205,6 +234,7 @@ asyncio.run(main())
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertLess(time.monotonic() - start, 20)
             self.assertIn("before Redis confirmed all releases", done.stderr)
+            self.assertNotIn("Traceback", done.stderr)
 
 
 if __name__ == "__main__":

@@ -83,11 +83,10 @@ function options(what, value, known, names = known.join(", ")) {
   return value;
 }
 
-/** The supported options of node-redis 4 to 6. */
+/** The options of node-redis 4 to 6 that have an effect with RESP 2 and without CLIENT SETINFO. */
 const OF_REDIS = [
   "url", "socket", "username", "password", "credentialsProvider", "name", "database", "commandsQueueMaxLength",
-  "pingInterval", "clientInfoTag", "maintNotifications", "maintEndpointType", "maintRelaxedCommandTimeout",
-  "maintRelaxedSocketTimeout",
+  "pingInterval",
 ];
 
 /** The socket options of node-redis, net.connect and tls.connect. */
@@ -109,14 +108,27 @@ const OURS = {
   reconnectStrategy: "the client reconnects by itself",
 };
 
+/** The numbers that node-redis and Node.js do not check before they use them, and their units. */
+const NUMBERS = {
+  database: "", commandsQueueMaxLength: "", pingInterval: " (ms)", socketTimeout: " (ms)", keepAliveInitialDelay: " (ms)",
+};
+
+function numbers(what, given) {
+  for (const [key, unit] of Object.entries(NUMBERS)) {
+    if (given[key] !== undefined) integer(`${what}.${key}${unit}`, given[key], 0, 2 ** 31 - 1);
+  }
+}
+
 /** Checks a URL, or options of node-redis. Rejects a client of node-redis or ioredis. */
 function redis(value) {
   const given = typeof value === "string" ? { url: value } : options("redis", value, OF_REDIS);
+  numbers("redis", given);
   if (given.socket !== undefined) {
     const known = [...OF_SOCKET, ...Object.keys(OURS)];
     const { tls } = options("redis.socket", given.socket, known, "what node-redis, net.connect and tls.connect have");
     const ours = Object.keys(OURS).find((key) => given.socket[key] !== undefined);
     if (ours) throw new TypeError(`redis.socket.${ours} cannot be set: ${OURS[ours]}`);
+    numbers("redis.socket", given.socket);
     // If `tls` is an object, node-redis connects without TLS.
     if (tls !== undefined && typeof tls !== "boolean") {
       throw new TypeError("redis.socket.tls must be true or false. Options such as ca belong beside it");

@@ -52,6 +52,8 @@ test("wrong arguments are rejected before the first call", async (t) => {
   }
   for (const redis of [
     undefined, null, 6379, new URL("redis://127.0.0.1"), createClient(), { ulr: "redis://127.0.0.1" },
+    { clientInfoTag: "a" }, { maintNotifications: "auto" }, { maintEndpointType: "auto" },
+    { maintRelaxedCommandTimeout: 5 }, { maintRelaxedSocketTimeout: 5 },
     { socket: { host: "127.0.0.1", port: 1, foo: 1 } }, { socket: { prot: 1 } }, { socket: "127.0.0.1" }, { socket: null },
     { url: "redis://127.0.0.1:1", socket: { tls: {} } }, { socket: { tls: { ca: "" } } }, { socket: { tls: 1 } },
   ]) {
@@ -79,6 +81,23 @@ test("an option that this client sets itself is rejected, and the error names th
     }
   }
   await assert.rejects(connectWith({ connectTimeout: undefined }), /ECONNREFUSED/);
+});
+
+test("a wrong number in the options of node-redis is rejected before the first call, and 0 is accepted", async (t) => {
+  const server = await startServer(t);
+  const zeros = { database: 0, commandsQueueMaxLength: 0, pingInterval: 0 };
+  const zerosOfSocket = { socketTimeout: 0, keepAliveInitialDelay: 0 };
+  const semaphores = await SemaphoreClient.connect({ url: server.url, ...zeros, socket: zerosOfSocket });
+  await semaphores.close();
+  const rejects = (redis, what) => {
+    const message = new RegExp(`^redis\\.${what}( \\(ms\\))? must be an integer from 0 to 2147483647, got `);
+    return assert.rejects(SemaphoreClient.connect(redis), { name: "RangeError", message });
+  };
+  const socket = { host: "127.0.0.1", port: 1 };
+  for (const value of [-1, 1.5, 2 ** 31, ...NO_NUMBERS]) {
+    for (const option of Object.keys(zeros)) await rejects({ socket, [option]: value }, option);
+    for (const option of Object.keys(zerosOfSocket)) await rejects({ socket: { ...socket, [option]: value } }, `socket\\.${option}`);
+  }
 });
 
 test("no error contains a URL that is passed as another argument", async (t) => {

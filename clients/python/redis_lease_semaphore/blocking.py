@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import sys
 import threading
@@ -88,21 +89,24 @@ class SemaphoreClient:
                 raise Closed("the client was closed")
             if self._loop is not None:
                 return
-            self._start()
             try:
+                self._start()
                 self._run(self._core.connect())
-            except BaseException:
+                self._has_connected = True
+            except Exception:
                 self._stop()
                 raise
-            self._has_connected = True
+            except BaseException:  # interrupted: the thread ends in the background
+                self._tell_loop_to_stop()
+                raise
 
     def _start(self) -> None:
+        exits.watch(self)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=_serve, args=[self._loop], name="redis-lease-semaphore", daemon=True
         )
         self._thread.start()
-        exits.watch(self)
 
     def _forked(self) -> None:
         """Called in a forked process, which has copies of the loop and the locks, but not the loop's thread."""
@@ -124,7 +128,8 @@ class SemaphoreClient:
         """Ends all waits, and disconnects when Redis has confirmed their releases.
 
         Permits that are still held are no longer refreshed. Each is lost when its lease expires or the
-        program ends, unless it is released before.
+        program ends, unless it is released before. If this is interrupted, for example by Ctrl-C, it
+        continues in the background. Another call waits again.
         """
         if sys.is_finalizing():
             return
@@ -135,40 +140,39 @@ class SemaphoreClient:
             if self._loop is None:
                 self._core._was_closed |= self._has_connected
                 return
-            is_in_use = False
-            try:
-                self._run(self._core.close())
-                is_in_use = self._run(self._leave())
-            except Closed:
-                pass  # a signal's handler has closed it in the meantime
-            finally:
-                if not is_in_use:
-                    self._stop()
+            with contextlib.suppress(Closed):  # it was closed in the meantime
+                self._run(self._close(), goes_on=True)
+            if self._loop is None:
+                self._stop()
 
-    async def _leave(self) -> bool:
-        """Disconnects. If permits are held, the loop continues until the last permit is released or lost."""
-        here = self._core._find()
-        if here is None:
-            return False
-        here._on_idle = self._tell_loop_to_stop
-        return here._is_in_use
+    async def _close(self) -> None:
+        """Closes. If permits are held, the loop continues until the last permit is released or lost."""
+        try:
+            await self._core.close()
+        finally:
+            here = self._core._find()
+            if here is not None and here._is_in_use:
+                here._on_idle = self._tell_loop_to_stop
+            else:
+                self._tell_loop_to_stop()
 
     def _exit(self) -> Optional[concurrent.futures.Future[None]]:
         """Releases permits when the program ends."""
-        loop = self._loop
-        here = None if loop is None else self._core._of_loop(loop)
-        if loop is None or here is None:
-            return None
-        self._is_exiting = True
         me = threading.current_thread()
 
         def stays(held: core_permit.Held) -> bool:
             """Returns whether a daemon thread may still use the permit."""
             return held.thread not in (None, me) and held.thread.is_alive()
 
-        return asyncio.run_coroutine_threadsafe(
-            here._loop_ends("is released, because the program ends", stays), loop
-        )
+        with self._handing_over:  # after a close, the loop may stop at any time
+            loop = self._loop
+            here = None if loop is None else self._core._of_loop(loop)
+            if loop is None or here is None:
+                return None
+            self._is_exiting = True
+            return asyncio.run_coroutine_threadsafe(
+                here._loop_ends("is released, because the program ends", stays), loop
+            )
 
     def __enter__(self) -> SemaphoreClient:
         self.connect()
@@ -194,12 +198,15 @@ class SemaphoreClient:
                 loop.call_soon_threadsafe(loop.stop)
 
     def _run(
-        self, coroutine: Coroutine[Any, Any, _T], undo: Optional[Callable[[_T], None]] = None
+        self,
+        coroutine: Coroutine[Any, Any, _T],
+        undo: Optional[Callable[[_T], None]] = None,
+        goes_on: bool = False,
     ) -> _T:
         """Runs a coroutine on the loop, and returns its result.
 
         If this wait is interrupted, for example by Ctrl-C, the coroutine is canceled. If that is too
-        late, `undo` gets its result.
+        late, `undo` gets its result. With `goes_on`, the coroutine continues in the background instead.
         """
         if sys.is_finalizing() or self._is_own_thread():
             coroutine.close()
@@ -232,8 +239,11 @@ class SemaphoreClient:
             fail(Closed("the client was closed"))
 
         def abandon() -> None:
-            if not tasks:
-                coroutine.close()  # interrupted before it was handed over
+            if goes_on:
+                if not tasks:
+                    start()  # interrupted before it was handed over
+            elif not tasks:
+                coroutine.close()
             elif not answer.is_there:
                 tasks[0].cancel()
             elif undo is not None and answer.error is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import concurrent.futures
+import contextlib
 import logging
 import os
 import sys
@@ -44,9 +45,11 @@ def _end() -> None:
         return
     if any(not thread.daemon and thread is not me for thread in threading.enumerate()):
         return  # a child of multiprocessing ends its other threads later
-    endings = [ending for ending in (client._exit() for client in list(_clients)) if ending]
-    _, late = concurrent.futures.wait(endings, timeout=_MOST)
-    if late:
+    is_late: Any = True
+    with contextlib.suppress(KeyboardInterrupt):  # another Ctrl-C, so the user does not wait
+        endings = [ending for ending in (client._exit() for client in list(_clients)) if ending]
+        is_late = concurrent.futures.wait(endings, timeout=_MOST).not_done
+    if is_late:
         logger.warning(
             "the program ends before Redis confirmed all releases: the remaining permits are free when their leases "
             "expire"
