@@ -23,8 +23,8 @@
 --   1 token expires_at  granted: fencing token, expiry of the lease (ms on the server's clock)
 --   2 ticket position  queued: ticket, position in the queue (1: the head)
 --   0 0 0           not granted, not queued
---   3 token expires_at  a single entry for all requests, if there are several and all are granted
---                   with the same expiry; `token` is the first of their consecutive tokens
+--   3 token expires_at  one entry that may replace all, if several requests are all granted with
+--                   the same expiry; `token` is the first of their consecutive tokens
 --   wake_in         ms until this client should call `wake`; 0: immediately; -1: no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION, SEM_TOO_HEAVY
 -- Cost              O(log N) for each request, and for each waiter that leaves the queue.

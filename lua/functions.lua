@@ -98,7 +98,7 @@ for i = 1, count do
   end
 end
 local lookup = ids
-local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 waiters
+local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 requests
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -131,7 +131,7 @@ local held = permits + (extra or 0) -- the weight of all permits
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the effective limit
-local last_number = (state[4] or 0) + 0 -- microseconds; the last token or ticket
+local last_number = (state[4] or 0) + 0 -- microseconds; no token or ticket is higher
 local longest_lease = (state[5] or 0) + 0 -- ms; no lease in use is longer
 local first_expiry = (state[6] or 0) + 0 -- ms; no lease expires earlier
 local expire_at = (state[7] or 0) + 0 -- ms; when the keys expire
@@ -460,7 +460,7 @@ for index, argument in ipairs(arguments) do
   end
 end
 local lookup = {}
-local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 waiters
+local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 requests
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -493,7 +493,7 @@ local held = permits + (extra or 0) -- the weight of all permits
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the effective limit
-local last_number = (state[4] or 0) + 0 -- microseconds; the last token or ticket
+local last_number = (state[4] or 0) + 0 -- microseconds; no token or ticket is higher
 local longest_lease = (state[5] or 0) + 0 -- ms; no lease in use is longer
 local first_expiry = (state[6] or 0) + 0 -- ms; no lease expires earlier
 local expire_at = (state[7] or 0) + 0 -- ms; when the keys expire
@@ -641,7 +641,7 @@ if change and idempotency_key.err then
   return idempotency_key
 end
 local lookup = {}
-local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 waiters
+local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 requests
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -674,7 +674,7 @@ local held = permits + (extra or 0) -- the weight of all permits
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the effective limit
-local last_number = (state[4] or 0) + 0 -- microseconds; the last token or ticket
+local last_number = (state[4] or 0) + 0 -- microseconds; no token or ticket is higher
 local longest_lease = (state[5] or 0) + 0 -- ms; no lease in use is longer
 local first_expiry = (state[6] or 0) + 0 -- ms; no lease expires earlier
 local expire_at = (state[7] or 0) + 0 -- ms; when the keys expire
@@ -938,7 +938,7 @@ local function is_allowed(...)
   return not is_known or answer
 end
 
--- Returns the server's error if the user may not make the call, otherwise nil. The keys need no
+-- Returns a `NOPERM` error if the user may not make the call, otherwise nil. The keys need no
 -- check: without the right to them, the user could not call this script.
 local function denial(call)
   if is_allowed(unpack(call)) then
@@ -955,7 +955,7 @@ local function denial(call)
   return "NOPERM this user has no permissions to run the '" .. name .. "' command"
 end
 
--- Makes the calls. Returns the name and the error of each call that failed.
+-- Makes the calls. Returns the name and the error of each call that failed or is denied.
 local function try(calls)
   local failed = {}
   for _, call in ipairs(calls) do
@@ -1105,7 +1105,7 @@ for _, next in pairs(nexts) do
   ids[#ids + 1] = next
 end
 local lookup = ids
-local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 waiters
+local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 requests
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -1138,7 +1138,7 @@ local held = permits + (extra or 0) -- the weight of all permits
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the effective limit
-local last_number = (state[4] or 0) + 0 -- microseconds; the last token or ticket
+local last_number = (state[4] or 0) + 0 -- microseconds; no token or ticket is higher
 local longest_lease = (state[5] or 0) + 0 -- ms; no lease in use is longer
 local first_expiry = (state[6] or 0) + 0 -- ms; no lease expires earlier
 local expire_at = (state[7] or 0) + 0 -- ms; when the keys expire
@@ -1431,7 +1431,7 @@ for i = 1, count do
   end
 end
 local lookup = {}
-local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 waiters
+local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 requests
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -1464,7 +1464,7 @@ local held = permits + (extra or 0) -- the weight of all permits
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the effective limit
-local last_number = (state[4] or 0) + 0 -- microseconds; the last token or ticket
+local last_number = (state[4] or 0) + 0 -- microseconds; no token or ticket is higher
 local longest_lease = (state[5] or 0) + 0 -- ms; no lease in use is longer
 local first_expiry = (state[6] or 0) + 0 -- ms; no lease expires earlier
 local expire_at = (state[7] or 0) + 0 -- ms; when the keys expire
@@ -1700,7 +1700,7 @@ if #ARGV > 0 then
   return wrong_number(0)
 end
 local asked, lookup = {}, {}
-local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 waiters
+local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 requests
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -1733,7 +1733,7 @@ local held = permits + (extra or 0) -- the weight of all permits
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the effective limit
-local last_number = (state[4] or 0) + 0 -- microseconds; the last token or ticket
+local last_number = (state[4] or 0) + 0 -- microseconds; no token or ticket is higher
 local longest_lease = (state[5] or 0) + 0 -- ms; no lease in use is longer
 local first_expiry = (state[6] or 0) + 0 -- ms; no lease expires earlier
 local expire_at = (state[7] or 0) + 0 -- ms; when the keys expire

@@ -1,4 +1,4 @@
--- inspect: returns the limits, a page of holders, and a page of waiters. Changes nothing.
+-- inspect: returns the limits, a page of permits, and a page of queued requests. Changes nothing.
 --
 -- Tokens are not stored, so only the holder of a permit knows its token.
 --
@@ -6,20 +6,20 @@
 -- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
--- ARGV[1] holders_offset  0 to 9007199254740991: how many holders to skip
--- ARGV[2] holders_count  0 to 1000: how many holders to return
--- ARGV[3] waiters_offset  0 to 9007199254740991: how many waiters to skip
--- ARGV[4] waiters_count  0 to 1000: how many waiters to return
+-- ARGV[1] holders_offset  0 to 9007199254740991: how many held permits to skip
+-- ARGV[2] holders_count  0 to 1000: how many held permits to return
+-- ARGV[3] waiters_offset  0 to 9007199254740991: how many queued requests to skip
+-- ARGV[4] waiters_count  0 to 1000: how many queued requests to return
 -- Reply             server time (ms), then seven integers and two lists:
 --   limit           effective limit, -1: none
 --   declared        declared limit, -1: none
 --   runtime         runtime limit, -1: none
 --   held            weight of all unexpired permits; too high if over 1,000 expired permits remain
---   holders_total   number of holders, on all pages
+--   holders_total   number of held permits, on all pages
 --   queued          length of the queue
---   last_number     the next token is higher; 0 if no token or ticket was issued
---   holders         for each holder, in order of expiry: ID, ms until its lease expires
---   waiters         for each waiter, in queue order: ID, ms waited (minus the head start, if the
+--   last_number     every later token is higher; 0 at first
+--   holders         for each held permit, in order of expiry: ID, ms until its lease expires
+--   waiters         for each queued request, in order: ID, ms waited (plus head start, unless the
 --                   nonce begins with "headstartMS-"), ms until its client is dead (-1: dead)
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N), and O(1) for each returned entry. Commands:

@@ -1,8 +1,8 @@
 -- probe: tries every command that the scripts use, on the keys of an unused semaphore.
 --
 -- A client calls this script once when it connects, with a random semaphore name. The errors show
--- that a right is missing (for a command, a key or a channel), or that the server is a replica or
--- too old. From Redis 7.0 on, the script checks each right first, so that no call is denied.
+-- that a right is missing (for a command or a channel), or that the server is a replica or too old.
+-- From Redis 7.0 on, the script checks each right first, and skips denied calls.
 --
 -- KEYS[1] permits   as for every script, but with a name that nothing else uses
 -- KEYS[2] queue
@@ -10,7 +10,7 @@
 -- KEYS[4] state
 -- ARGV[1] notify_mode  "P", "S" or "N", as in an ID
 -- ARGV[2] client    1 to 100 bytes, as in an ID
--- Reply             for each command that failed, two strings: its name and the server's error
+-- Reply             for each command that failed or is denied, two strings: its name and the error
 -- Errors            SEM_KEYS, SEM_ARG
 -- Cost              O(1)
 -- Flags             allow-oom
@@ -31,7 +31,7 @@ local function is_allowed(...)
   return not is_known or answer
 end
 
--- Returns the server's error if the user may not make the call, otherwise nil. The keys need no
+-- Returns a `NOPERM` error if the user may not make the call, otherwise nil. The keys need no
 -- check: without the right to them, the user could not call this script.
 local function denial(call)
   if is_allowed(unpack(call)) then
@@ -48,7 +48,7 @@ local function denial(call)
   return "NOPERM this user has no permissions to run the '" .. name .. "' command"
 end
 
--- Makes the calls. Returns the name and the error of each call that failed.
+-- Makes the calls. Returns the name and the error of each call that failed or is denied.
 local function try(calls)
   local failed = {}
   for _, call in ipairs(calls) do

@@ -13,7 +13,7 @@
 -- Reply             server time (ms), wake_in, then one integer for each ID:
 --   1               it held a permit
 --   2               it was queued
---   0               it is unknown: already released, or its lease has expired
+--   0               it is unknown: it neither held a permit nor was queued
 --   3               a single entry for all IDs, if several were given and all held a permit
 --   wake_in         0: call `wake` immediately; -1: no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION

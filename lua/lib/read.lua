@@ -6,7 +6,7 @@
 -- it. In `permits`, the score of '*' is minus the sum of (weight - 1) over all permits, so the held
 -- weight is known without the other keys. In `clients`, the score is the longest heartbeat timeout.
 
-local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 waiters
+local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 requests
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -39,7 +39,7 @@ local held = permits + (extra or 0) -- the weight of all permits
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the effective limit
-local last_number = (state[4] or 0) + 0 -- microseconds; the last token or ticket
+local last_number = (state[4] or 0) + 0 -- microseconds; no token or ticket is higher
 local longest_lease = (state[5] or 0) + 0 -- ms; no lease in use is longer
 local first_expiry = (state[6] or 0) + 0 -- ms; no lease expires earlier
 local expire_at = (state[7] or 0) + 0 -- ms; when the keys expire

@@ -284,7 +284,7 @@ fn manifest() -> Manifest {
             named("SEM_VERSION", "the semaphore was written by another version of the protocol"),
             named(
                 "SEM_TOO_HEAVY",
-                "a request weighs more than the limit, so it can never be granted",
+                "a request weighs more than the limit, and no runtime limit is set",
             ),
         ],
         grant_message: GrantMessage {
