@@ -5,13 +5,15 @@ use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::resume_unwind;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Poll;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-use tokio::time::Instant;
+use futures_util::future::{BoxFuture, join_all};
+use tokio::runtime::{Builder, Handle};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -19,7 +21,7 @@ use crate::diagnosis::connect::Access;
 use crate::error::Error;
 use crate::metrics::Meters;
 use crate::releases::ReleasesByName;
-use crate::runtime::{Timer, is_current};
+use crate::runtime::{EndTimer, Timer, is_current};
 use crate::server::{Servers, user_timeout};
 use crate::wakeup::{self, Listener, Router};
 
@@ -49,10 +51,19 @@ pub(crate) struct Context {
     /// context is dropped.
     end: CancellationToken,
     _ends: DropGuard,
-    /// The latest time at which the end of the I/O runtime stops waiting for remaining calls, such
-    /// as releases. The mutex is locked while a remaining call is made.
-    last_moment: Mutex<Option<std::time::Instant>>,
+    /// The calls that remain when the I/O runtime ends. `None` once that runtime has ended, and
+    /// after a shutdown that has waited as long as it may.
+    remaining: Mutex<Option<Vec<Remaining>>>,
+    /// `None` for a server in memory.
+    _end_timer: Option<EndTimer>,
     process: u32,
+}
+
+/// Calls that remain when the I/O runtime ends, such as releases.
+pub(crate) struct Remaining {
+    /// The number of requests in these calls.
+    pub(crate) requests: usize,
+    pub(crate) calls: BoxFuture<'static, Result<(), Error>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -107,7 +118,11 @@ impl Context {
         tokio::spawn(async move {
             at_the_end.end.run_until_cancelled(listen).await;
         });
-        Arc::new(Self {
+        let end_timer = |context: Weak<Self>| {
+            EndTimer::new(move || _ = context.upgrade().map(|context| context.make_remaining()))
+        };
+        Arc::new_cyclic(|context| Self {
+            _end_timer: servers.are_away().then(|| end_timer(context.clone())),
             servers,
             prefix,
             client,
@@ -121,7 +136,7 @@ impl Context {
             tasks: TaskTracker::new(),
             _ends: end.clone().drop_guard(),
             end,
-            last_moment: Mutex::default(),
+            remaining: Mutex::new(Some(Vec::new())),
             process: std::process::id(),
         })
     }
@@ -225,26 +240,49 @@ impl Context {
         self.end.clone()
     }
 
-    /// Calls `deliver` if the I/O runtime is ending or has ended. `deliver` makes a remaining call,
-    /// such as a release. Its arguments are a time limit, and whether it waits for the call. It
-    /// waits only while the I/O runtime ends: dropping a permit elsewhere never blocks. The calls
-    /// that are waited for share one time limit.
-    pub(crate) fn at_the_end(&self, deliver: impl FnOnce(Duration, bool)) {
+    /// Makes calls that a task of the I/O runtime could not make, because that runtime ends or has
+    /// ended. While it ends, the calls are made after it has dropped all its tasks, and the end
+    /// waits for them. Otherwise a thread makes the calls, and nothing waits for it: dropping a
+    /// permit never blocks.
+    pub(crate) fn at_the_end(&self, remaining: Remaining) {
         if self.is_forked() || !self.servers.are_away() || self.runs() {
             return;
         }
         self.end_with_home();
+        if is_current(&self.runtime)
+            && let Some(all) = &mut *self.remaining()
+        {
+            return all.push(remaining);
+        }
+        self.make_calls(vec![remaining]);
+    }
+
+    fn remaining(&self) -> MutexGuard<'_, Option<Vec<Remaining>>> {
+        self.remaining.lock().expect("nothing panics while it is locked")
+    }
+
+    /// Makes the remaining calls, because the I/O runtime has dropped all its tasks.
+    fn make_remaining(&self) {
+        let remaining = self.remaining().take().unwrap_or_default();
+        if let Some(making) = self.make_calls(remaining) {
+            // The thread has reported a panic.
+            let _ = making.join();
+        }
+    }
+
+    /// Makes calls in a thread, because a runtime cannot be driven inside of another runtime. The
+    /// thread stops after the response timeout.
+    fn make_calls(&self, remaining: Vec<Remaining>) -> Option<JoinHandle<()>> {
+        if remaining.is_empty() {
+            return None;
+        }
+        self.servers.leave_connections();
         let patience = self.settings.response_timeout.min(LONGEST_END);
-        if !is_current(&self.runtime) {
-            return deliver(patience, false);
-        }
-        let mut last_moment = self.last_moment.lock().expect("nothing panics while it is locked");
-        let now = std::time::Instant::now();
-        let last = *last_moment.get_or_insert(now + patience);
-        let time = last.saturating_duration_since(now);
-        if !time.is_zero() {
-            deliver(time, true);
-        }
+        let thread = std::thread::Builder::new().name("redis-semaphore".to_owned());
+        let making = thread.spawn(move || make(remaining, patience));
+        making
+            .inspect_err(|error| tracing::warn!(%error, "no thread releases; permits expire"))
+            .ok()
     }
 
     /// Returns whether the I/O runtime still runs. A runtime that ends drops spawned tasks.
@@ -271,9 +309,37 @@ impl Context {
                  freed when their leases expire"
             );
             // Remaining calls must not delay the end of the runtime again.
-            let mut last = self.last_moment.lock().expect("nothing panics while it is locked");
-            last.get_or_insert_with(std::time::Instant::now);
+            *self.remaining() = None;
         }
+    }
+}
+
+/// Makes all calls, and reports the requests that Redis has not confirmed after `patience`.
+fn make(remaining: Vec<Remaining>, patience: Duration) {
+    let requests = AtomicUsize::new(remaining.iter().map(|remaining| remaining.requests).sum());
+    let failure = Mutex::new(None);
+    let calls = remaining.into_iter().map(async |remaining| match remaining.calls.await {
+        Ok(()) => _ = requests.fetch_sub(remaining.requests, Ordering::Relaxed),
+        Err(error) => *failure.lock().expect("nothing panics while it is locked") = Some(error),
+    });
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return tracing::warn!(%error, "no runtime releases; permits expire"),
+    };
+    let is_in_time = runtime.block_on(async { timeout(patience, join_all(calls)).await.is_ok() });
+    // A pending name resolution would delay a normal shutdown.
+    runtime.shutdown_background();
+    let requests = requests.into_inner();
+    if requests > 0 {
+        let failure = failure.into_inner().expect("nothing panics while it is locked");
+        let error = failure.as_ref().map(tracing::field::display);
+        tracing::warn!(
+            requests,
+            error,
+            is_in_time,
+            "the runtime ended before Redis confirmed all releases; the remaining permits and \
+             requests expire"
+        );
     }
 }
 

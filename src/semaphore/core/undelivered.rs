@@ -2,23 +2,20 @@
 //! ends.
 
 use std::collections::HashSet;
-use std::fmt::Display;
-use std::io;
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
 
-use tokio::runtime::Builder;
+use futures_util::FutureExt;
 
 use super::{Core, Task, Tasks};
 use crate::batching::MAX_BATCH;
+use crate::context::Remaining;
 use crate::error::Error;
 use crate::protocol::ReleaseMode;
 use crate::semaphore::ledger::Acquisition;
 
 /// A task that releases IDs or lets permits expire holds this guard. A runtime that ends drops its
-/// tasks at any point. If the guard is dropped before it is [settled](Self::settle), it delivers
-/// its calls over a separate connection. The end of the runtime waits for this delivery. So no call
+/// tasks at any point. If the guard is dropped before it is [settled](Self::settle), its calls are
+/// made over a separate connection: see [`Context::at_the_end`](crate::context::Context). So no call
 /// is lost at the end of `main`, which drops permits and then the runtime.
 pub(crate) struct Undelivered {
     core: Arc<Core>,
@@ -67,45 +64,11 @@ impl Drop for Undelivered {
         if requests == 0 {
             return;
         }
-        let (core, releases) = (self.core.clone(), std::mem::take(&mut self.releases));
-        let expiring = std::mem::take(&mut self.expiring);
-        self.core.context.at_the_end(|time, must_wait| {
-            let name = core.name.clone();
-            let failed = move |error: &dyn Display| {
-                tracing::warn!(
-                    semaphore = name,
-                    requests,
-                    %error,
-                    "the runtime ended before Redis confirmed all releases; the remaining permits \
-                     and requests expire"
-                );
-            };
-            let deliver = move || match in_a_runtime(time, core.deliver(releases, expiring, time)) {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => failed(&error),
-                Err(error) => failed(&error),
-            };
-            // A thread is needed, because a runtime cannot be driven inside of another runtime.
-            let thread = thread::Builder::new().name("redis-semaphore".to_owned());
-            match thread.spawn(deliver) {
-                // The thread has reported a panic.
-                Ok(delivering) if must_wait => _ = delivering.join(),
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "no thread delivers the last releases; they expire");
-                }
-            }
-        });
+        let (releases, expiring) =
+            (std::mem::take(&mut self.releases), std::mem::take(&mut self.expiring));
+        let calls = self.core.clone().deliver(releases, expiring).boxed();
+        self.core.context.at_the_end(Remaining { requests, calls });
     }
-}
-
-/// Runs `work`, and stops after `patience`, even if a thread of the runtime blocks.
-fn in_a_runtime<T>(patience: Duration, work: impl Future<Output = T>) -> io::Result<T> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let done = runtime.block_on(async { tokio::time::timeout(patience, work).await });
-    // A pending name resolution would delay a normal shutdown.
-    runtime.shutdown_background();
-    done.map_err(Into::into)
 }
 
 impl Core {
@@ -113,9 +76,8 @@ impl Core {
         self: Arc<Self>,
         releases: Vec<(ReleaseMode, String)>,
         expiring: Vec<Arc<Acquisition>>,
-        patience: Duration,
     ) -> Result<(), Error> {
-        self.context.servers.leave_connections();
+        let patience = self.context.settings.response_timeout;
         for mode in [ReleaseMode::Return, ReleaseMode::Forget] {
             // A call accepts each ID only once.
             let mut seen = HashSet::new();

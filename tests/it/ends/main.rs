@@ -7,7 +7,7 @@ mod ways;
 use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use redis_semaphore::{Semaphore, SemaphoreClient};
+use redis_semaphore::{Semaphore, SemaphoreClient, blocking};
 use test_support::observer::{connected, until};
 use test_support::server::{Server, shared_url, unique_name};
 
@@ -45,6 +45,10 @@ fn main() -> ExitCode {
     }
     for way in ["blocking_drop", "async_drop"].iter().filter(|way| is_chosen(way)) {
         an_outage_holds_up_no_end(way);
+        passed += 1;
+    }
+    for way in ["async_crowd", "async_crowd_of_one_thread"].iter().filter(|way| is_chosen(way)) {
+        the_permits_of_many_tasks_are_released_together(way);
         passed += 1;
     }
     println!("test result: ok. {passed} passed; 0 failed; 0 ignored");
@@ -94,4 +98,20 @@ fn an_outage_holds_up_no_end(way: &str) {
     assert_eq!(code, Some(0), "{way}");
     assert!(took < SOON, "{way}: {took:?}");
     println!("test ends::{way} while Redis is away ... ok ({took:.1?})");
+}
+
+/// The time for the end of a program is bounded. It would not suffice for a connection per permit.
+fn the_permits_of_many_tasks_are_released_together(way: &str) {
+    let server = Server::start();
+    let name = unique_name();
+    let (code, took) = ended(start(way, &server.admin_url(), &name));
+    assert_eq!(code, Some(0), "{way}");
+    let mut connection = server.connect();
+    let info: redis::InfoDict = redis::cmd("INFO").arg("stats").query(&mut connection).unwrap();
+    let connections: u64 = info.get("total_connections_received").unwrap();
+    assert!(connections < 20, "{way}: {connections} connections");
+    let client = blocking::SemaphoreClient::connect(&server.admin_url()).unwrap();
+    let semaphore = client.semaphore(&name).existing_limit().build().unwrap();
+    assert_eq!(semaphore.inspect().unwrap().held, 0, "{way}");
+    println!("test ends::{way} ... ok ({took:.1?}; {connections} connections)");
 }

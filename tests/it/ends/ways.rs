@@ -11,6 +11,9 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::LEASE;
 
+/// The number of tasks that hold a permit when their runtime ends.
+const CROWD: u32 = 500;
+
 type Outcome = Result<(), Box<dyn Error>>;
 
 /// Each way to end, with its exit status. A panic has the status 101.
@@ -145,6 +148,15 @@ fn of_async(way: &str, url: &str, name: &str, is_away: bool) -> Outcome {
                 for other in 0..20 {
                     let other = client.semaphore(format!("{name}.{other}")).limit(1).build()?;
                     let permit = other.acquire().await?;
+                    tokio::spawn(async move { permit.lost().await });
+                }
+            }
+            // Each task holds a permit of one semaphore.
+            "crowd" => {
+                drop(permit);
+                let many = client.semaphore(name).limit(CROWD).lease(LEASE).build()?;
+                for _ in 0..CROWD {
+                    let permit = many.acquire().await?;
                     tokio::spawn(async move { permit.lost().await });
                 }
             }

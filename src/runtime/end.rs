@@ -1,0 +1,37 @@
+//! Notices that a runtime has ended, after the runtime has dropped all its tasks.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
+
+use tokio::time::{Sleep, sleep};
+
+/// Calls a function on the thread that ends the current runtime, after the runtime has dropped all
+/// its tasks. The end of the runtime waits for the function.
+///
+/// Tokio has no such notification. However, a runtime first drops its tasks, and then ends its
+/// timers, which wakes everything that waits for a timer. The timer of this type is due in decades,
+/// so only the end of the runtime wakes it. The tests of `tests/it/ends` fail if a version of Tokio
+/// does not wake it.
+pub(crate) struct EndTimer {
+    _timer: Mutex<Pin<Box<Sleep>>>,
+}
+
+struct AtEnd<F>(F);
+
+impl<F: Fn() + Send + Sync + 'static> Wake for AtEnd<F> {
+    fn wake(self: Arc<Self>) {
+        self.0();
+    }
+}
+
+impl EndTimer {
+    pub(crate) fn new(at_end: impl Fn() + Send + Sync + 'static) -> Self {
+        let mut timer = Box::pin(sleep(Duration::MAX));
+        let waker = Waker::from(Arc::new(AtEnd(at_end)));
+        // Only the waker is needed: the result is always pending.
+        let _ = timer.as_mut().poll(&mut Context::from_waker(&waker));
+        Self { _timer: Mutex::new(timer) }
+    }
+}
