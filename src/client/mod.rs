@@ -43,7 +43,11 @@ pub use names::Names;
 /// |---|---|---|
 /// | runs | are made | are refreshed |
 /// | is blocked | wait until it runs again | are lost when their leases expire |
-/// | has ended | return [`Error::Shutdown`] | are lost when their leases expire |
+/// | has ended | return [`Error::Shutdown`] | are lost when their leases expire, or earlier |
+///
+/// If the I/O runtime is blocked, [`Permit::lost`](crate::Permit::lost) in another runtime returns
+/// when the I/O runtime runs again. If the I/O runtime has ended, `lost` returns immediately, and the
+/// permit is lost from then on.
 ///
 /// Do not block the I/O runtime: use `tokio::task::spawn_blocking` for blocking work, or connect in
 /// a runtime with its own threads.

@@ -73,10 +73,7 @@ pub(crate) async fn check_cluster(
             Ok(Some(checked)) => checked,
             Ok(None) => break,
             Err(_) => {
-                tracing::warn!(
-                    nodes = checks.len(),
-                    "silent nodes of the cluster were not checked"
-                );
+                tracing::warn!(silent = checks.len(), "a node of the cluster was not checked");
                 break;
             }
         };

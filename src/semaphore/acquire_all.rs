@@ -28,8 +28,10 @@ use crate::semaphore::{AcquireRequest, Permits};
 /// After any of these errors, the permits that were already acquired are released in the
 /// background:
 ///
-/// - [`Error::Invalid`] if two requests have the same prefix and name. Nothing was sent. Request
-///   one permit with a higher weight instead.
+/// - [`Error::Invalid`] if two requests have the same prefix and name, and their clients use the
+///   same server address and database. Nothing was sent. Request one permit with a higher weight
+///   instead. If the clients use two addresses of one server, such as `localhost` and `127.0.0.1`,
+///   the call may wait for its own permit.
 /// - [`Error::Invalid`] if a weight is 0 or a head start is out of range. Nothing was sent.
 /// - [`Error::Lost`] if a permit was lost while another permit was awaited.
 /// - The errors of [`Semaphore::acquire`](crate::Semaphore::acquire). The error contains the name

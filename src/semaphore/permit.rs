@@ -303,7 +303,8 @@ impl Permit {
 
     /// Waits until the permit is lost. The wait ends at the latest when the lease expires on this
     /// machine's monotonic clock. If the
-    /// [I/O runtime](crate::SemaphoreClient#runtimes) ends, the permit is lost immediately.
+    /// [I/O runtime](crate::SemaphoreClient#runtimes) has ended, the permit is lost immediately. If
+    /// that runtime is blocked, a wait in another runtime ends when it runs again.
     ///
     /// # Cancel safety
     ///

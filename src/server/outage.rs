@@ -118,7 +118,11 @@ impl Outages {
         let rejection = rejected.map(|script| Rejection::new(script, error));
         let cause = cause_of(error);
         let (reason, server) = (cause.reason(), server.to_string());
-        let last_failure = format!("Redis at {server} is unavailable: {reason}");
+        let (what, message) = match is_full(error) {
+            true => ("rejects new requests", "Redis rejects new requests"),
+            false => ("is unavailable", "Redis is unavailable; calls are retried"),
+        };
+        let last_failure = format!("Redis at {server} {what}: {reason}");
         let Some(state) = &mut *state else {
             let first_failure = Instant::now();
             *state = Some(State { first_failure, last_failure, rejection, outage: None });
@@ -143,7 +147,7 @@ impl Outages {
                 connection = self.line.name(),
                 server,
                 error = reason,
-                "Redis is unavailable; calls are retried"
+                "{message}"
             );
             state.outage = Some(Outage { number, reason, kind: cause.kind, server });
         }

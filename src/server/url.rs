@@ -92,7 +92,9 @@ fn without_scheme(url: &str) -> Wrong {
         Some(foreign) => {
             Wrong::shown(format!("it begins with {foreign}://, which is not a Redis scheme"))
         }
-        None if scheme.is_empty() => Wrong::shown("it does not begin with redis://: add that"),
+        None if scheme.is_empty() => Wrong::shown(
+            "it begins with neither redis:// nor unix:// (for a socket): add one of them",
+        ),
         None => Wrong::shown("it begins with a scheme that is not for Redis, instead of redis://"),
     }
 }

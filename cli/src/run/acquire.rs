@@ -88,7 +88,7 @@ async fn wait(semaphore: &Semaphore, asked: &Run, began: Instant) -> Result<Perm
         None => {
             let reason = format!(
                 "semaphore {0}: no permit is available, because all are held, other requests \
-                 wait, or the limit is 0: `redis-semaphore inspect {0}` shows which",
+                 wait, or the limit is below the weight: `redis-semaphore inspect {0}` shows which",
                 asked.name
             );
             Err(Failure::new(NO_PERMIT, reason))
@@ -138,47 +138,34 @@ async fn told<T>(semaphore: &Semaphore, waiting: impl Future<Output = T>) -> T {
     waiting.await
 }
 
-/// Prints a note if the limits of the semaphore are probably not as the user expects.
+/// Prints notes if the limits of the semaphore are probably not as the user expects: if the declared
+/// limit differs from the effective limit, and if the wait may last forever. The notes are printed
+/// before the limit is declared, because the wait may be long.
 async fn tell_limits(semaphore: &Semaphore, asked: &Run) -> Result<(), Error> {
-    match asked.limit {
-        Some(limit) => tell_other_limit(semaphore, limit).await,
-        None if asked.weight > 1 && asked.waits() => tell_low_limit(semaphore, asked.weight).await,
-        None => Ok(()),
-    }
-}
-
-/// Prints a note if the declared limit differs from the effective limit. Such a difference is
-/// usually a mistake. The note is printed before the limit is declared, because the wait may be
-/// long.
-async fn tell_other_limit(semaphore: &Semaphore, declared: u32) -> Result<(), Error> {
-    let now = semaphore.inspect_range(0..0, 0..0).await?;
-    let Some(effective) = limit_of(&now).filter(|limit| *limit != declared) else {
+    if asked.limit.is_none() && asked.weight == 1 {
         return Ok(());
-    };
-    let name = semaphore.name();
-    match now.runtime_limit {
-        Some(_) => note(format_args!(
-            "semaphore {name}: the runtime limit {effective} applies; --limit {declared} applies \
-             after `redis-semaphore limit {name} clear`"
-        )),
-        None => note(format_args!(
-            "semaphore {name}: --limit {declared} replaces the limit {effective} for all processes"
-        )),
     }
-    Ok(())
-}
-
-/// Prints a note if the weight exceeds the runtime limit, because the wait may then last forever.
-/// If the weight exceeds the declared limit, the request fails instead.
-async fn tell_low_limit(semaphore: &Semaphore, weight: u32) -> Result<(), Error> {
     let now = semaphore.inspect_range(0..0, 0..0).await?;
-    if let Some(limit) = now.runtime_limit.filter(|limit| *limit < weight)
-        && now.declared_limit.is_none_or(|declared| declared >= weight)
-    {
+    let (name, weight) = (semaphore.name(), asked.weight);
+    let differs = |declared: &u32| limit_of(&now).is_some_and(|limit| limit != *declared);
+    let declared = asked.limit.filter(differs);
+    match (now.runtime_limit, declared) {
+        (Some(limit), Some(declared)) => note(format_args!(
+            "semaphore {name}: the runtime limit {limit} applies; --limit {declared} applies after \
+             `redis-semaphore limit {name} clear`"
+        )),
+        // A request that is heavier than its own limit fails, and declares nothing.
+        (None, Some(declared)) if weight <= declared => note(format_args!(
+            "semaphore {name}: --limit {declared} replaces the limit {} for all processes",
+            now.limit
+        )),
+        _ => {}
+    }
+    // Without a runtime limit, a request that is too heavy fails.
+    if let Some(limit) = now.runtime_limit.filter(|limit| *limit < weight && asked.waits()) {
         note(format_args!(
-            "semaphore {}: --weight {weight} exceeds the runtime limit {limit}, so the command \
-             waits until that is raised",
-            semaphore.name()
+            "semaphore {name}: --weight {weight} exceeds the runtime limit {limit}, so the command \
+             waits until that is raised"
         ));
     }
     Ok(())

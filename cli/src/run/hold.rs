@@ -44,8 +44,8 @@ pub struct Hold<'a> {
     is_stopped: bool,
     /// This process got a signal to stop, and has forwarded it to the command.
     is_to_stop: bool,
-    /// This process got a signal to end, and has forwarded it to the command.
-    is_to_end: bool,
+    /// The signal to end that this process got and has forwarded to the command.
+    to_end: Option<Signal>,
     /// The command was continued together with this process. The SIGCONT that continued this
     /// process is not handled yet.
     has_gone_on: bool,
@@ -74,6 +74,8 @@ pub struct Outcome {
     /// The command was in the foreground of the terminal and died of ^C, which did not reach our
     /// group.
     pub is_interrupted: bool,
+    /// The signal to end that this process got while the command ran.
+    pub to_end: Option<Signal>,
 }
 
 impl<'a> Hold<'a> {
@@ -85,7 +87,7 @@ impl<'a> Hold<'a> {
             terminal,
             is_stopped: false,
             is_to_stop: false,
-            is_to_end: false,
+            to_end: None,
             has_gone_on: false,
             is_interrupted: false,
             ended: None,
@@ -119,9 +121,12 @@ impl<'a> Hold<'a> {
         };
         let terminal = self.terminal.as_ref();
         let had_terminal = terminal.is_some_and(|terminal| terminal.take_from(self.command.group));
+        if let (Ended::Killed(_), true, Some(terminal)) = (ended, had_terminal, terminal) {
+            terminal.restore();
+        }
         let is_interrupted = had_terminal && ended.is_interrupt() && !self.is_interrupted;
         self.tell(Word::Done);
-        Outcome { ended, was_terminated: self.is_lost, is_interrupted }
+        Outcome { ended, was_terminated: self.is_lost, is_interrupted, to_end: self.to_end }
     }
 
     async fn next(&mut self, signals: &mut Signals) -> Event {
@@ -141,7 +146,7 @@ impl<'a> Hold<'a> {
     /// by itself may leave processes in the background. If it was killed, got a signal to end, or
     /// has lost its permit, its remaining processes are ended first.
     fn is_done(&mut self, ended: Ended) -> bool {
-        if self.kill_at.is_none() && (self.is_to_end || matches!(ended, Ended::Killed(_))) {
+        if self.kill_at.is_none() && (self.to_end.is_some() || matches!(ended, Ended::Killed(_))) {
             self.end_rest();
         }
         let Some(kill_at) = self.kill_at.filter(|_| !self.is_over) else {
@@ -190,7 +195,7 @@ impl<'a> Hold<'a> {
             )),
             signal => {
                 self.is_to_stop |= is_stop;
-                self.is_to_end |= ENDS.contains(&signal);
+                self.to_end = Some(signal).filter(|_| ENDS.contains(&signal)).or(self.to_end);
                 self.command.signal(signal);
             }
         }

@@ -217,16 +217,22 @@ fn unconfirmed() -> String {
 }
 
 /// Does the remaining work with Redis after the command has ended. After a fatal signal, this
-/// function waits only briefly for a reply. If no reply arrives, returns the signal.
+/// function waits only briefly for a reply. If no reply arrives, returns the signal. `earlier` is a
+/// signal that arrived while the command ran.
 async fn unless_signalled<T>(
     signals: &mut Signals,
+    earlier: Option<Signal>,
     work: impl Future<Output = T>,
 ) -> Result<T, Signal> {
     let mut work = pin!(work);
-    tokio::select! {
-        done = &mut work => Ok(done),
-        signal = signals.next_fatal(|| ()) => timeout(PATIENCE, work).await.map_err(|_| signal),
-    }
+    let signal = match earlier {
+        Some(signal) => signal,
+        None => tokio::select! {
+            done = &mut work => return Ok(done),
+            signal = signals.next_fatal(|| ()) => signal,
+        },
+    };
+    timeout(PATIENCE, work).await.map_err(|_| signal)
 }
 
 /// Lets the permit expire, so that the start counts for one lease from now on. The command
@@ -254,9 +260,10 @@ async fn let_expire(
         }
     });
     let outcome = Hold::new(None, command).until_ended(signals).await;
-    let given_up = match unless_signalled(signals, expiring).await {
+    let to_end = outcome.to_end;
+    let given_up = match unless_signalled(signals, to_end, expiring).await {
         Ok(Ok(None)) => None,
-        Ok(Ok(Some(trying))) => unless_signalled(signals, trying.shutdown()).await.err(),
+        Ok(Ok(Some(trying))) => unless_signalled(signals, to_end, trying.shutdown()).await.err(),
         Ok(Err(error)) => panic::resume_unwind(error.into_panic()),
         Err(signal) => {
             note(format_args!(
@@ -269,7 +276,7 @@ async fn let_expire(
     if outcome.is_interrupted {
         job::interrupt_all();
     }
-    Ok(as_command(outcome.ended, given_up))
+    Ok(as_command(outcome.ended, given_up.filter(|_| to_end.is_none())))
 }
 
 async fn given_back(
@@ -285,8 +292,10 @@ async fn given_back(
         let _ = timeout(PATIENCE, client.shutdown()).await;
         return Ok(End::Lost);
     }
-    let given_up = match unless_signalled(signals, release::release(client, name, permit)).await {
-        Ok(Ok(())) => unless_signalled(signals, client.shutdown()).await.err(),
+    let to_end = outcome.as_ref().ok().and_then(|outcome| outcome.to_end);
+    let released = release::release(client, name, permit);
+    let given_up = match unless_signalled(signals, to_end, released).await {
+        Ok(Ok(())) => unless_signalled(signals, to_end, client.shutdown()).await.err(),
         Ok(Err(error @ Error::Lost { .. })) => return outcome.and(Err(error.into())),
         // The lease has expired, so there is nothing left to release.
         Ok(Err(error)) => {
@@ -301,11 +310,11 @@ async fn given_back(
             Some(signal)
         }
     };
-    Ok(as_command(outcome?.ended, given_up))
+    Ok(as_command(outcome?.ended, given_up.filter(|_| to_end.is_none())))
 }
 
-/// Returns how the CLI ends after the command. `given_up` is the signal that cut the CLI's
-/// remaining work short.
+/// Returns how the CLI ends after the command. `given_up` is the signal that arrived after the command
+/// and cut the CLI's remaining work short.
 fn as_command(ended: Ended, given_up: Option<Signal>) -> End {
     // ^C ends a shell's loop only if the process in it died of SIGINT.
     match ended.is_interrupt() || given_up == Some(Signal::SIGINT) {

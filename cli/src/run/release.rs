@@ -18,7 +18,10 @@ pub async fn release(client: &SemaphoreClient, name: &str, permit: Permit) -> Re
         Err(error) if !matches!(error, Error::Lost { .. } | Error::Shutdown) => error,
         done => return done,
     };
-    note(format_args!("{error}; the release is retried until the lease expires"));
+    note(format_args!(
+        "{error}; the release is retried until the lease expires or a signal \
+                       arrives"
+    ));
     let semaphore = client.semaphore(name).existing_limit().build()?;
     // The library retries the release, too, but does not report whether a retry succeeds. A retry
     // revokes the permit, and its error would name that operation.

@@ -47,9 +47,10 @@ impl Signals {
     /// Catches the signals. From now on, none of them ends or stops this process. A signal that
     /// this process was started to ignore stays ignored, by the command as well.
     pub fn listen() -> io::Result<Self> {
-        // This process may have been started with SIGCHLD blocked.
-        SigSet::from_iter([Signal::SIGCHLD]).thread_unblock()?;
-        let heard = listen(not_ignored(FOR_COMMAND).chain([Signal::SIGCHLD]))?;
+        let caught = || not_ignored(FOR_COMMAND).chain([Signal::SIGCHLD]);
+        // This process may have been started with signals blocked.
+        SigSet::from_iter(caught()).thread_unblock()?;
+        let heard = listen(caught())?;
         Ok(Self { heard })
     }
 

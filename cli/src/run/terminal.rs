@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 
 use crate::interruption::not_ignored;
@@ -12,6 +13,8 @@ pub struct Terminal {
     tty: File,
     /// The group of this process.
     ours: Pid,
+    /// The settings before the command started.
+    settings: Option<Termios>,
 }
 
 impl Terminal {
@@ -24,7 +27,16 @@ impl Terminal {
             return None;
         }
         let tty = File::options().read(true).write(true).open("/dev/tty").ok()?;
-        Some(Self { tty, ours: getpgrp() })
+        let settings = tcgetattr(&tty).ok();
+        Some(Self { tty, ours: getpgrp(), settings })
+    }
+
+    /// Restores the settings. A command that was killed in raw mode has not restored them. A shell
+    /// would not restore them either, because this process exits normally.
+    pub fn restore(&self) {
+        if let Some(settings) = &self.settings {
+            let _ = tcsetattr(&self.tty, SetArg::TCSADRAIN, settings);
+        }
     }
 
     /// Moves the given group to the foreground, if our group is in the foreground. Returns whether

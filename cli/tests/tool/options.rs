@@ -71,7 +71,7 @@ fn errors_of_the_library_name_the_cli_option() {
         (&["--prefix", "a_b{", "run", "jobs"], "--prefix: \"a_b{\" has"),
         (
             &["--url", "nowhere", "run", "jobs"],
-            "--url (REDIS_URL): it does not begin with redis://",
+            "--url (REDIS_URL): it begins with neither redis:// nor unix://",
         ),
     ] {
         server.tool(&[arguments, &["--", "true"]].concat()).fails(2, words);

@@ -55,3 +55,34 @@ fn a_wait_for_a_weight_above_the_runtime_limit_is_reported() {
         (0, String::new())
     );
 }
+
+#[test]
+fn a_weight_above_the_runtime_limit_is_reported_if_a_limit_is_declared() {
+    let (url, name) = (shared_url(), unique_name());
+    let set = |limit| Outcome::of(tool(&["--url", &url, "limit", &name, limit])).status;
+    assert_eq!(set("3"), Some(0));
+    for declared in ["3", "9"] {
+        let request = [&*name, "--limit", declared, "--weight", "9"];
+        let (status, told) =
+            outcome(&mut run(&url, &[&request[..], &["--no-wait", "--", "true"]].concat()));
+        assert_eq!((status, told.contains("the limit is below the weight")), (75, true), "{told}");
+        let mut waiting = Tool::start(&mut run(&url, &[&request[..], &["--", "true"]].concat()));
+        await_held_and_queued(&url, &name, (0, 1));
+        assert_eq!(set("9"), Some(0));
+        assert_eq!(waiting.ended().code(), Some(0));
+        let told = waiting.errors();
+        assert!(told.contains("--weight 9 exceeds the runtime limit 3"), "{told}");
+        assert_eq!(set("3"), Some(0));
+    }
+}
+
+#[test]
+fn a_rejected_request_does_not_claim_that_its_limit_applies() {
+    let (url, name) = (shared_url(), unique_name());
+    assert_eq!(outcome(&mut run(&url, &[&name, "--limit", "5", "--", "true"])).0, 0);
+    let heavy = [&*name, "--limit", "2", "--weight", "3", "--", "true"];
+    let (status, told) = outcome(&mut run(&url, &heavy));
+    assert_eq!((status, told.lines().count()), (2, 1), "{told}");
+    assert!(told.contains("a weight of 3 exceeds the limit of 2"), "{told}");
+    assert_eq!(outcome(&mut run(&url, &[&name, "--weight", "5", "--", "true"])).0, 0);
+}

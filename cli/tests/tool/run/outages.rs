@@ -91,6 +91,23 @@ fn a_release_that_fails_with_noreplicas_is_retried() {
     std::fs::remove_file(file).unwrap();
 }
 
+/// A supervisor kills a process that is still there some seconds after a signal to end.
+#[test]
+fn a_signal_that_ends_the_command_also_limits_the_release_in_an_outage() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let server = Server::start();
+        let command = [&*unique_name(), "--limit", "1", "--lease", "1h", "--", "sh", "-c"];
+        let script = "trap 'exit 3' INT TERM; echo on; while :; do sleep 0.02; done";
+        let mut tool = start(&server, &[&command[..], &[script]].concat());
+        assert_eq!(tool.line(), "on");
+        server.signal(Signal::SIGSTOP);
+        tool.signal(signal);
+        assert_eq!(tool.ended().code(), Some(3));
+        let told = tool.errors();
+        assert!(told.contains("the permit stays taken until its lease expires"), "{told}");
+    }
+}
+
 #[test]
 fn a_waiting_run_reports_the_start_and_the_end_of_an_outage() {
     let mut server = Server::start();

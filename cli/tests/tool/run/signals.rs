@@ -122,6 +122,18 @@ fn the_end_of_the_command_is_noticed_with_sigchld_blocked_or_ignored() {
     }
 }
 
+#[test]
+fn a_signal_that_was_blocked_at_the_start_is_forwarded() {
+    let name = unique_name();
+    let command = "trap 'exit 3' TERM; echo on; while :; do sleep 0.02; done";
+    let text =
+        format!("exec env --block-signal=TERM $TOOL run {name} --limit 1 -- sh -c \"{command}\"");
+    let mut tool = Tool::start(&mut script(&shared_url(), &text));
+    assert_eq!(tool.line(), "on");
+    tool.signal(Signal::SIGTERM);
+    assert_eq!(tool.ended().code(), Some(3));
+}
+
 /// The first process of a container inherits processes whose parents have ended.
 #[test]
 fn children_that_the_cli_did_not_start_are_reaped() {

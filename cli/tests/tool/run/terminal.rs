@@ -70,6 +70,19 @@ fn ctrl_c_ends_the_command_and_the_loop_of_the_shell() {
     await_held_and_queued(&shared_url(), &name, (0, 0));
 }
 
+/// The shell restores the settings only if its own child dies of a signal.
+#[test]
+fn the_settings_of_the_terminal_are_restored_after_a_command_was_killed() {
+    let name = unique_name();
+    let mut shell = Shell::start(&shared_url());
+    shell.enter(&format!(
+        "$TOOL run {name} --limit 1 -- sh -c '{BEGIN}; stty raw; kill -9 $$'; stty -a | grep -o \
+         '[-]*icanon' | sed s/^/is:/"
+    ));
+    has_begun(&mut shell);
+    shell.sees("is:icanon");
+}
+
 /// The terminal sends the signal only to the command, which is in the foreground, and not to the
 /// shell that runs the script.
 #[test]
