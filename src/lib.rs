@@ -83,9 +83,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 // Layers, lowest first. `tests/it/layers` checks that each layer uses only earlier layers:
-// runtime, error, metrics, scripts, protocol, local, server, wakeup, batching, releases, diagnosis,
+// runtime, error, metrics, scripts, protocol, local, server, wakeup, releases, diagnosis,
 // context, semaphore, client, blocking, tower
-mod batching;
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod client;

@@ -11,3 +11,6 @@ pub(crate) use keys::{Keys, check_client_name, check_name, check_prefix, may_be_
 pub(crate) use replies::{
     Acquired, Place, ReleaseMode, acquired, millis, released, too_heavy, wake_in_of,
 };
+
+/// The maximum number of requests in one call.
+pub(crate) const MAX_BATCH: usize = 1000;

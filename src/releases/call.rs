@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::ledger::Numbered;
 use super::{Entry, Releases};
-use crate::batching::MAX_BATCH;
+use crate::protocol::MAX_BATCH;
 use crate::protocol::{ReleaseMode, released};
 use crate::server::{Earlier, EarlierCall};
 

@@ -12,7 +12,6 @@ use redis::ErrorKind;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use crate::batching::Owner;
 use crate::error::Error;
 use crate::metrics::Origin;
 use crate::protocol::{Acquired, ReleaseMode};

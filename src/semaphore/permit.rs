@@ -4,12 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::batching::Request;
 use crate::error::Error;
 use crate::metrics::Origin;
 use crate::protocol::ReleaseMode;
 use crate::runtime::Deadline;
-use crate::semaphore::core::{Core, Refresh, Release};
+use crate::semaphore::core::{Core, Refresh, Release, Request};
 use crate::semaphore::lease::{Grant, Lease};
 use crate::semaphore::ledger::Acquisition;
 use crate::semaphore::on_drop::OnDrop;

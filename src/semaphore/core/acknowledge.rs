@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use redis::Cmd;
 
+use super::batching::{Batcher, Request};
 use super::{Core, Refresh, refresh};
-use crate::batching::{Batcher, Calls, Kinds, Request};
 use crate::error::Error;
 use crate::runtime::Deadline;
 use crate::semaphore::lease::Grant;
-use crate::semaphore::ledger::{self, Acquisition};
+use crate::semaphore::ledger::{self, Acquisition, Calls, Kinds};
 use crate::semaphore::settings::Acknowledgement;
 use crate::server::CallError;
 
@@ -65,7 +65,6 @@ impl Request for Acknowledge {
     /// WAIT blocks all later commands on its connection.
     const MAX_CALLS: usize = 1;
     const CALLED: &'static str = "acknowledge";
-    type Owner = Core;
     type Reply = Acknowledged;
 
     fn batcher(core: &Core) -> &Batcher<Self> {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use redis::{Cmd, RedisError};
 use tokio::time::Instant;
 
+use super::batching::{Batcher, Request};
 use super::{Core, Task};
-use crate::batching::{Batcher, Calls, Kinds, Owner, Request};
 use crate::error::Error;
 use crate::protocol::{Acquired, ReleaseMode, acquired, millis, too_heavy, wake_in_of};
 use crate::semaphore::lease::Grant;
-use crate::semaphore::ledger::{self, Acquisition};
+use crate::semaphore::ledger::{self, Acquisition, Calls, Kinds};
 use crate::server::Failure;
 
 /// The effect of a request if no permit is free.
@@ -42,7 +42,6 @@ pub(crate) struct AcquireReply {
 impl Request for Acquire {
     const SCRIPT: &'static str = "acquire";
     const KIND: Kinds = ledger::ACQUIRE;
-    type Owner = Core;
     type Reply = AcquireReply;
 
     fn batcher(core: &Core) -> &Batcher<Self> {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use redis::Cmd;
 
+use super::batching::{Batcher, Request};
 use super::{Core, Refresh};
-use crate::batching::{Batcher, Calls, Kinds, Request};
-use crate::semaphore::ledger::{self, Acquisition};
+use crate::semaphore::ledger::{self, Acquisition, Calls, Kinds};
 
 pub(crate) struct Adopt {
     pub(crate) acquisition: Arc<Acquisition>,
@@ -17,7 +17,6 @@ pub(crate) struct Adopt {
 impl Request for Adopt {
     const SCRIPT: &'static str = Refresh::SCRIPT;
     const KIND: Kinds = ledger::ADOPT;
-    type Owner = Core;
     /// Whether the permit was still held.
     type Reply = bool;
 

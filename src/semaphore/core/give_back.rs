@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::Instant;
 
 use super::Core;
-use crate::batching::{MAX_BATCH, Owner};
-use crate::protocol::{ReleaseMode, id};
+use crate::protocol::{MAX_BATCH, ReleaseMode, id};
 use crate::releases::{Entry, GivenUp};
 use crate::semaphore::ledger::{ACQUIRE, ADOPT, Acquisition};
 

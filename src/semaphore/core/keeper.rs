@@ -8,7 +8,6 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Instant, sleep_until};
 
 use super::{Core, Undelivered};
-use crate::batching::Owner;
 use crate::error::Error;
 use crate::releases::{ReleaseCall, Work};
 use crate::server::{Backoff, CallError, EarlierCall, Failure};

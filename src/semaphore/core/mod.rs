@@ -4,14 +4,15 @@
 mod acknowledge;
 mod acquire;
 mod adopt;
+mod batching;
 mod give_back;
 mod keeper;
 mod let_expire;
-mod owner;
 mod refresh;
 mod release;
 mod remote;
 mod replication;
+mod sending;
 mod undelivered;
 mod upkeep;
 
@@ -22,13 +23,13 @@ use std::time::Duration;
 
 pub(crate) use acquire::{Acquire, IfFull};
 pub(crate) use adopt::Adopt;
+pub(crate) use batching::Request;
 pub(crate) use refresh::Refresh;
 pub(crate) use release::Release;
 pub(crate) use remote::{Change, Limits};
 pub(crate) use undelivered::Undelivered;
 pub(crate) use upkeep::Tasks;
 
-use crate::batching::Batcher;
 use crate::context::Context;
 use crate::metrics::Meter;
 use crate::protocol::message::HandOff;
@@ -40,6 +41,7 @@ use crate::semaphore::settings::{Limit, Settings};
 use crate::server::slot_of;
 use crate::wakeup::{Channel, Handler};
 use acknowledge::Acknowledge;
+use batching::Batcher;
 use replication::Replication;
 use tokio::time::Instant;
 use upkeep::Upkeep;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::Core;
-use crate::batching::{Batcher, Calls, Kinds, Request};
+use super::batching::{Batcher, Request};
 use crate::protocol::millis;
-use crate::semaphore::ledger::{self, Acquisition};
+use crate::semaphore::ledger::{self, Acquisition, Calls, Kinds};
 
 pub(crate) struct Refresh {
     pub(crate) acquisition: Arc<Acquisition>,
@@ -20,7 +20,6 @@ pub(crate) struct Refresh {
 impl Request for Refresh {
     const SCRIPT: &'static str = "refresh";
     const KIND: Kinds = ledger::REFRESH;
-    type Owner = Core;
     /// Whether the permit is still held.
     type Reply = bool;
 

@@ -6,9 +6,9 @@ use redis::Cmd;
 use tokio::time::Instant;
 
 use super::Core;
-use crate::batching::{Batcher, Calls, Kinds, Request};
+use super::batching::{Batcher, Request};
 use crate::protocol::{ReleaseMode, released};
-use crate::semaphore::ledger::{self, Acquisition};
+use crate::semaphore::ledger::{self, Acquisition, Calls, Kinds};
 
 pub(crate) struct Release {
     pub(crate) acquisition: Arc<Acquisition>,
@@ -19,7 +19,6 @@ impl Request for Release {
     const SCRIPT: &'static str = "release";
     const KIND: Kinds = ledger::RELEASE;
     const AFTER: Kinds = ledger::ACQUIRE | ledger::ADOPT | ledger::RELEASE;
-    type Owner = Core;
     /// Whether the ID held a permit.
     type Reply = bool;
 

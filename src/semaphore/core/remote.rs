@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use redis::{Arg, Cmd, FromRedisValue};
 
-use super::{Core, Refresh, Release, refresh};
-use crate::batching::{Owner, Request};
+use super::{Core, Refresh, Release, Request, refresh};
 use crate::error::Error;
 use crate::protocol::id::{self, MAX_TIME};
 use crate::protocol::{Inspection, ReleaseMode, millis, wake_in_of};

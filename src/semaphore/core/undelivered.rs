@@ -7,10 +7,9 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 
 use super::{Core, Task, Tasks};
-use crate::batching::MAX_BATCH;
 use crate::context::Remaining;
 use crate::error::Error;
-use crate::protocol::ReleaseMode;
+use crate::protocol::{MAX_BATCH, ReleaseMode};
 use crate::semaphore::ledger::Acquisition;
 
 /// A task that releases IDs or lets permits expire holds this guard. A runtime that ends drops its

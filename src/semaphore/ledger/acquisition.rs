@@ -9,17 +9,10 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::batching::{Calls, Kinds};
 use crate::error::Error;
 use crate::protocol::Place;
 use crate::semaphore::lease::{Grant, Lease};
-
-/// The kinds of calls that may be under way for an acquisition.
-pub(crate) const ACQUIRE: Kinds = 1;
-pub(crate) const RELEASE: Kinds = 2;
-pub(crate) const REFRESH: Kinds = 4;
-pub(crate) const ACKNOWLEDGE: Kinds = 8;
-pub(crate) const ADOPT: Kinds = 16;
+use crate::semaphore::ledger::calls::Calls;
 
 pub(crate) struct Acquisition {
     /// Identifies the acquisition in this process.

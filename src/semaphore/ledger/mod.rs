@@ -21,7 +21,7 @@
 //! - `end`: the caller has released, forgotten, detached or dropped the permit, or lets it expire.
 //!
 //! `Ended` is final. The server may still have the ID, and a call with the ID may be under way:
-//! [`Calls`](crate::batching::Calls) records that. So the ID is released after the last acquire with
+//! [`Calls`] records that. So the ID is released after the last acquire with
 //! the ID has ended, and the release is retried until the server confirms it.
 //!
 //! The ledger contains an acquisition from the time just before the first call that may queue its
@@ -32,11 +32,13 @@
 //! contain the acquisition of a grant message, the granted permit is released.
 
 mod acquisition;
+mod calls;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-pub(crate) use acquisition::{ACKNOWLEDGE, ACQUIRE, ADOPT, Acquisition, REFRESH, RELEASE};
+pub(crate) use acquisition::Acquisition;
+pub(crate) use calls::{ACKNOWLEDGE, ACQUIRE, ADOPT, Calls, Kinds, REFRESH, RELEASE};
 
 #[derive(Default)]
 pub(crate) struct Ledger(Mutex<Entries>);

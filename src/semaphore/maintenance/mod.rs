@@ -24,7 +24,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::batching::MAX_BATCH;
+use crate::protocol::MAX_BATCH;
 use crate::semaphore::core::{Core, Task, Tasks, Undelivered};
 
 enum Done {

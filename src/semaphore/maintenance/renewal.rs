@@ -8,8 +8,8 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::Done;
-use crate::batching::MAX_BATCH;
 use crate::error::Error;
+use crate::protocol::MAX_BATCH;
 use crate::semaphore::core::Core;
 use crate::semaphore::lease::Lease;
 use crate::semaphore::ledger::Acquisition;

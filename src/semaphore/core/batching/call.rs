@@ -9,7 +9,8 @@ use redis::Cmd;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Batch, Outcome, Owner, Request, Waiting};
+use super::{Batch, Outcome, Request, Waiting};
+use crate::semaphore::core::Core;
 use crate::server::{CallError, took_too_long};
 
 pub(super) struct Ended<R: Request> {
@@ -18,28 +19,28 @@ pub(super) struct Ended<R: Request> {
     pub(super) answer: Result<Vec<i64>, CallError>,
 }
 
-pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) -> Ended<R> {
+pub(super) async fn call<R: Request>(core: Arc<Core>, mut batch: Batch<R>) -> Ended<R> {
     let sent = Instant::now();
     let left = batch.requests.iter().map(|waiting| waiting.deadline.left_at(sent));
     let (least, limit) = left.fold((Duration::MAX, Duration::ZERO), |(least, limit), left| {
         (least.min(left), limit.max(left))
     });
-    let most = limit.min(R::longest_call(&owner));
+    let most = limit.min(R::longest_call(&core));
     let mut impatient = match least < most {
         true => Impatient::take_out_of(&mut batch.requests, sent, most),
         false => Vec::new(),
     };
     let requests = &batch.requests;
     let write = |cmd: &mut Cmd| {
-        owner.write_keys(cmd);
-        requests[0].request.write_first(&owner, cmd);
+        core.write_keys(cmd);
+        requests[0].request.write_first(&core, cmd);
         for waiting in requests {
-            waiting.request.write(&owner, cmd);
+            waiting.request.write(&core, cmd);
         }
     };
-    R::sending(&owner, requests.iter().map(|waiting| &waiting.request));
+    R::sending(&core, requests.iter().map(|waiting| &waiting.request));
     let answer = {
-        let mut attempt = pin!(R::attempt(&owner, batch.mark, write, limit));
+        let mut attempt = pin!(R::attempt(&core, batch.mark, write, limit));
         loop {
             let Some(next) = impatient.iter().map(|impatient| impatient.deadline).min() else {
                 break attempt.await;
@@ -49,7 +50,7 @@ pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) 
             }
             let now = Instant::now();
             for due in impatient.extract_if(.., |impatient| impatient.deadline <= now) {
-                let given_up = requests[due.index].out_of_patience(&owner, &took_too_long());
+                let given_up = requests[due.index].out_of_patience(&core, &took_too_long());
                 // The caller may have dropped the request.
                 let _ = due.reply.send(given_up);
             }

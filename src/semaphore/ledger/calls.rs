@@ -1,57 +1,16 @@
-//! The semaphore to which requests belong.
+//! The calls of one acquisition: which kinds of requests are under way, and what earlier calls may
+//! have done.
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
-
-use futures_util::future::BoxFuture;
-use redis::Cmd;
-use tokio::runtime::Handle;
-
-use crate::error::Error;
-use crate::server::{CallError, Failure};
-
-/// The access of batchers to a semaphore.
-pub(crate) trait Owner: Send + Sync + 'static {
-    /// The I/O runtime.
-    fn home(&self) -> &Handle;
-
-    /// Spawns a task on the I/O runtime.
-    fn spawn(&self, calls: BoxFuture<'static, ()>);
-
-    /// Fails in a forked process.
-    fn check_process(&self) -> Result<(), Error>;
-
-    fn response_timeout(&self) -> Duration;
-
-    /// Whether the last call had many requests, whose callers may all send another request soon.
-    fn is_rush(&self) -> bool;
-
-    fn set_rush(&self, is_rush: bool);
-
-    fn write_keys(&self, cmd: &mut Cmd);
-
-    /// Returns a mark in the sequence of given-up permits and requests: everything that was given
-    /// up so far is before the mark.
-    fn mark(&self) -> u64;
-
-    /// Makes a call. The releases of the permits and requests that were given up before `mark` are
-    /// sent first.
-    fn attempt(
-        &self,
-        mark: u64,
-        script: &'static str,
-        write: impl Fn(&mut Cmd) + Send + Sync,
-        limit: Duration,
-    ) -> impl Future<Output = Result<Vec<i64>, CallError>> + Send;
-
-    /// Notifies the batchers that requests may be sent now if they were kept back.
-    fn kept_may_go(&self);
-
-    fn error(&self, operation: &'static str, failure: Failure) -> Error;
-}
 
 /// A set of kinds of requests, with one bit for each kind.
 pub(crate) type Kinds = u8;
+
+pub(crate) const ACQUIRE: Kinds = 1;
+pub(crate) const RELEASE: Kinds = 2;
+pub(crate) const REFRESH: Kinds = 4;
+pub(crate) const ACKNOWLEDGE: Kinds = 8;
+pub(crate) const ADOPT: Kinds = 16;
 
 /// Bits that are not kinds. A request is kept until another request has ended.
 const KEPT: Kinds = 1 << 7;
@@ -67,14 +26,14 @@ pub(crate) struct Calls(AtomicU8);
 impl Calls {
     /// Marks a request as under way, and returns true. If a request of the kinds `after` is under
     /// way, keeps the new request, and returns false.
-    pub(super) fn begin(&self, kind: Kinds, after: Kinds) -> bool {
+    pub(crate) fn begin(&self, kind: Kinds, after: Kinds) -> bool {
         let go = |out: Kinds| Some(out | if out & after == 0 { kind } else { KEPT });
         let before = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, go);
         before.is_ok_and(|out| out & after == 0)
     }
 
     /// Whether a request of these kinds is under way. If such a request is under way, the caller's
-    /// request may follow when [`Owner::kept_may_go`] is called.
+    /// request may follow when `Core::kept_may_go` is called.
     pub(crate) fn is_behind(&self, kinds: Kinds) -> bool {
         let keep = |out: Kinds| (out & kinds != 0).then_some(out | KEPT);
         self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, keep).is_ok()
@@ -114,7 +73,7 @@ impl Calls {
     }
 
     /// Marks a request as ended. Returns whether another request was kept and may be sent now.
-    pub(super) fn end(&self, kind: Kinds) -> bool {
+    pub(crate) fn end(&self, kind: Kinds) -> bool {
         self.0.fetch_and(!(kind | KEPT), Ordering::SeqCst) & KEPT != 0
     }
 }

@@ -1,16 +1,14 @@
-//! The functions of a semaphore that its batchers use.
+//! The functions of a semaphore that send its requests.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use redis::Cmd;
-use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
 use super::Core;
-use crate::batching::{Batcher, Owner, Reply, Request};
+use super::batching::{Batcher, Reply, Request};
 use crate::error::Error;
 use crate::protocol::too_heavy;
 use crate::runtime::Deadline;
@@ -19,7 +17,7 @@ use crate::server::{Backoff, CallError, Failure};
 
 impl Core {
     /// Sends a request, alone or with others, until the deadline.
-    pub(crate) fn ask<R: Request<Owner = Self>>(
+    pub(crate) fn ask<R: Request>(
         self: &Arc<Self>,
         request: R,
         deadline: Deadline,
@@ -51,43 +49,24 @@ impl Core {
             sleep(pause).await;
         }
     }
-}
 
-impl Owner for Core {
-    fn home(&self) -> &Handle {
-        self.context.runtime()
-    }
-
-    fn spawn(&self, calls: BoxFuture<'static, ()>) {
-        self.context.spawn(calls);
-    }
-
-    fn check_process(&self) -> Result<(), Error> {
-        self.context.check_process()
-    }
-
-    fn response_timeout(&self) -> Duration {
-        self.context.settings.response_timeout
-    }
-
-    fn is_rush(&self) -> bool {
+    /// Whether the last call had many requests, whose callers may all send another request soon.
+    pub(super) fn is_rush(&self) -> bool {
         self.rush.load(Ordering::Relaxed)
     }
 
-    fn set_rush(&self, is_rush: bool) {
+    pub(super) fn set_rush(&self, is_rush: bool) {
         self.rush.store(is_rush, Ordering::Relaxed);
     }
 
-    fn write_keys(&self, cmd: &mut Cmd) {
+    pub(super) fn write_keys(&self, cmd: &mut Cmd) {
         let keys = self.keys.all();
         cmd.arg(keys.len()).arg(&keys);
     }
 
-    fn mark(&self) -> u64 {
-        self.releases.mark()
-    }
-
-    fn attempt(
+    /// Makes a call. The releases of the permits and requests that were given up before `mark` are
+    /// sent first.
+    pub(super) fn attempt(
         &self,
         mark: u64,
         script: &'static str,
@@ -98,12 +77,13 @@ impl Owner for Core {
         async move { self.context.servers.attempt(self.slot, &earlier, script, write, limit).await }
     }
 
-    fn kept_may_go(&self) {
+    /// Notifies the batchers that requests may be sent now if they were kept back.
+    pub(super) fn kept_may_go(&self) {
         self.release_batcher.kept_may_go();
         self.releases.changed();
     }
 
-    fn error(&self, operation: &'static str, failure: Failure) -> Error {
+    pub(crate) fn error(&self, operation: &'static str, failure: Failure) -> Error {
         let semaphore = self.name.clone();
         let server = self.context.servers.server(self.slot);
         match failure {

@@ -5,6 +5,7 @@
 //! next requests at the same time. If the maximum number of calls is under way, new requests wait
 //! and gather.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -13,11 +14,13 @@ use redis::{ErrorKind, RedisError};
 use tokio::time::{Instant, sleep_until};
 
 use super::call::{Ended, call};
-use super::{Next, Outcome, Owner, Request, Waiting};
+use super::{Next, Outcome, Request, Waiting};
+use crate::semaphore::core::Core;
 use crate::server::{Answer, Backoff, CallError, Failure};
 
 pub(super) struct Dispatch<R: Request> {
-    owner: Arc<R::Owner>,
+    core: Arc<Core>,
+    requests: PhantomData<R>,
     is_done: bool,
     backoff: Backoff,
     /// After a failure, no call is sent before this time.
@@ -25,17 +28,18 @@ pub(super) struct Dispatch<R: Request> {
 }
 
 impl<R: Request> Dispatch<R> {
-    pub(super) fn new(owner: &Arc<R::Owner>) -> Self {
-        let backoff = Backoff::of_calls(owner.response_timeout());
-        Self { owner: owner.clone(), is_done: false, backoff, paused_until: None }
+    pub(super) fn new(core: &Arc<Core>) -> Self {
+        let backoff = Backoff::of_calls(core.context.settings.response_timeout);
+        let (core, requests) = (core.clone(), PhantomData);
+        Self { core, requests, is_done: false, backoff, paused_until: None }
     }
 
     pub(super) async fn run(mut self) {
-        let owner = self.owner.clone();
-        let batcher = R::batcher(&owner);
+        let core = self.core.clone();
+        let batcher = R::batcher(&core);
         let mut calls = FuturesUnordered::new();
         // Whether more requests may follow immediately, to be sent in the same call.
-        let mut may_be_more = owner.is_rush();
+        let mut may_be_more = core.is_rush();
         loop {
             if std::mem::take(&mut may_be_more) {
                 tokio::task::yield_now().await;
@@ -45,9 +49,9 @@ impl<R: Request> Dispatch<R> {
                 self.handle(ended);
             }
             let may_send = calls.len() < R::MAX_CALLS && self.paused_until.is_none();
-            match batcher.next(&owner, may_send, calls.is_empty()) {
+            match batcher.next(&core, may_send, calls.is_empty()) {
                 Next::Send(batch) => {
-                    calls.push(call(owner.clone(), batch));
+                    calls.push(call(core.clone(), batch));
                     continue;
                 }
                 Next::Rest => {}
@@ -57,7 +61,7 @@ impl<R: Request> Dispatch<R> {
                 biased;
                 Some(ended) = calls.next() => {
                     self.handle(ended);
-                    may_be_more = owner.is_rush();
+                    may_be_more = core.is_rush();
                 }
                 () = batcher.changed.notified() => may_be_more = true,
                 () = reached(self.paused_until) => self.paused_until = None,
@@ -74,10 +78,10 @@ impl<R: Request> Dispatch<R> {
             batch.set_in_doubt();
         }
         let requests = batch.end();
-        R::batcher(&self.owner).meter.ended(requests.len(), sent, answer.is_ok());
+        R::batcher(&self.core).meter.ended(requests.len(), sent, answer.is_ok());
         match answer {
             Ok(replies) => {
-                self.backoff = Backoff::of_calls(self.owner.response_timeout());
+                self.backoff = Backoff::of_calls(self.core.context.settings.response_timeout);
                 self.deliver(requests, sent, replies);
             }
             Err(failure) if failure.is_transient() => {
@@ -95,15 +99,15 @@ impl<R: Request> Dispatch<R> {
 
     /// Returns one reply for each request. Fails if a proxy has mixed up replies.
     fn read(&self, reply: &[i64], count: usize) -> Result<Vec<R::Reply>, CallError> {
-        let replies = R::read(&self.owner, reply, count);
+        let replies = R::read(&self.core, reply, count);
         let misfit = || RedisError::from((ErrorKind::Parse, "the reply is to something else"));
         if replies.len() == count { Ok(replies) } else { Err(misfit().into()) }
     }
 
     fn deliver(&self, requests: Vec<Waiting<R>>, sent: Instant, replies: Vec<R::Reply>) {
         let asked = requests.iter().map(|waiting| &waiting.request);
-        R::answered(&self.owner, sent, asked.zip(&replies));
-        self.owner.set_rush(requests.len() > 1);
+        R::answered(&self.core, sent, asked.zip(&replies));
+        self.core.set_rush(requests.len() > 1);
         for (waiting, reply) in requests.into_iter().zip(replies) {
             let answer = Answer { sent, reply, is_repeated: waiting.is_repeated };
             // The caller may have dropped the request. A permit that reaches no caller is released
@@ -121,11 +125,11 @@ impl<R: Request> Dispatch<R> {
                 waiting.last = Some(Box::new(failure.error.clone()));
             }
         }
-        let batcher = R::batcher(&self.owner);
+        let batcher = R::batcher(&self.core);
         batcher.put_back(requests);
         let waits_on = |waiting: &Waiting<R>| !waiting.deadline.left_at(next).is_zero();
         for waiting in batcher.sort_out(waits_on) {
-            let failed = waiting.out_of_patience(&self.owner, &failure.error);
+            let failed = waiting.out_of_patience(&self.core, &failure.error);
             // A caller that has dropped the request needs no error.
             let _ = waiting.reply.send(failed);
         }
@@ -140,10 +144,10 @@ impl<R: Request> Dispatch<R> {
         let (refused, others) =
             if refused.is_empty() { (others, refused) } else { (refused, others) };
         for waiting in refused {
-            let failed = waiting.failed(&self.owner, Failure::Rejected(error.clone()));
+            let failed = waiting.failed(&self.core, Failure::Rejected(error.clone()));
             let _ = waiting.reply.send(failed);
         }
-        R::batcher(&self.owner).put_back(others);
+        R::batcher(&self.core).put_back(others);
     }
 }
 
@@ -158,7 +162,7 @@ impl<R: Request> Drop for Dispatch<R> {
     /// Abandons the remaining requests if the runtime ends before all calls are made.
     fn drop(&mut self) {
         if !self.is_done {
-            R::batcher(&self.owner).abandon();
+            R::batcher(&self.core).abandon();
         }
     }
 }

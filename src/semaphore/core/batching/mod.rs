@@ -19,7 +19,6 @@
 
 mod call;
 mod dispatch;
-mod owner;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -32,14 +31,13 @@ use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::metrics::CallMeter;
+use crate::protocol::MAX_BATCH;
 use crate::runtime::{Deadline, is_current};
+use crate::semaphore::ledger::{Calls, Kinds};
 use crate::server::{Answer, CallError, Failure};
 
+use super::Core;
 use dispatch::Dispatch;
-pub(crate) use owner::{Calls, Kinds, Owner};
-
-/// The maximum number of requests in one call.
-pub(crate) const MAX_BATCH: usize = 1000;
 
 /// One request to a script that takes many requests.
 pub(crate) trait Request: Send + Sync + Sized + 'static {
@@ -52,7 +50,6 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     const MAX_CALLS: usize = 64;
     /// The name of these calls in metrics.
     const CALLED: &'static str = Self::SCRIPT;
-    type Owner: Owner;
     type Reply: Send + 'static;
 
     /// The name of the operation in errors.
@@ -60,53 +57,53 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
         Self::SCRIPT
     }
 
-    fn batcher(owner: &Self::Owner) -> &Batcher<Self>;
+    fn batcher(core: &Core) -> &Batcher<Self>;
 
     /// The calls of the same acquisition. No request of these calls overtakes another.
     fn calls(&self) -> &Calls;
 
     /// Whether this request may be in the same call as `first`.
-    fn joins(&self, _first: &Self, _owner: &Self::Owner) -> bool {
+    fn joins(&self, _first: &Self, _core: &Core) -> bool {
         true
     }
 
     /// Whether the request can be omitted: no caller waits for the reply, and the omission does no
     /// harm.
-    fn is_unneeded(&self, _owner: &Self::Owner) -> bool {
+    fn is_unneeded(&self, _core: &Core) -> bool {
         false
     }
 
     /// Called when these requests are sent.
-    fn sending<'a>(_owner: &Self::Owner, _requests: impl Iterator<Item = &'a Self>) {}
+    fn sending<'a>(_core: &Core, _requests: impl Iterator<Item = &'a Self>) {}
 
     /// Writes the arguments that precede the arguments of the requests.
-    fn write_first(&self, _owner: &Self::Owner, _cmd: &mut Cmd) {}
+    fn write_first(&self, _core: &Core, _cmd: &mut Cmd) {}
 
-    fn write(&self, owner: &Self::Owner, cmd: &mut Cmd);
+    fn write(&self, core: &Core, cmd: &mut Cmd);
 
     /// The timeout of a call.
-    fn longest_call(owner: &Self::Owner) -> Duration {
-        owner.response_timeout()
+    fn longest_call(core: &Core) -> Duration {
+        core.context.settings.response_timeout
     }
 
     /// Makes a call. The releases of the permits and requests that were given up before `mark` are
     /// sent first.
     fn attempt(
-        owner: &Self::Owner,
+        core: &Core,
         mark: u64,
         write: impl Fn(&mut Cmd) + Send + Sync,
         limit: Duration,
     ) -> impl Future<Output = Result<Vec<i64>, CallError>> + Send {
-        owner.attempt(mark, Self::SCRIPT, write, limit)
+        core.attempt(mark, Self::SCRIPT, write, limit)
     }
 
     /// Reads the reply to a batch of `count` requests: one result for each request.
-    fn read(owner: &Arc<Self::Owner>, reply: &[i64], count: usize) -> Vec<Self::Reply>;
+    fn read(core: &Arc<Core>, reply: &[i64], count: usize) -> Vec<Self::Reply>;
 
     /// Called with the replies to a call that was sent at `sent`. A caller may have dropped its
     /// request.
     fn answered<'a>(
-        _owner: &Arc<Self::Owner>,
+        _core: &Arc<Core>,
         _sent: Instant,
         _answers: impl Iterator<Item = (&'a Self, &'a Self::Reply)> + Clone,
     ) {
@@ -121,8 +118,8 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
         true
     }
 
-    fn error(&self, owner: &Self::Owner, failure: Failure) -> Error {
-        owner.error(self.operation(), failure)
+    fn error(&self, core: &Core, failure: Failure) -> Error {
+        core.error(self.operation(), failure)
     }
 }
 
@@ -174,7 +171,7 @@ enum Next<R: Request> {
 
 /// Requests that are under way until the batch is dropped.
 struct Batch<R: Request> {
-    owner: Arc<R::Owner>,
+    core: Arc<Core>,
     /// The releases of everything that was given up before this mark precede the batch. The mark is
     /// taken before the requests are under way. So a batch never waits for itself, and no two
     /// batches wait for each other.
@@ -201,10 +198,10 @@ impl<R: Request> Batcher<R> {
 
     /// Sends a request, alone or with others, and retries it after transient failures until the
     /// deadline. A task of the I/O runtime makes the calls.
-    pub(crate) async fn ask(owner: &Arc<R::Owner>, request: R, deadline: Deadline) -> Reply<R> {
+    pub(crate) async fn ask(core: &Arc<Core>, request: R, deadline: Deadline) -> Reply<R> {
         let (reply, answer) = oneshot::channel();
         let (is_repeated, last) = (false, None);
-        Self::enter(owner, Waiting { number: 0, request, deadline, is_repeated, last, reply })?;
+        Self::enter(core, Waiting { number: 0, request, deadline, is_repeated, last, reply })?;
         match answer.await {
             Ok(Outcome::Answer(answer)) => Ok(answer),
             Ok(Outcome::Failed(error)) => Err(*error),
@@ -214,13 +211,13 @@ impl<R: Request> Batcher<R> {
     }
 
     /// Adds a request, and starts the dispatcher unless it runs.
-    fn enter(owner: &Arc<R::Owner>, mut waiting: Waiting<R>) -> Result<(), Error> {
-        let batcher = R::batcher(owner);
+    fn enter(core: &Arc<Core>, mut waiting: Waiting<R>) -> Result<(), Error> {
+        let batcher = R::batcher(core);
         let mut state = batcher.state();
         // The check is a system call, which would be too slow for every request. In a forked
         // process, no runtime is the I/O runtime, and no call of the parent ever ends.
-        if !state.is_dispatching || !is_current(owner.home()) {
-            owner.check_process()?;
+        if !state.is_dispatching || !is_current(core.context.runtime()) {
+            core.context.check_process()?;
         }
         state.arrivals += 1;
         waiting.number = state.arrivals;
@@ -229,7 +226,7 @@ impl<R: Request> Batcher<R> {
         let is_wanted = std::mem::take(&mut state.wants_next);
         drop(state);
         if !was_dispatching {
-            owner.spawn(Dispatch::<R>::new(owner).run().boxed());
+            core.context.spawn(Dispatch::<R>::new(core).run().boxed());
         } else if is_wanted {
             batcher.changed.notify_one();
         }
@@ -238,13 +235,13 @@ impl<R: Request> Batcher<R> {
 
     /// Returns the next step. `may_send` is true if a call may be sent now. `is_idle` is true if no
     /// call is under way.
-    fn next(&self, owner: &Arc<R::Owner>, may_send: bool, is_idle: bool) -> Next<R> {
-        let mark = owner.mark();
+    fn next(&self, core: &Arc<Core>, may_send: bool, is_idle: bool) -> Next<R> {
+        let mark = core.releases.mark();
         let mut state = self.state();
         if may_send {
-            let requests = state.take(owner);
+            let requests = state.take(core);
             if !requests.is_empty() {
-                return Next::Send(Batch { owner: owner.clone(), mark, requests });
+                return Next::Send(Batch { core: core.clone(), mark, requests });
             }
         }
         if is_idle && state.waiting.is_empty() {
@@ -290,12 +287,12 @@ impl<R: Request> Batcher<R> {
 
 impl<R: Request> State<R> {
     /// Takes the requests of one call, in order of arrival.
-    fn take(&mut self, owner: &R::Owner) -> Vec<Waiting<R>> {
+    fn take(&mut self, core: &Core) -> Vec<Waiting<R>> {
         let mut batch: Vec<Waiting<R>> = Vec::with_capacity(self.waiting.len().min(MAX_BATCH));
         let mut kept = Vec::new();
         while batch.len() < MAX_BATCH {
             let joins = |next: &Waiting<R>| {
-                batch.first().is_none_or(|first| next.request.joins(&first.request, owner))
+                batch.first().is_none_or(|first| next.request.joins(&first.request, core))
             };
             if !self.waiting.front().is_some_and(joins) {
                 break;
@@ -304,11 +301,11 @@ impl<R: Request> State<R> {
             let calls = next.request.calls();
             if !calls.begin(R::KIND, R::AFTER) {
                 kept.push(next);
-            } else if next.request.is_unneeded(owner) {
+            } else if next.request.is_unneeded(core) {
                 // This check is made after `begin`, because a caller first gives up its request,
                 // and then checks whether the request is under way.
                 if calls.end(R::KIND) {
-                    owner.kept_may_go();
+                    core.kept_may_go();
                 }
             } else {
                 batch.push(next);
@@ -338,7 +335,7 @@ impl<R: Request> Batch<R> {
             was_one_kept |= request.calls().end(R::KIND);
         }
         if was_one_kept {
-            self.owner.kept_may_go();
+            self.core.kept_may_go();
         }
     }
 }
@@ -353,12 +350,12 @@ impl<R: Request> Drop for Batch<R> {
 impl<R: Request> Waiting<R> {
     /// Returns the outcome for a request whose deadline has passed. The outcome contains the last
     /// recorded error of this request, or `error` if no error was recorded.
-    fn out_of_patience(&self, owner: &R::Owner, error: &RedisError) -> Outcome<R> {
+    fn out_of_patience(&self, core: &Core, error: &RedisError) -> Outcome<R> {
         let last = self.last.as_deref().unwrap_or(error).clone();
-        self.failed(owner, Failure::NoAnswer { elapsed: self.deadline.elapsed(), last })
+        self.failed(core, Failure::NoAnswer { elapsed: self.deadline.elapsed(), last })
     }
 
-    fn failed(&self, owner: &R::Owner, failure: Failure) -> Outcome<R> {
-        Outcome::Failed(Box::new(self.request.error(owner, failure)))
+    fn failed(&self, core: &Core, failure: Failure) -> Outcome<R> {
+        Outcome::Failed(Box::new(self.request.error(core, failure)))
     }
 }
