@@ -45,6 +45,11 @@ impl Probe {
         Self { link, node: None, prefix, version: OnceLock::new(), name: probe_name() }
     }
 
+    /// Returns a probe of the same server, with its own connection.
+    pub(crate) fn separate(self) -> Self {
+        Self { link: Arc::new(self.link.separate()), ..self }
+    }
+
     /// Returns `None` if the node has lost its slots.
     pub(crate) fn at_node(cluster: &Arc<Cluster>, node: &Address, prefix: &str) -> Option<Self> {
         const MAX_NAMES: usize = 1_000_000;

@@ -53,7 +53,7 @@ impl<'a> Pending<'a> {
     /// earlier call can have changed anything either, no release is sent, because the server would
     /// reject it, too.
     fn refused(&self, error: Error, late_grants: u32) -> Error {
-        let Acquisition { calls, .. } = &**self.acquisition;
+        let calls = &self.acquisition.calls;
         let is_known =
             late_grants > 0 || calls.are_in_doubt() || self.acquisition.place().is_some();
         if !is_known && error.has_changed_nothing() {

@@ -41,7 +41,7 @@ pub(crate) async fn examine(
         #[cfg(feature = "local")]
         Servers::Local(_) => return Ok(of_local()),
     };
-    let examined = probes.iter().map(|probe| examine_server(probe, patience, access));
+    let examined = probes.into_iter().map(|probe| examine_server(probe, patience, access));
     let examined = join_all(examined).await;
     let is_any_reached = examined.iter().any(Result::is_ok);
     let report = |examined| match examined {
@@ -75,22 +75,29 @@ fn of_local() -> Diagnosis {
 /// Checks one server. If the connection closes during the checks, the checks are repeated over a
 /// new connection, until `patience` has passed.
 async fn examine_server(
-    probe: &Probe,
+    mut probe: Probe,
     patience: Duration,
     access: Access,
 ) -> Result<ServerReport, Error> {
     let mut backoff = Backoff::of_connections(probe.link.response_timeout());
     let started = Instant::now();
+    let mut is_separate = false;
     loop {
-        let error = match look_at_all(probe, access).await {
+        let error = match look_at_all(&probe, access).await {
             Ok(examination) => return Ok(examination),
             Err(error) => error,
         };
-        // After a rejected write, the link reports a replica without asking again for a while.
-        let may_pass = matches!(&error, Error::Connect { kind: Kind::Closed | Kind::Replica, .. });
+        // After a rejected write, the client's link reports a replica without asking again for a
+        // while. A server whose connections run out accepts no separate connection.
+        if matches!(&error, Error::Connect { kind: Kind::Replica, .. }) && !is_separate {
+            probe = probe.separate();
+            is_separate = true;
+            continue;
+        }
+        let may_pass = matches!(&error, Error::Connect { kind: Kind::Closed, .. });
         let pause = backoff.next();
         if !may_pass || started.elapsed() + pause >= patience {
-            return Err(more_about(probe, error).await);
+            return Err(more_about(&probe, error).await);
         }
         tokio::time::sleep(pause).await;
     }

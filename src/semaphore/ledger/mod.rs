@@ -122,7 +122,8 @@ impl Entries {
     fn enter<'a>(&mut self, acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>) {
         // An acquisition ends before it is removed. So an acquisition that has ended is never left
         // in the ledger.
-        let lasting = acquisitions.filter(|acquisition| !acquisition.is_ended());
-        self.all.extend(lasting.map(|acquisition| (acquisition.number, acquisition.clone())));
+        for acquisition in acquisitions.filter(|acquisition| !acquisition.is_ended()) {
+            self.all.entry(acquisition.number).or_insert_with(|| acquisition.clone());
+        }
     }
 }

@@ -106,6 +106,11 @@ impl Link {
         }
     }
 
+    /// Returns a link to the same server, with its own connection and state.
+    pub(crate) fn separate(&self) -> Self {
+        Self::new(self.source.clone(), self.call_by, self.dialer.clone())
+    }
+
     /// Returns a receiver whose value changes when the connection is replaced.
     pub(crate) fn connections(&self) -> watch::Receiver<u64> {
         self.connections.subscribe()
