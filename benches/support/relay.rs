@@ -21,7 +21,7 @@ pub struct Relay {
     _listener: Arc<Listener>,
 }
 
-/// The task that receives messages. The task ends when the last clone of the design is dropped.
+/// The task that receives messages. The task ends when the last clone of `Relay` is dropped.
 struct Listener(AbortHandle);
 
 impl Drop for Listener {

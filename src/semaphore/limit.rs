@@ -69,8 +69,7 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the permits may or may not have been added. If a call is retried,
-    /// its permits are still added only once.
+    /// If the future is dropped, the permits may or may not have been added. The client's own retries of a call add nothing more.
     ///
     /// # Examples
     ///

@@ -40,7 +40,7 @@ async fn connecting_names_the_right_that_the_user_lacks() {
     SemaphoreClient::connect(&server.url()).await.unwrap();
 }
 
-/// From Redis 7.2 on, the error of a command in a script contains the user's name.
+/// From Redis 7.2 on, a permission error in a script contains the user's name.
 #[tokio::test]
 async fn a_missing_right_is_reported_for_a_user_named_readonly() {
     let server = Server::start();

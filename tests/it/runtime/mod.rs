@@ -121,7 +121,7 @@ fn guest<T: Send + 'static, F: Future<Output = Result<(), Error>>>(
 
 type Call = fn(Arc<Scene>) -> BoxFuture<'static, Result<(), Error>>;
 
-/// All calls of the API, except `doctor` and `shutdown`.
+/// Each kind of call, except `doctor` and `shutdown`.
 const CALLS: [(&str, Call); 19] = [
     ("try_acquire", |s| async move { s.semaphore.try_acquire().await.map(drop) }.boxed()),
     ("acquire", |s| async move { s.semaphore.acquire().await.map(drop) }.boxed()),

@@ -268,7 +268,7 @@ fn forget_subtracts_the_weight_from_the_limit() {
     assert_eq!((inspection.limit, inspection.declared, inspection.runtime), (2, 5, 2));
     // The limit decreases by the weight of "a": one of two is free, and "c" needs both.
     assert_eq!((inspection.held, inspection.waiter_ids()), (1, vec!["c"]));
-    // A request in the queue has no weight to forget.
+    // Forgetting a queued request subtracts nothing.
     assert_eq!(semaphore.ok("release", "forget c")[2..], [2]);
     assert_eq!(semaphore.inspect().limit, 2);
     semaphore.ok("release", "forget b");

@@ -95,7 +95,7 @@ async fn waiting_for_a_replica_does_not_block_other_semaphores() {
         let permit = in_time("a permit of another semaphore", other.acquire()).await.unwrap();
         in_time("its release", permit.release()).await.unwrap();
     }
-    // On another semaphore, an acquire with acknowledgments uses its own connection.
+    // Another semaphore with acknowledgments uses a connection of its own.
     let careful = client.semaphore("careful").limit(1).acknowledged_by(1, Duration::from_millis(9));
     let refused = in_time("an answer", careful.build().unwrap().acquire()).await;
     assert!(matches!(refused, Err(Error::NotAcknowledged { .. })), "{refused:?}");

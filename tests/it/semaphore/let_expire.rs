@@ -15,7 +15,7 @@ use test_support::server::{Server, shared_admin_url, shared_url, unique_name};
 /// A duration that is longer than any test.
 pub(super) const LONG: Duration = Duration::from_secs(300);
 
-/// The minimum difference between a new lease and a lease that `use_up` has shortened.
+/// The minimum difference between a new lease and what `use_up` leaves of the old lease.
 pub(super) const USED: Duration = Duration::from_secs(30);
 
 const LIMIT: u32 = 20;

@@ -120,7 +120,7 @@ fn the_checker_detects_an_owner_that_reports_an_adoption_too_late() {
     let told = |at| broken(&[&owner[..], &adopter, &[lost(at)]].concat());
     assert_eq!(told(30), NONE);
     assert_eq!(told(31), ["over-admission", "one holder", "taken away"]);
-    // If a fault delays the refresh, the duration of the fault is added.
+    // If a fault delays the refresh, its duration extends the deadline.
     let fault = [
         event(20, ALL, What::Fault { kind: "hold".to_owned(), spoils_order: true }),
         event(33, ALL, What::Healed { kind: "hold".to_owned() }),
