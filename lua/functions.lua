@@ -245,9 +245,9 @@ if may_queue then
     and redis.call('ZCOUNT', CLIENTS, now + math.floor(heartbeat_timeout * 3 / 5), '+inf') or 0
   sweeps = crowd > CALLERS and tickets[1]
 end
-local leaving, told -- IDs that leave the queue; IDs whose clients are notified
+local leaving, notices -- IDs that leave the queue; IDs whose clients get a message
 if queued > 0 and (held < limit or sweeps) then
-  leaving, told = {}, {}
+  leaving, notices = {}, {}
   local listening, is_blocked = {}, false -- `listening`: channel -> whether it has subscribers
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
@@ -281,7 +281,7 @@ if queued > 0 and (held < limit or sweeps) then
         if asked[id] then -- `acquire` has rejected requests that are too heavy
           asked[id] = index
         elseif channel then
-          told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
+          notices[#notices + 1] = {id, channel, notify, not is_too_heavy and index}
         end
       end
       leaving[#leaving + 1], queued = id, queued - 1
@@ -379,7 +379,7 @@ if leaving then
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
   end
   local lines_for = {} -- the lines of each message, by channel
-  for _, it in ipairs(told) do
+  for _, it in ipairs(notices) do
     local id, channel, notify, index = unpack(it)
     local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), notify = notify}
     lines[#lines + 1] = string.format('%s %.0f %.0f', id,
@@ -517,11 +517,11 @@ if not state[1] then
 end
 local is_set_back = last_number > now_us + 1000000 -- the clock was set back by more than 1 s
 
--- Calls `tell(member, score)` for each member of a page.
-local function each(key, from, count, tell)
+-- Calls `visit(member, score)` for each member of a page.
+local function each(key, from, count, visit)
   local flat = count > 0 and redis.call('ZRANGE', key, from, from + count - 1, 'WITHSCORES') or {}
   for i = 1, #flat, 2 do
-    tell(flat[i], flat[i + 1] + 0)
+    visit(flat[i], flat[i + 1] + 0)
   end
 end
 
@@ -761,9 +761,9 @@ if first_expiry <= now then
   changed.first_expiry = first_expiry
   live_until = math.max(live_until, now)
 end
-local leaving, told -- IDs that leave the queue; IDs whose clients are notified
+local leaving, notices -- IDs that leave the queue; IDs whose clients get a message
 if queued > 0 and (held < limit or sweeps) then
-  leaving, told = {}, {}
+  leaving, notices = {}, {}
   local listening, is_blocked = {}, false -- `listening`: channel -> whether it has subscribers
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
@@ -797,7 +797,7 @@ if queued > 0 and (held < limit or sweeps) then
         if asked[id] then -- `acquire` has rejected requests that are too heavy
           asked[id] = index
         elseif channel then
-          told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
+          notices[#notices + 1] = {id, channel, notify, not is_too_heavy and index}
         end
       end
       leaving[#leaving + 1], queued = id, queued - 1
@@ -863,7 +863,7 @@ if leaving then
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
   end
   local lines_for = {} -- the lines of each message, by channel
-  for _, it in ipairs(told) do
+  for _, it in ipairs(notices) do
     local id, channel, notify, index = unpack(it)
     local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), notify = notify}
     lines[#lines + 1] = string.format('%s %.0f %.0f', id,
@@ -1218,9 +1218,9 @@ if first_expiry <= now then
   changed.first_expiry = first_expiry
   live_until = math.max(live_until, now)
 end
-local leaving, told -- IDs that leave the queue; IDs whose clients are notified
+local leaving, notices -- IDs that leave the queue; IDs whose clients get a message
 if queued > 0 and (held < limit or sweeps) then
-  leaving, told = {}, {}
+  leaving, notices = {}, {}
   local listening, is_blocked = {}, false -- `listening`: channel -> whether it has subscribers
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
@@ -1254,7 +1254,7 @@ if queued > 0 and (held < limit or sweeps) then
         if asked[id] then -- `acquire` has rejected requests that are too heavy
           asked[id] = index
         elseif channel then
-          told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
+          notices[#notices + 1] = {id, channel, notify, not is_too_heavy and index}
         end
       end
       leaving[#leaving + 1], queued = id, queued - 1
@@ -1320,7 +1320,7 @@ if leaving then
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
   end
   local lines_for = {} -- the lines of each message, by channel
-  for _, it in ipairs(told) do
+  for _, it in ipairs(notices) do
     local id, channel, notify, index = unpack(it)
     local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), notify = notify}
     lines[#lines + 1] = string.format('%s %.0f %.0f', id,
@@ -1533,9 +1533,9 @@ if release_mode == 'forget' and freed > 0 and (runtime or declared) then
   runtime, has_new_runtime = math.max(0, limit - freed), true
   limit, changed.runtime, live_until = runtime, runtime, math.max(live_until, now)
 end
-local leaving, told -- IDs that leave the queue; IDs whose clients are notified
+local leaving, notices -- IDs that leave the queue; IDs whose clients get a message
 if queued > 0 and (held < limit or sweeps) then
-  leaving, told = {}, {}
+  leaving, notices = {}, {}
   local listening, is_blocked = {}, false -- `listening`: channel -> whether it has subscribers
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
@@ -1569,7 +1569,7 @@ if queued > 0 and (held < limit or sweeps) then
         if asked[id] then -- `acquire` has rejected requests that are too heavy
           asked[id] = index
         elseif channel then
-          told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
+          notices[#notices + 1] = {id, channel, notify, not is_too_heavy and index}
         end
       end
       leaving[#leaving + 1], queued = id, queued - 1
@@ -1635,7 +1635,7 @@ if leaving then
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
   end
   local lines_for = {} -- the lines of each message, by channel
-  for _, it in ipairs(told) do
+  for _, it in ipairs(notices) do
     local id, channel, notify, index = unpack(it)
     local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), notify = notify}
     lines[#lines + 1] = string.format('%s %.0f %.0f', id,
@@ -1784,9 +1784,9 @@ if first_expiry <= now then
   changed.first_expiry = first_expiry
   live_until = math.max(live_until, now)
 end
-local leaving, told -- IDs that leave the queue; IDs whose clients are notified
+local leaving, notices -- IDs that leave the queue; IDs whose clients get a message
 if queued > 0 and (held < limit or sweeps) then
-  leaving, told = {}, {}
+  leaving, notices = {}, {}
   local listening, is_blocked = {}, false -- `listening`: channel -> whether it has subscribers
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
@@ -1820,7 +1820,7 @@ if queued > 0 and (held < limit or sweeps) then
         if asked[id] then -- `acquire` has rejected requests that are too heavy
           asked[id] = index
         elseif channel then
-          told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
+          notices[#notices + 1] = {id, channel, notify, not is_too_heavy and index}
         end
       end
       leaving[#leaving + 1], queued = id, queued - 1
@@ -1886,7 +1886,7 @@ if leaving then
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
   end
   local lines_for = {} -- the lines of each message, by channel
-  for _, it in ipairs(told) do
+  for _, it in ipairs(notices) do
     local id, channel, notify, index = unpack(it)
     local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), notify = notify}
     lines[#lines + 1] = string.format('%s %.0f %.0f', id,

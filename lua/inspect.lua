@@ -41,11 +41,11 @@ end
 local lookup = {}
 -- include: lib/read.lua
 
--- Calls `tell(member, score)` for each member of a page.
-local function each(key, from, count, tell)
+-- Calls `visit(member, score)` for each member of a page.
+local function each(key, from, count, visit)
   local flat = count > 0 and redis.call('ZRANGE', key, from, from + count - 1, 'WITHSCORES') or {}
   for i = 1, #flat, 2 do
-    tell(flat[i], flat[i + 1] + 0)
+    visit(flat[i], flat[i + 1] + 0)
   end
 end
 

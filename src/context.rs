@@ -18,7 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::diagnosis::connect::Access;
-use crate::error::Error;
+use crate::error::{Error, Rounded};
 use crate::metrics::Meters;
 use crate::releases::ReleasesByName;
 use crate::runtime::{EndTimer, Timer, is_current};
@@ -281,7 +281,7 @@ impl Context {
         let thread = std::thread::Builder::new().name("redis-semaphore".to_owned());
         let making = thread.spawn(move || make(remaining, patience));
         making
-            .inspect_err(|error| tracing::warn!(%error, "no thread releases; permits expire"))
+            .inspect_err(|error| tracing::warn!(%error, "no thread can be started, so the remaining permits and requests expire"))
             .ok()
     }
 
@@ -324,19 +324,22 @@ fn make(remaining: Vec<Remaining>, patience: Duration) {
     });
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return tracing::warn!(%error, "no runtime releases; permits expire"),
+        Err(error) => {
+            return tracing::warn!(%error, "no runtime can be started, so the remaining permits and requests expire");
+        }
     };
-    let is_in_time = runtime.block_on(async { timeout(patience, join_all(calls)).await.is_ok() });
+    // The requests that are not confirmed in time are counted below.
+    let _ = runtime.block_on(async { timeout(patience, join_all(calls)).await });
     // A pending name resolution would delay a normal shutdown.
     runtime.shutdown_background();
     let requests = requests.into_inner();
     if requests > 0 {
-        let failure = failure.into_inner().expect("nothing panics while it is locked");
-        let error = failure.as_ref().map(tracing::field::display);
+        let failure: Option<Error> =
+            failure.into_inner().expect("nothing panics while it is locked");
+        let late = || format!("no reply within {}", Rounded(patience));
         tracing::warn!(
             requests,
-            error,
-            is_in_time,
+            error = failure.map_or_else(late, |error| error.to_string()),
             "the runtime ended before Redis confirmed all releases; the remaining permits and \
              requests expire"
         );

@@ -1,16 +1,16 @@
 -- Grants free permits to the waiters, in the order of their tickets, until a request does not fit.
 -- Dead requests leave the queue without a permit. If `sweeps` is set, the dead requests before the
 -- first live request leave the queue even if no permit is free. The results are in `granted`,
--- `leases`, `leaving` and `told`. lib/write.lua writes them.
+-- `leases`, `leaving` and `notices`. lib/write.lua writes and sends them.
 --
 -- A request is alive if it is part of this call, or if its client has sent a heartbeat in time and
 -- is subscribed. If the server cannot count subscribers, a client counts as subscribed. A member
 -- that is not an ID leaves the queue. The queue is read in batches of at most 100 requests. A batch
 -- is as large as the free weight. It is larger if more requests than that have already left.
 
-local leaving, told -- IDs that leave the queue; IDs whose clients are notified
+local leaving, notices -- IDs that leave the queue; IDs whose clients get a message
 if queued > 0 and (held < limit or sweeps) then
-  leaving, told = {}, {}
+  leaving, notices = {}, {}
   local listening, is_blocked = {}, false -- `listening`: channel -> whether it has subscribers
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
@@ -44,7 +44,7 @@ if queued > 0 and (held < limit or sweeps) then
         if asked[id] then -- `acquire` has rejected requests that are too heavy
           asked[id] = index
         elseif channel then
-          told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
+          notices[#notices + 1] = {id, channel, notify, not is_too_heavy and index}
         end
       end
       leaving[#leaving + 1], queued = id, queued - 1

@@ -61,7 +61,7 @@ if leaving then
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
   end
   local lines_for = {} -- the lines of each message, by channel
-  for _, it in ipairs(told) do
+  for _, it in ipairs(notices) do
     local id, channel, notify, index = unpack(it)
     local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), notify = notify}
     lines[#lines + 1] = string.format('%s %.0f %.0f', id,

@@ -9,8 +9,7 @@ use tokio::time::Instant;
 
 use super::ledger::Numbered;
 use super::{Entry, Releases};
-use crate::protocol::MAX_BATCH;
-use crate::protocol::{ReleaseMode, released};
+use crate::protocol::{MAX_BATCH, ReleaseMode, released};
 use crate::server::{Earlier, EarlierCall};
 
 /// Releases entries with the same release mode. The entries count as under way until a reply

@@ -329,8 +329,8 @@ impl Semaphore {
         Ok(u64::from(now.limit).saturating_sub(now.held) as u32)
     }
 
-    /// Makes the server remove expired leases and grant free permits to waiters. Returns the length
-    /// of the queue after these grants.
+    /// Makes the server remove expired leases and grant free permits to waiters. Returns the number
+    /// of requests that still wait.
     ///
     /// Waiting processes call `wake` themselves. An additional call can only make grants happen
     /// earlier.

@@ -196,6 +196,27 @@ async fn a_grant_logs_the_end_of_an_outage_in_which_another_script_was_rejected(
     }
 }
 
+/// The log must not send an engineer to look for a network failure.
+#[tokio::test]
+async fn full_memory_is_logged_as_a_rejection_and_not_as_an_outage() {
+    let (log, _logged) = Log::here();
+    let server = Server::start();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
+    let limit_memory_to = |bytes: &str| {
+        redis::cmd("CONFIG").arg(&["SET", "maxmemory", bytes]).exec(&mut server.connect()).unwrap();
+    };
+    limit_memory_to("1");
+    for _ in 0..3 {
+        semaphore.try_acquire().await.unwrap_err();
+    }
+    assert_eq!(log.count(&["WARN", "Redis rejects new requests", "OOM"]), 1, "{log:?}");
+    assert_eq!(log.count(&["unavailable"]), 0, "{log:?}");
+    limit_memory_to("0");
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+    assert_eq!(log.count(&["INFO", "Redis is available again"]), 1, "{log:?}");
+}
+
 /// If a cluster is down, its nodes reject calls of scripts, but reply to other commands.
 #[tokio::test]
 async fn an_outage_of_a_cluster_is_logged_once_with_its_end() {

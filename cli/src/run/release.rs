@@ -19,8 +19,7 @@ pub async fn release(client: &SemaphoreClient, name: &str, permit: Permit) -> Re
         done => return done,
     };
     note(format_args!(
-        "{error}; the release is retried until the lease expires or a signal \
-                       arrives"
+        "{error}; the release is retried until the lease expires or a signal arrives"
     ));
     let semaphore = client.semaphore(name).existing_limit().build()?;
     // The library retries the release, too, but does not report whether a retry succeeds. A retry

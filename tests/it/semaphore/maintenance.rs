@@ -127,8 +127,10 @@ async fn waits_of_many_semaphores_end_together_in_an_outage() {
 async fn a_refresh_without_a_reply_does_not_cause_the_loss_of_other_permits() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
-    let lease = Duration::from_millis(2500);
+    // A refresh is retried for two response timeouts.
+    let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(6));
+    let client = builder.connect(&proxy.url()).await.unwrap();
+    let lease = Duration::from_secs(6);
     let semaphore = client.semaphore("hang").limit(9).lease(lease).build().unwrap();
     let permits = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
     let asked = semaphore.acquire().await.unwrap();
@@ -259,4 +261,30 @@ async fn rejected_releases_and_forgets_are_retried_in_the_background() {
     observer.sees(2, 0).await;
     server.grant("+zrem");
     assert_eq!(observer.sees(0, 0).await.limit, 2);
+}
+
+/// Such a server does not accept the tickets: it numbers the requests in the order of a call.
+#[tokio::test]
+async fn requests_keep_their_order_if_the_queue_is_lost_and_the_clock_is_set_back() {
+    let server = Server::start();
+    let builder = SemaphoreClient::builder().heartbeat_timeout(Duration::from_secs(3));
+    let client = builder.connect(&server.url()).await.unwrap();
+    let observer = Observer::new(&server.url(), "order", 1).await;
+    let semaphore = client.semaphore("order").limit(1).build().unwrap();
+    let _holder = semaphore.acquire().await.unwrap();
+    let mut waits = tokio::task::JoinSet::new();
+    for number in 1..=8 {
+        waits.spawn(semaphore.request().acquire());
+        observer.sees(1, number).await;
+    }
+    let queue = || -> Vec<String> {
+        let mut range = redis::cmd("ZRANGE");
+        range.arg(&["sem:{order}:queue", "0", "-1"]).query(&mut server.connect()).unwrap()
+    };
+    let before = queue();
+    server.clock.run_ahead_by(-3_600_000_000);
+    let lost = ["sem:{order}:queue", "sem:{order}:state"];
+    redis::cmd("DEL").arg(&lost).exec(&mut server.connect()).unwrap();
+    eventually("all requests are sent again", async || queue().len(), |length| *length == 8).await;
+    assert_eq!(queue(), before);
 }

@@ -43,10 +43,13 @@ fn client_of(permit: &Permit) -> &str {
     permit.id().split(':').nth(1).unwrap()
 }
 
+/// The fencing token in the messages of [`tell`].
+const TOKEN: u64 = 9_000_000_000_000_000;
+
 /// Publishes a message like the message of a script that hands off a permit.
 fn tell(server: &Server, client: &str, id: &str) {
     let channel = format!("sem:wake:{client}");
-    let message = format!("told\n{id} 9000000000000000 9000000000000");
+    let message = format!("told\n{id} {TOKEN} 9000000000000");
     redis::cmd("PUBLISH").arg(channel).arg(message).exec(&mut server.connect()).unwrap();
 }
 
@@ -70,6 +73,23 @@ async fn give_back_a_stranger(server: &Server, client: &str, observer: &Observer
     let holders = async || observer.look().await.holders;
     let is_gone = |holders: &Vec<Holder>| holders.iter().all(|holder| holder.id != stranger);
     eventually("it is given back", holders, is_gone).await;
+}
+
+#[tokio::test]
+async fn a_grant_message_with_the_weight_of_another_request_grants_nothing() {
+    let server = Server::start();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let semaphore = client.semaphore("told").limit(1).build().unwrap();
+    let observer = Observer::new(&server.url(), "told", 1).await;
+    let holder = semaphore.acquire().await.unwrap();
+    let waiting = tokio::spawn(semaphore.request().acquire());
+    let id = observer.sees(1, 1).await.waiters[0].id.clone();
+    tell(&server, client_of(&holder), &id.replacen(":1:", ":2:", 1));
+    // The grant message of this release arrives after the forged message.
+    holder.release().await.unwrap();
+    let permit = in_time("its turn", waiting).await.unwrap().unwrap();
+    assert_ne!(permit.fencing_token(), TOKEN);
+    permit.release().await.unwrap();
 }
 
 /// Late, duplicated and forged messages name a permit that is in use.
