@@ -14,7 +14,7 @@ use test_support::server::{connect, shared_admin_url, shared_url, unique_name};
 
 async fn on_a_thread<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, is_done) = tokio::sync::oneshot::channel();
-    thread::spawn(move || done.send(run()).map_err(drop).expect("somebody waits for it"));
+    thread::spawn(move || done.send(run()).map_err(drop).expect("the test waits for it"));
     in_time("the thread", is_done).await.expect("it does not panic")
 }
 

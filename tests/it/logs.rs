@@ -82,7 +82,7 @@ async fn each_loss_is_logged_once() {
     let permit = renewed.acquire().await.unwrap();
     lost.push(permit.id().to_owned());
     renewed.revoke(permit.id()).await.unwrap();
-    in_time("the next renewal", permit.lost()).await;
+    in_time("the next refresh", permit.lost()).await;
     assert!(matches!(permit.release().await, Err(Error::Lost { .. })));
 
     let permit = renewed.acquire().await.unwrap();

@@ -182,11 +182,11 @@ async fn waiters_survive_a_full_server_and_keep_their_order() {
     holder.release().await.unwrap();
     scene.observer.sees(0, 0).await;
     scene.free_memory();
-    let permit = in_time("the first one's turn", first).await.unwrap().unwrap();
+    let permit = in_time("the first waiter's turn", first).await.unwrap().unwrap();
     assert_eq!(permit.id(), first_id);
     scene.observer.sees(1, 1).await;
     permit.release().await.unwrap();
-    let permit = in_time("the second one's turn", second).await.unwrap().unwrap();
+    let permit = in_time("the second waiter's turn", second).await.unwrap().unwrap();
     permit.release().await.unwrap();
 }
 
@@ -204,7 +204,7 @@ async fn a_wait_fails_if_the_server_is_full_longer_than_the_outage_tolerance() {
     let waiting = scene.start_waiting();
     scene.observer.sees(1, 1).await;
     scene.fill_memory();
-    let outcome = in_time("the end of patience", waiting).await.unwrap();
+    let outcome = in_time("the end of the outage tolerance", waiting).await.unwrap();
     assert_names_the_cause(outcome, "acquire");
     scene.observer.sees(1, 0).await;
     holder.release().await.unwrap();

@@ -25,5 +25,5 @@ async fn connecting_installs_no_process_wide_crypto_provider() {
         in_time("a permit", semaphore.acquire()).await.unwrap().release().await.unwrap();
         assert!(CryptoProvider::get_default().is_none(), "after a connection over TLS");
     }
-    ring::default_provider().install_default().expect("it is the first one");
+    ring::default_provider().install_default().expect("no provider was installed before");
 }

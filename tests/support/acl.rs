@@ -1,5 +1,5 @@
-//! The user with only the required rights, created as `docs/production.md` describes. Each
-//! `SemaphoreClient` under test connects as this user.
+//! The user with only the required rights, created as `docs/production.md` describes. Unless a test
+//! needs other rights, each `SemaphoreClient` connects as this user.
 
 use std::sync::LazyLock;
 
@@ -26,7 +26,7 @@ fn lines_for(user: &str) -> Rules {
 fn rules_of(line: &str) -> Vec<String> {
     let (line, _) = line.split_once("```").expect("the line is in a block");
     let rules: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-    assert_eq!(rules[..2], ["on", ">secret"], "who the user is comes first");
+    assert_eq!(rules[..2], ["on", ">secret"], "the rules begin with `on` and the password");
     rules
 }
 

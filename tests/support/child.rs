@@ -50,7 +50,7 @@ impl Process {
     /// Returns the next line that the process prints, or `None` if the process has ended.
     pub async fn next(&mut self) -> Option<String> {
         let line = tokio::time::timeout(DEADLINE, self.lines.recv()).await;
-        line.expect("it says something in time, or ends")
+        line.expect("it prints a line in time, or ends")
     }
 
     /// Returns a line that the process has printed already.

@@ -46,7 +46,7 @@ impl Clock {
             if CLOCK_LAG.contains(&(seconds * 1_000_000 + micros - us)) {
                 return;
             }
-            assert!(Instant::now() < deadline, "the server does not look at its clock");
+            assert!(Instant::now() < deadline, "the server does not read its clock");
         }
     }
 

@@ -6,7 +6,6 @@ use redis::{Connection, FromRedisValue};
 
 use super::scripts::Scripts;
 
-/// A client that is subscribed to its grant messages.
 pub struct Listener {
     connection: Connection,
     pub channel: String,

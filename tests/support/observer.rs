@@ -56,7 +56,7 @@ pub async fn renewed(permit: &Permit) {
     let left = permit.expires_in();
     let end = Instant::now() + left;
     let is_later = async || Instant::now() + permit.expires_in() > end;
-    eventually("renewed", is_later, |is_later| *is_later).await;
+    eventually("refreshed", is_later, |is_later| *is_later).await;
 }
 
 /// Inspects a semaphore over a separate connection.

@@ -17,7 +17,7 @@ pub fn build_library(source: &str) -> PathBuf {
         .arg(&source)
         .arg("-ldl")
         .status()
-        .expect("cc is needed: it comes with whatever links Rust programs");
+        .expect("cc is needed: Rust programs are linked with it");
     assert!(built.success(), "cc could not build {}", source.display());
     std::fs::rename(&unfinished, &library).unwrap();
     library

@@ -41,7 +41,7 @@ impl Pair {
     /// Waits until a failover would lose nothing.
     pub fn is_in_step(&self) {
         let [primary, replica] = &self.servers;
-        until("the replica has what was written", || primary.is_copied_to(replica));
+        until("the replica has all writes", || primary.is_copied_to(replica));
     }
 
     pub fn promote(&self, server: usize) {

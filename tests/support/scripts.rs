@@ -20,7 +20,7 @@ pub fn id(how: &str, client: &str, weight: i64, lease: i64, name: &str) -> Strin
     format!("{how}:{client}:{weight}:{lease}:{name:_<16}")
 }
 
-/// Returns a part of an ID: 0 is NOTIFY, 1 is CLIENT, 2 is WEIGHT, and 3 is LEASE.
+/// Returns a part of an ID: 0 is NOTIFY, 1 is CLIENT, 2 is WEIGHT, 3 is LEASE, and 4 is NONCE.
 pub fn part(id: &str, index: usize) -> &str {
     id.split(':').nth(index).unwrap()
 }
@@ -50,7 +50,7 @@ pub fn integers(script: &str, arguments: &[String], reply: Value) -> Vec<i64> {
         ("release", [3]) => (arguments.len() - 1, vec![1; arguments.len() - 1]),
         _ => return reply,
     };
-    assert!(count > 1, "{script} answers 3 to a single request");
+    assert!(count > 1, "{script} returns 3 to a single request");
     reply.splice(head.., answers);
     reply
 }

@@ -259,8 +259,7 @@ async fn every_request_is_shed_while_redis_is_unavailable() {
     }
 }
 
-/// Both a request that may wait and a request that may not wait fail early, although the response
-/// timeout is minutes long.
+/// A request that may not wait fails early, although the response timeout is ten minutes long.
 #[tokio::test]
 async fn a_request_waits_for_redis_no_longer_than_for_a_permit() {
     let redis = Server::start();

@@ -227,7 +227,7 @@ async fn endless_load() -> (Child, Observer) {
     let are_others = |now: &Inspection| {
         (now.held, now.queued) == (2, 4) && !now.holders.iter().any(|holder| is_first(&holder.id))
     };
-    eventually("others", || observer.look(), are_others).await;
+    eventually("other holders", || observer.look(), are_others).await;
     (load, observer)
 }
 
@@ -270,5 +270,5 @@ async fn a_lost_permit_is_counted_as_lost_and_not_as_held() {
     let results = results(&end_of(load).await, 0);
     assert!(number(&results, "/lost") >= 1.0, "{results}");
     assert_eq!(number(&results, "/max_held"), 1.0);
-    assert!(results["ideal_per_second"].is_number(), "the lost hold did end: {results}");
+    assert!(results["ideal_per_second"].is_number(), "a lost hold must count as ended: {results}");
 }

@@ -91,14 +91,15 @@ fn the_manual_describes_commands_and_their_options() {
     for text in ["redis-semaphore run", "--no-wait", "--limit", "redis-semaphore ls", "--hold"] {
         assert!(manual.contains(text), "{text}");
     }
-    assert!(manual.contains("<fINAMEfR> -- <fICOMMANDfR>..."), "as it is called: {manual}");
+    assert!(manual.contains("<fINAMEfR> -- <fICOMMANDfR>..."), "the usage of run: {manual}");
     assert_eq!(manual.matches("--password-file").count(), 2, "in the synopsis and in the list");
 }
 
 #[test]
 fn bash_completes_the_options_of_a_command() {
     let script = Outcome::of(tool(&["completions", "bash"])).stdout;
-    // Completes like bash: calls the registered function with the word and the previous word.
+    // Completes like bash: calls the registered function with the command, the word and the
+    // previous word.
     let complete = "\
         registered=($(complete -p redis-semaphore))
         COMP_WORDS=(redis-semaphore run --li) COMP_CWORD=2

@@ -1,5 +1,5 @@
-//! Tests of calls that contain requests of several callers. A caller drives its own call. If other
-//! callers depend on that call, a task takes over.
+//! Tests of calls that contain requests of several callers. A task makes each call, so a caller
+//! that is not polled delays no other caller.
 
 mod network;
 
@@ -20,7 +20,7 @@ use test_support::server::{Server, shared_url, unique_name};
 /// future again.
 async fn begin<F: Future + ?Sized>(future: &mut std::pin::Pin<&mut F>) {
     poll_fn(|cx| {
-        assert!(future.as_mut().poll(cx).is_pending(), "nothing answers at once");
+        assert!(future.as_mut().poll(cx).is_pending(), "no reply arrives immediately");
         Poll::Ready(())
     })
     .await;
@@ -153,7 +153,7 @@ async fn an_unpolled_call_that_reconnects_does_not_block_other_semaphores() {
         begin(&mut left.as_mut()).await;
         in_time("a refresh", held.refresh()).await.unwrap();
         assert!(other.try_acquire().await.unwrap().is_some());
-        in_time("an answer for the first caller", left).await;
+        in_time("a reply for the first caller", left).await;
     }
 }
 

@@ -93,7 +93,7 @@ async fn connecting_takes_two_round_trips() {
             redis::cmd("PUBSUB").arg("CHANNELS").arg("sem:wake:*").query(&mut admin).unwrap();
         (channels.len(), server.calls("evalsha") > 0)
     };
-    eventually("all is asked for", asked, |asked| *asked == (1, true)).await;
+    eventually("the subscription and the probe", asked, |asked| *asked == (1, true)).await;
     proxy.answers(usize::MAX);
     in_time("the connection", connecting).await.unwrap().unwrap();
 }
@@ -125,7 +125,6 @@ async fn a_handoff_needs_only_the_release_and_the_grant_message() {
     }
 }
 
-/// After a connection is lost, calls without a reply are sent again in their original order.
 #[tokio::test]
 async fn calls_that_fail_together_are_retried_in_their_original_order() {
     let scene = Scene::set(1, PATIENT).await;
@@ -137,7 +136,7 @@ async fn calls_that_fail_together_are_retried_in_their_original_order() {
         let before = scene.proxy.swallowed_requests();
         waiting.push(scene.acquire(1));
         let swallowed = async || scene.proxy.swallowed_requests();
-        eventually("a call that is out", swallowed, |now| *now > before).await;
+        eventually("a sent call", swallowed, |now| *now > before).await;
     }
     scene.proxy.cut_commands();
     scene.proxy.commands(Flow::Pass);
@@ -146,7 +145,7 @@ async fn calls_that_fail_together_are_retried_in_their_original_order() {
     let mut last = 0;
     for waiter in waiting {
         let permit = in_time("a permit", waiter).await.unwrap().unwrap();
-        assert!(permit.fencing_token() > last, "in the order in which they asked");
+        assert!(permit.fencing_token() > last, "in the order of the requests");
         last = permit.fencing_token();
         permit.release().await.unwrap();
     }
@@ -166,11 +165,11 @@ async fn refreshes_of_one_permit_do_not_overtake_each_other() {
     let before = scene.proxy.swallowed_requests();
     let fails = async {
         let swallowed = async || scene.proxy.swallowed_requests();
-        eventually("a call that is out", swallowed, |now| *now > before).await;
+        eventually("a sent call", swallowed, |now| *now > before).await;
         scene.proxy.commands(Flow::Pass);
         scene.proxy.cut_commands();
     };
-    in_time("all answers", async {
+    in_time("all replies", async {
         tokio::join!(refresh(1), refresh(2), fails, refresh(3));
     })
     .await;
@@ -199,7 +198,7 @@ async fn a_permit_granted_to_a_late_copy_of_a_try_acquire_is_released() {
     let semaphore = scene.semaphore.clone();
     let refused = tokio::spawn(async move { semaphore.try_acquire().await });
     let out = async || scene.proxy.held_requests();
-    eventually("a try that is out", out, |out| *out > 0).await;
+    eventually("a sent try", out, |out| *out > 0).await;
     scene.proxy.hang_up();
     assert!(in_time("a refusal", refused).await.unwrap().unwrap().is_none());
     held.release().await.unwrap();
@@ -218,7 +217,7 @@ async fn a_late_copy_of_set_limit_does_not_override_a_newer_limit() {
     let semaphore = scene.semaphore.clone();
     let changed = tokio::spawn(async move { semaphore.set_limit(5).await });
     let out = async || scene.proxy.held_requests();
-    eventually("a change that is out", out, |out| *out > 0).await;
+    eventually("a sent change", out, |out| *out > 0).await;
     scene.proxy.hang_up();
     in_time("the change", changed).await.unwrap().unwrap();
     assert_eq!(other.set_limit(3).await.unwrap(), 5);
@@ -293,8 +292,8 @@ async fn requests_sent_with_a_too_heavy_request_keep_their_queue_position() {
     let scene = Scene::set(4, PATIENT).await;
     let held = scene.acquire(4).await.unwrap().unwrap();
     scene.proxy.replies(Flow::Hold);
-    // The first request is sent alone. The next two requests wait for the reply to the first
-    // request, and are sent in one call after this reply.
+    // The client sends the heavy request in its own call, because its weight exceeds the configured
+    // limit.
     let mut waits = vec![scene.acquire(1), scene.acquire(3)];
     let heavy = scene.acquire(5);
     scene.observer.sees(4, 2).await;

@@ -97,7 +97,6 @@ async fn changes_nothing(client: &SemaphoreClient, name: &str, id: &str) {
     assert_eq!(now.holders[0].id, id);
 }
 
-/// A read-only client may connect to a replica.
 #[tokio::test]
 async fn a_read_only_client_may_connect_to_a_replica() {
     let (primary, name) = (Server::start(), unique_name());
@@ -107,7 +106,7 @@ async fn a_read_only_client_may_connect_to_a_replica() {
     let client = builder().connect(&replica.url()).await.unwrap();
     let semaphore = client.semaphore(&*name).existing_limit().build().unwrap();
     let held = async || semaphore.inspect().await.map_or(0, |now| now.held);
-    eventually("what the primary has", held, |held| *held == 1).await;
+    eventually("the permit on the replica", held, |held| *held == 1).await;
     let refused = semaphore.set_limit(9).await.unwrap_err();
     assert!(whole(&refused).contains("replica"), "{}", whole(&refused));
 }

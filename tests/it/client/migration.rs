@@ -134,7 +134,7 @@ async fn workers_that_take_an_old_token_and_a_permit_never_exceed_the_limit() {
         more(&work.new_turns).await;
     }
     work.is_over.store(true, SeqCst);
-    in_time("those with both", both.join_all()).await;
+    in_time("the workers with both", both.join_all()).await;
     more(&work.old_turns).await;
     work.assert_safe();
     Observer::of(semaphore).sees(0, 0).await;

@@ -104,7 +104,7 @@ async fn names_returns_an_error_if_the_server_is_killed() {
     fill(&server, OTHERS);
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     server.kill();
-    let refused = in_time("an answer", client.names()).await.unwrap_err();
+    let refused = in_time("a reply", client.names()).await.unwrap_err();
     assert_eq!(kind_of(&refused), Some(ConnectErrorKind::Refused), "{refused}");
     assert!(refused.is_transient(), "{refused}");
 }
@@ -195,6 +195,6 @@ async fn names_returns_an_error_if_a_slot_has_no_node() {
     let is_seen = |answer: &Result<(), Error>| {
         answer.as_ref().is_err_and(|error| kind_of(error) == Some(ConnectErrorKind::NotReady))
     };
-    let refused = eventually("it is seen", answer, is_seen).await.unwrap_err();
+    let refused = eventually("CLUSTERDOWN", answer, is_seen).await.unwrap_err();
     assert!(refused.to_string().contains("CLUSTERDOWN"), "{refused}");
 }

@@ -1,5 +1,5 @@
 //! Tests that the user of `docs/production.md` has all rights that are needed, and no other rights.
-//! All other tests connect as this user.
+//! Most other tests connect as this user.
 
 use std::time::Duration;
 
@@ -242,8 +242,8 @@ async fn a_tenant_cannot_publish_or_subscribe_to_channels_of_another_tenant() {
     let first = id("N", "x", 1, 60_000, "first");
     scripts.ok("acquire", &format!("declare_if_unset 1 1000 {first} try"));
     scripts.ok("acquire", &format!("declare_if_unset 1 1000 {waiter} wait"));
-    // The ID is granted in the attacker's semaphore, and the grant message goes to one of the
-    // attacker's channels.
+    // The ID's client is not subscribed to the attacker's channels, so the ID leaves the attacker's
+    // queue without a permit.
     scripts.ok("release", &format!("return {first}"));
     let mut admin = tenants.server.connect();
     for (channel, listener) in channels.iter().zip(&mut listeners) {
@@ -254,7 +254,6 @@ async fn a_tenant_cannot_publish_or_subscribe_to_channels_of_another_tenant() {
     tenants.are_unharmed().await;
 }
 
-/// The user can neither read other data nor change how the server runs.
 #[tokio::test]
 async fn the_documented_user_cannot_access_other_data_or_administer_the_server() {
     let mut tenants = Tenants::start().await;

@@ -44,7 +44,7 @@ impl Scene {
     }
 }
 
-/// After a shutdown no background task is left that could release a granted permit.
+/// The shutdown has ended the background task, so the drop itself must start the release.
 #[tokio::test]
 async fn a_granted_try_acquire_dropped_after_a_shutdown_is_released() {
     let scene = Scene::set().await;
@@ -160,7 +160,7 @@ async fn shutdown_ends_waits_completes_releases_and_rejects_later_acquires() {
     });
     observer.sees(1, 1).await;
     client.shutdown().await;
-    // The server has removed the request, so the shutdown waits for nothing.
+    // The shutdown has waited until the request left the queue.
     assert_eq!(observer.look().await.queued, 0);
     assert!(matches!(waiting.await.unwrap(), Err(Error::Shutdown)));
     assert!(matches!(mine.acquire().await, Err(Error::Shutdown)));

@@ -1,6 +1,5 @@
-//! Tests with programs that end in different ways. The permits that a program dropped before its
-//! end are free for the next process. This test has its own `main`, because the end of the main
-//! thread matters.
+//! Tests with programs that end in different ways. When a program has ended, the next process gets
+//! its permit. This test has its own `main`, because the end of the main thread matters.
 
 mod ways;
 
@@ -100,7 +99,7 @@ fn an_outage_holds_up_no_end(way: &str) {
     println!("test ends::{way} while Redis is away ... ok ({took:.1?})");
 }
 
-/// The time for the end of a program is bounded. It would not suffice for a connection per permit.
+/// The time for the end of a program is too short for one connection per permit.
 fn the_permits_of_many_tasks_are_released_together(way: &str) {
     let server = Server::start();
     let name = unique_name();

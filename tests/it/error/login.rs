@@ -96,7 +96,7 @@ async fn connecting_reports_a_server_without_free_connections() {
         }
         let all = [server.admin_url()];
         let connecting = SemaphoreClient::builder().connect_primary_of(all);
-        let refused = in_time("an answer", connecting).await.unwrap_err();
+        let refused = in_time("a reply", connecting).await.unwrap_err();
         assert!(refused.to_string().contains("its maximum number of connections"), "{refused}");
         assert!(refused.is_transient(), "{:?}", kind_of(&refused));
     }

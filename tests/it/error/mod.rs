@@ -32,7 +32,7 @@ fn assert_told_once(error: &Error) {
     for (place, text) in texts.iter().enumerate() {
         let others = texts.iter().enumerate().filter(|(other, _)| *other != place);
         let mut repeated = others.filter(|(_, other)| other.contains(text.as_str()));
-        assert_eq!(repeated.next(), None, "{text:?} is told twice: {texts:#?}");
+        assert_eq!(repeated.next(), None, "{text:?} appears twice: {texts:#?}");
         assert!(text.len() < 400, "{} bytes: {text}", text.len());
     }
     assert!(!texts[0].contains('\n'), "{:?}", texts[0]);
@@ -84,7 +84,7 @@ async fn wants_tls(mut stream: TcpStream) {
 
 async fn refusal_within(url: &str, patience: Duration) -> Error {
     let connecting = SemaphoreClient::builder().response_timeout(patience).connect(url);
-    in_time("an answer", connecting).await.expect_err("it is not Redis")
+    in_time("a reply", connecting).await.expect_err("it is not Redis")
 }
 
 async fn refusal(url: &str) -> Error {
@@ -110,7 +110,7 @@ async fn connecting_reports_that_nothing_listens_at_the_address() {
         &["nothing listens there", "start the server"],
     );
     assert!(!refused.to_string().contains("TLS"), "{refused}");
-    let source = refused.source().expect("what the system said");
+    let source = refused.source().expect("the system's error");
     assert!(source.to_string().contains("refused"), "{source}");
     let Error::Connect { source: Some(source), .. } = &refused else { panic!("{refused:?}") };
     assert!(source.is_connection_refusal());
@@ -191,7 +191,7 @@ async fn connecting_reports_sentinels_that_are_unreachable_or_ordinary_servers()
         let (service, role) = (String::from("jobs"), SentinelServerType::Master);
         let client = SentinelClient::build(vec![url], service, None, role).unwrap();
         let connecting = SemaphoreClient::builder().connect_sentinel(client);
-        let refused = in_time("an answer", connecting).await.unwrap_err();
+        let refused = in_time("a reply", connecting).await.unwrap_err();
         assert_says(&refused, kind, &[words]);
     }
 }

@@ -73,7 +73,7 @@ async fn an_error_contains_the_last_reply_if_the_last_attempt_is_cut_short() {
             eventually("a call", async || proxy.passed_requests(), |passed| *passed > before).await;
             // After one response timeout, a further attempt has less than a full response timeout.
             let begun = Instant::now();
-            eventually("half", async || begun.elapsed(), |past| *past > response_timeout).await;
+            eventually("later", async || begun.elapsed(), |past| *past > response_timeout).await;
             proxy.replies(Flow::Hold);
         };
         let (error, ()) = tokio::join!(call, silence);
@@ -136,7 +136,7 @@ async fn calls_and_connecting_wait_until_the_server_has_loaded_its_data() {
     if !server.is_older_than_7() {
         redis::cmd("CONFIG").arg(&["SET", "key-load-delay", "0"]).exec(&mut admin).unwrap();
     }
-    let permit = in_time("the call", call).await.unwrap().unwrap().expect("nobody holds");
+    let permit = in_time("the call", call).await.unwrap().unwrap().expect("no permit is held");
     permit.release().await.unwrap();
     let after = in_time("the client", connecting).await.unwrap().unwrap();
     build(&after).acquire().await.unwrap().release().await.unwrap();

@@ -48,7 +48,7 @@ async fn a_call_reports_a_password_that_was_set_after_connecting() {
     let mut admin = server.connect();
     redis::cmd("CONFIG").arg(&["SET", "requirepass", "geheim"]).exec(&mut admin).unwrap();
     redis::cmd("CLIENT").arg(&["KILL", "TYPE", "normal"]).exec(&mut admin).unwrap();
-    let refused = in_time("an answer", semaphore.try_acquire()).await.unwrap_err();
+    let refused = in_time("a reply", semaphore.try_acquire()).await.unwrap_err();
     assert!(
         whole(&refused).contains("the server requires a password, but none was sent"),
         "{refused:?}"
@@ -64,13 +64,13 @@ async fn connecting_reports_a_wrong_password_and_a_failure_of_a_provider() {
         Ok::<_, std::io::Error>(redis_semaphore::Credentials::new("falsch").username(acl::USER))
     };
     let connecting = builder().credentials_provider(wrong).connect(&url);
-    let refused = in_time("an answer", connecting).await.unwrap_err();
+    let refused = in_time("a reply", connecting).await.unwrap_err();
     let words = ["rejects the user \"jobs\" with this password", "(WRONGPASS)"];
     assert_says(&refused, ConnectErrorKind::Authentication, &words);
 
     let broken = async || Err(std::io::Error::other("the vault is closed"));
     let connecting = builder().credentials_provider(broken).connect(&url);
-    let refused = in_time("an answer", connecting).await.unwrap_err();
+    let refused = in_time("a reply", connecting).await.unwrap_err();
     let words = ["the credentials provider failed: the vault is closed: check the provider"];
     assert_says(&refused, ConnectErrorKind::Authentication, &words);
 }

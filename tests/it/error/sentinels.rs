@@ -14,7 +14,7 @@ use test_support::server::Server;
 
 async fn refusal(sentinels: &[String], primary: impl IntoServer) -> Error {
     let connecting = SemaphoreClient::builder().connect_sentinels(sentinels, SERVICE, primary);
-    in_time("an answer", connecting).await.unwrap_err()
+    in_time("a reply", connecting).await.unwrap_err()
 }
 
 /// A user may have given the address of Redis instead of a sentinel's address.

@@ -17,7 +17,7 @@ fn found<'a>(mut error: &'a (dyn StdError + 'static)) -> &'a RedisError {
         if let Some(found) = error.downcast_ref() {
             return found;
         }
-        error = error.source().expect("it is in the chain");
+        error = error.source().expect("the chain contains the Redis error");
     }
 }
 

@@ -103,7 +103,7 @@ async fn connecting_reports_a_wrong_password_before_the_connect_timeout() {
     let server = Server::start();
     let wrong = format!("redis://nobody:wrong@127.0.0.1:{}/", server.port);
     let connecting = SemaphoreClient::builder().connect_timeout(LONG).connect(&wrong);
-    let refused = in_time("an answer", connecting).await.unwrap_err();
+    let refused = in_time("a reply", connecting).await.unwrap_err();
     assert_says(&refused, ConnectErrorKind::Authentication, &["WRONGPASS"]);
 }
 
@@ -114,7 +114,7 @@ async fn connecting_ends_at_the_connect_timeout_and_reports_the_cause() {
     let timeout = Duration::from_secs(1);
     let url = server.url();
     let connecting = SemaphoreClient::builder().connect_timeout(timeout).connect(&url);
-    let refused = in_time("an answer", connecting).await.unwrap_err();
+    let refused = in_time("a reply", connecting).await.unwrap_err();
     assert!(whole(&refused).contains("NOREPLICAS"), "{refused}");
 }
 

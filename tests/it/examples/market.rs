@@ -28,7 +28,7 @@ fn conserved(name: &str) {
     assert_eq!(funds.len(), TRADERS as usize);
     assert!(funds.iter().all(|funds| *funds >= 0), "{funds:?}");
     assert_eq!(funds.iter().sum::<i64>(), i64::from(TRADERS) * FUNDS);
-    assert_ne!(funds, [FUNDS; TRADERS as usize], "nobody bought anything");
+    assert_ne!(funds, [FUNDS; TRADERS as usize], "no trader bought anything");
 
     let offers: Vec<String> = redis.zrange(format!("{name}:market"), 0, -1).unwrap();
     let mut items: Vec<u32> =

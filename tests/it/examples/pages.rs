@@ -23,7 +23,7 @@ async fn all_pages_are_queried_and_the_semaphore_keeps_the_limit() {
         }
     }
     let left_over: u32 = connect(&shared_admin_url()).llen(format!("{name}:wake-ups")).unwrap();
-    assert!(left_over >= 2, "whoever was let in at once leaves one: {left_over}");
+    assert!(left_over >= 2, "each task that was admitted immediately leaves one: {left_over}");
     assert!(output.ends_with(&format!("list: {left_over} unused wake-ups are left over\n")));
     Observer::new(&shared_admin_url(), &name, 2).await.sees(0, 0).await;
 }

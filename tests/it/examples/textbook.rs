@@ -114,7 +114,7 @@ async fn no_philosopher_starves_and_no_fork_is_in_two_hands() {
         let places: Vec<u32> =
             at_it.iter().map(|who| who.rsplit_once('-').unwrap().1.parse().unwrap()).collect();
         for place in &places {
-            assert!(!places.contains(&(place % 5 + 1)), "neighbours eat: {at_it:?}");
+            assert!(!places.contains(&(place % 5 + 1)), "neighbors eat: {at_it:?}");
         }
     }
     nobody_is_left(&name, "room", 4).await;

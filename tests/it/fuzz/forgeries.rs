@@ -66,7 +66,7 @@ fn guess(random: &mut Rng, known: &Known) -> String {
     format!("{start}:{}", String::from_iter(nonce))
 }
 
-/// Returns a message with the ID of a waiter of another semaphore.
+/// Returns a message that contains the ID of a waiter, but names another semaphore.
 fn of_another_semaphore(random: &mut Rng, known: &Known) -> Vec<u8> {
     let id = pick_some(random, &known.waiting);
     let name = if random.bool() { hostile_text(random) } else { "nowhere".to_owned() };

@@ -175,7 +175,7 @@ impl Place {
     fn expect_nobody_else(&mut self) -> Result<(), String> {
         match self.waiting.next().now_or_never() {
             None => Ok(()),
-            Some(outcome) => Err(format!("one that was not granted anything has {outcome:?}")),
+            Some(outcome) => Err(format!("a waiter that was not granted a permit has {outcome:?}")),
         }
     }
 }

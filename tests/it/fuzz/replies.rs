@@ -21,7 +21,7 @@ pub fn read(call: &Call, reply: &Value) -> Result<Answer, String> {
         let failed: Vec<String> =
             redis::from_redis_value(reply.clone()).map_err(|e| e.to_string())?;
         ensure(failed.len().is_multiple_of(2), || {
-            "probe answers names and errors in pairs".to_owned()
+            "probe returns names and errors in pairs".to_owned()
         })?;
         return Ok(Answer { wake_in: -1, ..Answer::default() });
     }
@@ -30,7 +30,7 @@ pub fn read(call: &Call, reply: &Value) -> Result<Answer, String> {
     }
     let integers = integers(reply)?;
     let [now, wake_in, answers @ ..] = &*integers else {
-        return Err("less than two integers".to_owned());
+        return Err("fewer than two integers".to_owned());
     };
     ensure(*wake_in >= -1, || format!("wake_in is {wake_in}"))?;
     let mut answer = Answer { now: *now, wake_in: *wake_in, ..Answer::default() };
@@ -86,7 +86,7 @@ fn acquired(call: &Call, answers: &[i64], answer: &mut Answer) -> Result<(), Str
             [1, token, end] if token > 0 && end > answer.now => answer.tokens.push(token),
             [2, ticket, position] if ticket > 0 && position > 0 => answer.tickets.push(ticket),
             [0, 0, 0] if request[1] == b"try" => {}
-            _ => return Err(format!("{three:?} is no answer to {request:?}")),
+            _ => return Err(format!("{three:?} is no reply to {request:?}")),
         }
     }
     Ok(())

@@ -108,8 +108,8 @@ fn brings_ticket(call: &Call, id: &str) -> bool {
         && its.is_some_and(|request| request[1].iter().all(|byte| b"+0123456789".contains(byte)))
 }
 
-/// Checks S5: the queue is empty, or its head does not fit. A dead request does not count as the
-/// head.
+/// Checks S5: the queue is empty, or its head does not fit. A dead request at the head would have
+/// been removed if a permit were free.
 fn check_head(now: i64, after: &Contents) -> Result<(), String> {
     let Some((id, _)) = after.queue.iter().min_by_key(|(id, ticket)| (**ticket, *id)) else {
         return Ok(());
@@ -121,7 +121,7 @@ fn check_head(now: i64, after: &Contents) -> Result<(), String> {
 
 /// Checks that a message has the protocol's format, and that its channel has a subscriber.
 pub fn check_message(channel: &str, text: &[u8], name: &str) -> Result<(), String> {
-    ensure(LISTENED.contains(&channel), || format!("nobody listens to {channel}"))?;
+    ensure(LISTENED.contains(&channel), || format!("no client listens to {channel}"))?;
     if text.is_empty() {
         // A probe sends this message.
         return Ok(());

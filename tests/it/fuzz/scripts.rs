@@ -72,8 +72,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// The contents of a key. For hashes and sorted sets, the dump includes the encoding, which a
-/// temporary member may change.
+/// The contents of a key. The dump of a hash or sorted set depends on the encoding, which a
+/// temporary member may change, so their pairs are compared instead.
 #[derive(PartialEq)]
 enum Holds {
     Nothing,

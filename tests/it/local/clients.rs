@@ -126,7 +126,7 @@ fn the_blocking_api_supports_the_in_memory_server() {
     let turn = move || waiting.acquire_timeout(Duration::from_secs(60))?.release();
     let waits = std::thread::spawn(turn);
     while build(&client).inspect().unwrap().queued == 0 {
-        assert!(!waits.is_finished(), "it does not wait");
+        assert!(!waits.is_finished(), "the request ended without a wait");
         std::thread::yield_now();
     }
     held.release().unwrap();
@@ -134,7 +134,7 @@ fn the_blocking_api_supports_the_in_memory_server() {
     client.shutdown().unwrap();
 }
 
-/// Uses more tasks than a batch can contain, on several threads.
+/// Uses 1,500 tasks of two processes, on several threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_never_hold_more_permits_than_the_limit() {
     use std::sync::Arc;

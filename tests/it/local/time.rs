@@ -238,7 +238,7 @@ async fn a_permit_granted_after_a_wait_has_most_of_its_lease() {
     assert!(permit.expires_in() > SECOND * 9, "{:?}", permit.expires_in());
 }
 
-/// The first refresh follows the beginning of the permit's own lease, not the refreshes of other
+/// The time of the first refresh depends on the permit's own lease, not on the refreshes of other
 /// permits.
 #[tokio::test(start_paused = true)]
 async fn a_permit_granted_after_a_wait_keeps_almost_two_thirds_of_its_lease() {
@@ -282,7 +282,6 @@ async fn after_let_expire_a_permit_counts_for_at_most_max_hold() {
     assert_eq!(started.elapsed(), LEASE / 3);
 }
 
-/// An adopted permit has the new holder's lease and `max_hold`.
 #[tokio::test(start_paused = true)]
 async fn an_adopted_permit_has_the_lease_and_max_hold_of_its_new_holder() {
     let [one, other] = builders(1);

@@ -67,5 +67,5 @@ async fn reconnects_are_counted_for_each_connection() {
     // The connection for messages is replaced together with the connection for commands.
     proxy.cut_commands();
     semaphore.acquire().await.unwrap().release().await.unwrap();
-    eventually("both anew", async || reconnects(), |now| *now == [1.0, 2.0]).await;
+    eventually("both replaced", async || reconnects(), |now| *now == [1.0, 2.0]).await;
 }

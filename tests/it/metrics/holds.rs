@@ -121,18 +121,18 @@ async fn a_permit_that_is_detached_during_its_refresh_does_not_count_as_lost() {
         let client = SemaphoreClient::connect(&url).await.unwrap();
         client.semaphore("moves").limit(1).lease(lease).build().unwrap()
     };
-    // This permit is not refreshed during the test.
+    // The adopted permit has a lease of 600 s, so it is not refreshed during the test.
     let (here, there) = (build(proxy.url(), 9).await, build(server.url(), 600).await);
     let permit = here.acquire().await.unwrap();
     let watch = permit.watch();
     proxy.commands(Flow::Hold);
-    eventually("a renewal is under way", async || proxy.held_requests(), |held| *held > 0).await;
+    eventually("a refresh is under way", async || proxy.held_requests(), |held| *held > 0).await;
     let adopted = there.adopt(permit.detach()).await.unwrap();
     proxy.commands(Flow::Pass);
     let renewal = [("script", "refresh"), ("outcome", "succeeded")];
     let answered = async || counted.get("call_seconds_count", &renewal);
     // The adoption also calls `refresh`.
-    eventually("the renewal's answer", answered, |calls| *calls >= 2.0).await;
+    eventually("the reply to the refresh", answered, |calls| *calls >= 2.0).await;
     assert!(!watch.is_held() && !watch.is_lost());
     adopted.release().await.unwrap();
     assert_eq!(counted.held_waiting_ended_lost("moves"), [0.0, 0.0, 2.0, 0.0]);

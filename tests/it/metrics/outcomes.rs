@@ -158,7 +158,7 @@ async fn acquire_all_counts_one_outcome_for_each_request() {
     assert_eq!((of_first["immediate"], of_first.len()), (2.0, 1));
     drop(held);
     let held = async || [&scene.name, &first].map(|name| scene.counted.of(name, "held"));
-    eventually("all given back", held, |held| *held == [0.0; 2]).await;
+    eventually("all released", held, |held| *held == [0.0; 2]).await;
 }
 
 /// Several events may end a request at the same time, but each request has only one outcome.
@@ -174,7 +174,7 @@ async fn a_request_with_racing_ends_counts_once() {
             let mut granted = 0;
             for _ in 0..TURNS {
                 let patience = Duration::from_micros(random.u64(0..3000));
-                // A future that is dropped before its first poll has sent no request.
+                // `timeout` polls the acquire at least once, so each turn sends a request.
                 let dropped = timeout(patience, semaphore.acquire()).await;
                 if let Ok(permit) = dropped {
                     granted += 1;

@@ -63,7 +63,7 @@ async fn a_panic_of_the_metrics_recorder_shuts_down_only_its_semaphore() {
     in_time("the loss", permit.lost()).await;
     let refused = async || broken.acquire().await.err();
     let is_shut_down = |error: &Option<Error>| matches!(error, Some(Error::Shutdown));
-    eventually("the end of one", refused, is_shut_down).await;
+    eventually("the end of the semaphore", refused, is_shut_down).await;
     sound.acquire().await.unwrap().release().await.unwrap();
     held.release().await.unwrap();
 }

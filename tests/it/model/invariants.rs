@@ -53,7 +53,7 @@ impl System {
             format!("the queue is {:?}, the model says {:?}", contents.queue, self.model.queue)
         })?;
         ensure(contents.clients == self.model.clients, || {
-            format!("heard of {:?}, the model says {:?}", contents.clients, self.model.clients)
+            format!("alive: {:?}, the model says {:?}", contents.clients, self.model.clients)
         })?;
         ensure(contents.marks == self.model.marks, || {
             format!("marks {:?}, the model says {:?}", contents.marks, self.model.marks)

@@ -188,7 +188,7 @@ impl System {
                 if self.scripts.dump() == dump {
                     return Ok(());
                 }
-                Err(format!("E1: {script} {arguments:?} answers {error}, and changed something"))
+                Err(format!("E1: {script} {arguments:?} returns {error}, and changed something"))
             }
             (reply, expected) => {
                 Err(format!("{script} {arguments:?}: {reply:?}, the model says {expected:?}"))
@@ -277,7 +277,7 @@ impl System {
         for key in [1, 2] {
             if gone(&keys[key], &mut self.scripts) {
                 if waits {
-                    return Err(format!("{} expired while somebody waits", keys[key]));
+                    return Err(format!("{} expired while a request waits", keys[key]));
                 }
                 lose(&mut self.model, key);
             }
@@ -343,7 +343,7 @@ fn ask(model: &mut Model, script: &str, arguments: &[String]) -> Result<Vec<i64>
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match model.call(script, &arguments)? {
         Reply::Numbers(numbers) => Ok(numbers),
-        Reply::Inspected(inspected) => panic!("{script} answers {inspected:?}"),
+        Reply::Inspected(inspected) => panic!("{script} returns {inspected:?}"),
     }
 }
 
@@ -361,7 +361,7 @@ fn read_inspected(reply: Value) -> Inspected {
 /// Compares the replies. `wake_in` may be too small, because it is computed from the earliest known
 /// expiry.
 fn agree(script: &str, reply: &[i64], expected: &[i64]) -> bool {
-    assert!(reply.len() > 2, "{script} answers {reply:?}");
+    assert!(reply.len() > 2, "{script} returns {reply:?}");
     let waits = match script {
         "acquire" => expected[3..].chunks(3).any(|answer| answer[0] == 2),
         "wake" => expected[2] > 0,

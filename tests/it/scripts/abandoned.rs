@@ -32,7 +32,7 @@ fn blocks_for_one_lease(mut semaphore: Timed, client: &str) {
     assert_eq!(semaphore.inspect().holders, [("abandoned".to_owned(), 1, LEASE)]);
     let waiting =
         semaphore.ok("acquire", &format!("declare_if_unset 1 {client} other 1 {LEASE} wait"));
-    assert_eq!(waiting[1], LEASE, "when `wake` is worth a call");
+    assert_eq!(waiting[1], LEASE, "when the client should call `wake`");
     semaphore.pass(LEASE - 1);
     assert_eq!(semaphore.ok("wake", "")[1..], [1, 1]);
     assert_eq!(ask(&mut semaphore, client), 1);

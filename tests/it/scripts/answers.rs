@@ -43,7 +43,7 @@ pub(super) fn outcomes(reply: &[i64]) -> Vec<Outcome> {
         [1, token, end] => Granted { token, end },
         [2, ticket, position] => Queued { ticket, position },
         [0, 0, 0] => Refused,
-        _ => panic!("{integers:?} is no answer to a request"),
+        _ => panic!("{integers:?} is no reply to a request"),
     };
     reply[3..].chunks(3).map(outcome).collect()
 }

@@ -75,7 +75,7 @@ pub(super) fn wake_while_asked(semaphore: &mut Timed, mut wake_in: i64) -> usize
     while wake_in == 0 {
         wake_in = bounded(semaphore, "wake", "")[1];
         calls += 1;
-        assert!(calls <= MANY, "it never ends");
+        assert!(calls <= MANY, "`wake_in` stays 0");
     }
     calls
 }
@@ -98,7 +98,7 @@ fn each_call_handles_12000_expired_leases_with_bounded_commands() {
                 semaphore.commands_of(|semaphore| semaphore.ok(script, arguments));
             assert!(commands.in_scripts() <= MOST_COMMANDS_OF_A_PURGE, "{script}: {commands:?}");
             if script == "acquire" {
-                assert_eq!(reply[3], 1, "{arguments}: there was room behind ended leases");
+                assert_eq!(reply[3], 1, "{arguments}: a permit is free behind expired leases");
             }
             semaphore.assert_weights_agree();
             wake_while_asked(&mut semaphore, 0);
@@ -116,7 +116,7 @@ fn expired_leases_are_removed_in_few_calls_after_the_limit_is_lowered() {
         bounded(&mut semaphore, "limit", "declare 5");
         let head = "declare_if_unset 5 client poll 600000";
         let reply = bounded(&mut semaphore, "acquire", &format!("{head} new 5 60000 wait"));
-        assert_eq!((reply[1], reply[3]), (0, 2), "queued, and `wake` is asked for at once");
+        assert_eq!((reply[1], reply[3]), (0, 2), "queued, and `wake_in` is 0");
         let calls = wake_while_asked(&mut semaphore, reply[1]);
         assert!((10..13).contains(&calls), "{calls}");
         let inspection = semaphore.inspect();
@@ -141,7 +141,7 @@ fn a_repeated_try_is_granted_while_expired_leases_are_removed() {
         if reply[3] == 1 {
             break;
         }
-        assert_eq!(reply[1], 0, "refused although there is room: it must say so");
+        assert_eq!(reply[1], 0, "not granted although a permit is free: `wake_in` must be 0");
         assert!(calls < 13);
     }
     assert_eq!(semaphore.inspect().held, 1);
@@ -154,7 +154,7 @@ fn a_try_for_the_whole_limit_is_granted_after_wake_removed_expired_leases() {
         let all = MANY as i64 * weight;
         let request = format!("declare_if_unset {all} client poll 600000 all {all} 60000 try");
         let reply = bounded(&mut semaphore, "acquire", &request);
-        assert_eq!(reply[1..4], [0, all, 0], "refused, and `wake` is asked for at once");
+        assert_eq!(reply[1..4], [0, all, 0], "not granted, and `wake_in` is 0");
         wake_while_asked(&mut semaphore, reply[1]);
         assert_eq!(bounded(&mut semaphore, "acquire", &request)[3], 1);
         assert_eq!(semaphore.inspect().held, all);
@@ -195,7 +195,7 @@ fn long_queue(dead: &str, dead_client: impl Fn(usize) -> String) -> Timed {
 fn reach_the_live_one(mut semaphore: Timed) {
     let mut listener = semaphore.listen("live");
     let reply = bounded(&mut semaphore, "release", "return holder");
-    assert_eq!(reply[1], 0, "it stopped at its bound");
+    assert_eq!(reply[1], 0, "the call stopped at its bound");
     assert_eq!(members(&mut semaphore, "queue"), MANY as i64 + 1 - 1000);
     wake_while_asked(&mut semaphore, reply[1]);
     let live = semaphore.id("live");
@@ -286,7 +286,6 @@ fn wake_grants_the_permits_beyond_the_bound_of_one_call() {
     assert_eq!(semaphore.inspect().held, MANY as i64);
 }
 
-/// After the clock stepped back, leases that expire too late are shortened in chunks.
 #[test]
 fn after_a_step_back_twelve_thousand_leases_are_shortened_in_chunks() {
     let mut semaphore = all_ended(1);
@@ -307,7 +306,6 @@ fn after_a_step_back_twelve_thousand_leases_are_shortened_in_chunks() {
     assert_eq!(semaphore.inspect().queued, 0);
 }
 
-/// All 12,000 permits are free after the longest lease.
 #[test]
 fn after_a_step_back_twelve_thousand_permits_are_free_after_the_longest_lease() {
     let mut semaphore = all_ended(1);

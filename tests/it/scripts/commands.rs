@@ -17,7 +17,7 @@ enum History {
 /// semaphore has been in use, so its limit exists, and the call moves no key's expiry.
 fn set_the_stage(semaphore: &mut Timed, script: &str, case: &str, history: History) -> String {
     let limit = if history == History::Mixed { 3 } else { 2 };
-    // The keys live for another minute, so no call within that time moves their expiry.
+    // The keys now outlive the other leases by minutes, so no further call moves their expiry.
     semaphore.acquire(limit, "long 1 601000 try");
     if history != History::Mixed {
         semaphore.ok("release", "return long");
@@ -109,7 +109,7 @@ fn every_case_runs_the_number_of_commands_in_the_head_comment() {
     for script in script_names() {
         let head = Head::read(script);
         let cases = head.counted_cases();
-        assert_eq!(cases.is_empty(), script == "probe", "{script} tells no numbers");
+        assert_eq!(cases.is_empty(), script == "probe", "{script}: only `probe` has no cases");
         let mut wrong = Vec::new();
         for (count, case) in cases {
             for history in [History::Plain, History::Changed, History::Mixed] {

@@ -58,12 +58,12 @@ fn only_some_clients_at_a_time_are_asked_to_call_wake_if_many_wait() {
         named(&mut semaphore, 0..800);
         let now = named(&mut semaphore, 0..800);
         assert!((4..=40).contains(&now.len()), "{now:?}");
-        assert!(now.contains(&0), "whoever is at the head");
-        assert_eq!(named(&mut semaphore, 0..800), now, "the same ones, whatever they ask for");
+        assert!(now.contains(&0), "the client at the head");
+        assert_eq!(named(&mut semaphore, 0..800), now, "the same clients in repeated calls");
         seen.push(now);
     }
     let all: std::collections::BTreeSet<usize> = seen.iter().flatten().copied().collect();
-    assert!(all.len() > 80, "always the same: {all:?}");
+    assert!(all.len() > 80, "always the same clients: {all:?}");
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn clients_without_recent_heartbeats_do_not_count_as_a_crowd() {
     assert_eq!(
         (wake_in, position),
         (600_000 - HEARTBEAT_TIMEOUT * 2 / 5 - 1, 308),
-        "still queued behind"
+        "still queued behind the dead waiters"
     );
 }
 
@@ -110,13 +110,13 @@ fn a_heartbeat_in_a_crowd_removes_dead_waiters_at_the_head_of_the_queue() {
     }
     for client in 0..3 {
         let (_, position) = ask(&mut semaphore, &format!("live{client}"), "publish", 0);
-        assert_eq!(position, 301 + client, "no call but a heartbeat looks for the dead");
+        assert_eq!(position, 301 + client, "a new request removes no dead requests");
     }
     semaphore.pass(1000);
     let (_, position) = ask(&mut semaphore, "live2", "publish", 1);
     assert_eq!(position, 3);
     let (wake_in, position) = ask(&mut semaphore, "live0", "publish", 1);
-    assert_eq!((wake_in, position), (599_000, 1), "at the head: it is to call");
+    assert_eq!((wake_in, position), (599_000, 1), "at the head, so it must call `wake`");
     for listener in &mut listeners {
         listener.expect_silence(&mut semaphore.scripts.raw);
     }

@@ -94,7 +94,7 @@ fn keys_stay_while_permits_are_refreshed_and_heartbeats_are_sent() {
 fn refreshes_rarely_move_the_expiry_of_keys() {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "a 1 10000 try");
-    // Permits are refreshed for ten minutes.
+    // The permit is refreshed for ten minutes.
     let ((), commands) = semaphore.commands_of(|semaphore| {
         for _ in 0..300 {
             semaphore.pass(2000);
@@ -179,7 +179,6 @@ fn the_state_outlives_a_long_lease_after_the_limit_is_cleared() {
     assert_eq!(semaphore.inspect().limit, 3);
 }
 
-/// The weights of permits that expired with their key are not kept.
 #[test]
 fn weights_do_not_outlive_their_permits() {
     for limit in ["declare 9", "set 9"] {

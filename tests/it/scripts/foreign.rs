@@ -48,7 +48,6 @@ fn a_waiter_behind_foreign_members_is_granted() {
     assert_eq!(inspection.holder_ids(), ["waiting"].into());
 }
 
-/// A member that only ends like an ID is no ID.
 #[test]
 fn a_member_that_only_ends_like_an_id_is_granted_no_permit() {
     let mut semaphore = Timed::start();

@@ -101,7 +101,7 @@ fn place_behind_first(ahead: i64, waited: i64) -> i64 {
 fn after_a_step_back_a_head_start_overtakes_for_at_most_one_more_second() {
     const DAY_US: i64 = 1000 * DAY;
     for (ahead, waited, position) in [
-        // These results are equal to the results without a step back.
+        // The first two results are equal to the results without a step back.
         (1, 0, 1),
         (1, 2, 2),
         (999_999, 0, 1),

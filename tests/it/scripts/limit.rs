@@ -100,7 +100,7 @@ fn a_lowered_limit_takes_effect_as_holders_release_their_permits() {
         semaphore.acquire(3, "w 1 60000 wait");
         for (released, held) in [("a", 2), ("b", 1)] {
             let reply = semaphore.ok("refresh", "c 60000");
-            assert!(reply[2] > 0, "nothing is taken away");
+            assert!(reply[2] > 0, "holders keep their permits");
             semaphore.ok("release", &format!("return {released}"));
             assert_eq!(semaphore.inspect().held, held, "{lower}");
             assert_eq!(semaphore.acquire_one(3, "tried 1 60000 try"), Outcome::Refused);
@@ -288,7 +288,7 @@ fn forget_subtracts_nothing_for_an_expired_lease_and_never_goes_below_zero() {
     assert_eq!(semaphore.inspect().limit, 0);
 }
 
-/// Different processes call P and V of the textbook. Each signal is consumed once.
+/// The calls are P and V of the textbook.
 #[test]
 fn each_signal_of_a_signaling_semaphore_is_used_once() {
     let mut semaphore = fresh();

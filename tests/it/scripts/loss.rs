@@ -299,7 +299,7 @@ fn idempotency_keys_have_no_weight_after_the_loss_of_the_state() {
     semaphore.assert_weights_agree();
 }
 
-/// Idempotency keys survive, although their lifetimes are lost with the state.
+/// `state` stores how long `clients` is needed. After its loss, the scripts assume the maximum.
 #[test]
 fn idempotency_keys_survive_the_loss_of_the_state() {
     let mut semaphore = Timed::start();
@@ -308,7 +308,7 @@ fn idempotency_keys_survive_the_loss_of_the_state() {
     semaphore.lose("state");
     semaphore.acquire(1, "a 1 1000 try");
     semaphore.pass(400_000);
-    assert_eq!(semaphore.ok("limit", add)[2], 1, "it counts once");
+    assert_eq!(semaphore.ok("limit", add)[2], 1, "the repeated call counts once");
 }
 
 /// After the step back, the last ticket is a month ahead of the clock, and must be kept until the

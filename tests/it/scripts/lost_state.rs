@@ -24,8 +24,8 @@ fn full() -> (Timed, i64) {
 #[test]
 fn each_script_recovers_from_a_lost_state_with_100000_holders() {
     let (mut semaphore, limit) = full();
-    // `returned` is the weight that the call itself releases. "waiter" gets that weight as soon as
-    // a limit is known.
+    // `returned` is the weight that the call itself releases. The waiters get that weight as soon
+    // as a limit is known.
     for (script, arguments, returned) in [
         ("acquire", "declare_if_unset LIMIT client poll 600000 tried 1 60000 try", 0),
         ("acquire", "declare_if_unset LIMIT client poll 600000 new 1 60000 wait", 0),

@@ -256,7 +256,7 @@ impl Scripts {
     ) -> Refusal {
         let before = self.dump();
         let refusal = match self.call_with(script, keys, arguments) {
-            Ok(reply) => panic!("{script} {arguments:?} should fail, but answers {reply:?}"),
+            Ok(reply) => panic!("{script} {arguments:?} should fail, but returns {reply:?}"),
             Err(error) => Refusal::from(error),
         };
         assert_eq!(self.dump(), before, "{script} {arguments:?} fails, but changes something");

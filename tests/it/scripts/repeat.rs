@@ -1,5 +1,5 @@
-//! Tests of repeated calls. A call with the same ID returns the same result, so any call may be
-//! sent twice, for example after a lost reply.
+//! Tests of repeated calls. A repeated call has no further effect on permits, queue and limit, so
+//! any call may be sent twice, for example after a lost reply.
 
 use super::{Outcome, Timed, fresh};
 

@@ -42,7 +42,7 @@ fn acquire_returns_the_previously_declared_limit() {
     assert_eq!(before("declare", 5), 5);
     assert_eq!(before("declare", 6), 5);
     assert_eq!(before("declare_if_unset", 7), 6);
-    assert_eq!(before("initial", 8), 6, "what is known counts");
+    assert_eq!(before("initial", 8), 6, "the known declared limit is returned");
     assert_eq!(before("initial", 8), 6);
 }
 

@@ -54,7 +54,7 @@ fn a_held_permit_is_not_too_heavy_for_a_lowered_limit() {
     assert_eq!(semaphore.inspect().held, 3);
 }
 
-/// Returns a semaphore on which "heavy" (8) waits before "light". The limit was 10, and a weight of
+/// Returns a semaphore on which "heavy" (8) waits before "light". The limit is 10, and a weight of
 /// 4 is held.
 fn queue_with_a_heavy_head(limits: &str) -> (Timed, Listener) {
     let mut semaphore = Timed::start();

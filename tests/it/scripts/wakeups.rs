@@ -220,8 +220,8 @@ fn a_permit_is_granted_even_if_pubsub_or_publish_is_not_allowed() {
     }
 }
 
-/// A plain and a sharded channel have the same name. A subscriber of one channel does not count as
-/// a subscriber of the other channel.
+/// Both waiters have the same client name. A subscriber of the client's plain channel does not
+/// count as a subscriber of its sharded channel.
 #[test]
 fn a_subscriber_of_the_plain_channel_does_not_count_for_the_sharded_channel() {
     let mut semaphore = with_one_holder();

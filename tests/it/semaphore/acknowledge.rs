@@ -97,7 +97,7 @@ async fn waiting_for_a_replica_does_not_block_other_semaphores() {
     }
     // Another semaphore with acknowledgments uses a connection of its own.
     let careful = client.semaphore("careful").limit(1).acknowledged_by(1, Duration::from_millis(9));
-    let refused = in_time("an answer", careful.build().unwrap().acquire()).await;
+    let refused = in_time("a reply", careful.build().unwrap().acquire()).await;
     assert!(matches!(refused, Err(Error::NotAcknowledged { .. })), "{refused:?}");
     assert!(!held_up.is_finished());
     pair.servers[1].signal(Signal::SIGCONT);
@@ -127,11 +127,11 @@ async fn a_replica_that_has_stopped_is_never_counted() {
     let client = SemaphoreClient::connect(&pair.urls()[0]).await.unwrap();
     let semaphore = build(&client, 1, 1, Duration::from_millis(5));
     let acquire = async || semaphore.acquire().await;
-    let permit = eventually("the replica answers", acquire, Result::is_ok).await.unwrap();
+    let permit = eventually("the replica replies", acquire, Result::is_ok).await.unwrap();
     permit.release().await.unwrap();
     pair.servers[1].signal(Signal::SIGSTOP);
     for _ in 0..50 {
-        let refused = in_time("an answer", semaphore.acquire()).await;
+        let refused = in_time("a reply", semaphore.acquire()).await;
         assert!(matches!(refused, Err(Error::NotAcknowledged { replicas: 0, .. })), "{refused:?}");
     }
 }
@@ -153,7 +153,7 @@ async fn shutdown_releases_a_permit_that_waits_for_acknowledgements() {
         });
         observer.sees(1, 0).await;
         client.shutdown().await;
-        let ended = in_time("an answer", asking).await.unwrap();
+        let ended = in_time("a reply", asking).await.unwrap();
         assert!(matches!(ended, Err(Error::Shutdown)), "{ended:?}");
         observer.sees(0, 0).await;
     }
@@ -194,11 +194,11 @@ async fn acknowledgements_come_from_the_replicas_of_the_semaphores_node() {
     let semaphore = semaphore.build().unwrap();
     let first = semaphore.acquire().await.unwrap();
     assert!(knows(&cluster.nodes[4], &name, first.id()));
-    // Nothing is lost, although no call waited for the replica.
+    // The promoted node has the permit, because the replica had acknowledged it.
     cluster.nodes[1].kill();
     cluster.sees_promoted(4);
     let refresh = async || first.refresh().await;
-    eventually("an answer", refresh, Result::is_ok).await.unwrap();
+    eventually("a reply", refresh, Result::is_ok).await.unwrap();
     // The promoted node has no replica.
     let hasty = client.semaphore(&name).limit(3).acknowledged_by(1, Duration::from_millis(20));
     let refused = hasty.build().unwrap().acquire().await;

@@ -108,7 +108,7 @@ async fn waiters_are_granted_permits_in_the_order_of_arrival() {
     assert_eq!(positions, (1..=20).collect::<Vec<_>>());
     holder.release().await.unwrap();
     for number in 0..20 {
-        assert_eq!(in_time("the next one", served.recv()).await, Some(number));
+        assert_eq!(in_time("the next waiter", served.recv()).await, Some(number));
     }
     observer.sees(0, 0).await;
 }
@@ -135,7 +135,7 @@ async fn later_requests_and_try_acquire_do_not_overtake_a_heavy_request() {
     for permit in light {
         permit.release().await.unwrap();
     }
-    let heavy = in_time("the heavy one", heavy).await.unwrap();
+    let heavy = in_time("the heavy request", heavy).await.unwrap();
     observer.sees(4, 1).await;
     heavy.release().await.unwrap();
     late.await.unwrap().release().await.unwrap();
@@ -161,7 +161,7 @@ async fn many_tasks_never_hold_more_than_the_limit() {
             now
         });
     }
-    let most = in_time("the last one", tasks.join_all()).await.into_iter().max();
+    let most = in_time("the last task", tasks.join_all()).await.into_iter().max();
     assert!(most <= Some(5), "{most:?}");
     observer.sees(0, 0).await;
 }
@@ -295,7 +295,7 @@ async fn a_contended_acquire_and_release_costs_two_calls() {
             }
         });
     }
-    in_time("the last one", tasks.join_all()).await;
+    in_time("the last task", tasks.join_all()).await;
     let per_turn = server.calls("evalsha") as f64 / f64::from(waiters * turns);
     println!("{per_turn} script calls per acquire and release");
     assert!(per_turn <= 2.2, "{per_turn} calls per acquire and release");

@@ -75,7 +75,7 @@ async fn acquire_all_calls_with_overlapping_sets_do_not_deadlock() {
         }
     }
     let done = tokio::time::timeout(DEADLINE, tasks.join_all()).await;
-    assert!(done.is_ok(), "some wait for each other");
+    assert!(done.is_ok(), "a deadlock");
     for name in &names {
         Observer::new(&shared_url(), name, LIMIT).await.sees(0, 0).await;
     }

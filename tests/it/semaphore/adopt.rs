@@ -85,7 +85,7 @@ async fn only_one_of_many_adopters_gets_a_permit() {
             adopting.spawn(async move { semaphore.adopt(detached).await });
         }
         let mut adopted = Vec::new();
-        for result in in_time("all answers", adopting.join_all()).await {
+        for result in in_time("all replies", adopting.join_all()).await {
             match result {
                 Ok(permit) => adopted.push(permit),
                 refused => assert_lost(refused, detached.id()),
@@ -246,7 +246,7 @@ async fn an_adoption_is_retried_after_a_lost_reply() {
     let id = scene.observer.look().await.holders[0].id.clone();
     scene.proxy.replies(Flow::Pass);
     scene.proxy.cut_commands();
-    let permit = in_time("its answer", adopting).await.unwrap().unwrap();
+    let permit = in_time("its reply", adopting).await.unwrap().unwrap();
     assert_eq!(permit.id(), id);
     assert_eq!(scene.observer.sees(2, 0).await.holders[0].id, id);
     permit.release().await.unwrap();
@@ -319,7 +319,7 @@ async fn a_killed_adopters_permit_is_free_after_its_lease() {
     assert_lost(here.adopt(detached.clone()).await, detached.id());
 }
 
-/// This is not a test, but a process that adopts a permit from its input, and holds it.
+/// This is not a test, but a process that adopts the permit in its role, and holds it.
 #[tokio::test]
 async fn a_process_that_adopts() {
     let Some(text) = child::role() else {

@@ -123,5 +123,5 @@ fn no_schedule_of_callers_in_key_order_ends_in_a_deadlock() {
             circles += u32::from(Callers::may_stand_still(one_reversed));
         }
     }
-    assert!(circles > 0, "this test would not find one");
+    assert!(circles > 0, "no reversed order ends in a deadlock");
 }

@@ -84,7 +84,7 @@ async fn close_ends_requests_under_way_and_undoes_their_effects() {
             requests.spawn(async { tried.await.map(|permit| permit.expect("nothing")) });
         }
         let held = async || proxy.held_requests();
-        eventually("more are under way", held, |held| *held > 0).await;
+        eventually("more requests are under way", held, |held| *held > 0).await;
         semaphore.close();
         for ended in in_time("the end of the requests", requests.join_all()).await {
             assert_closed(ended);
@@ -121,7 +121,8 @@ async fn an_acquire_during_a_close_returns_a_held_permit_or_an_error() {
     }
 }
 
-/// A request may wait for a step before or after its call. `close` also ends such a wait.
+/// A request may wait for the reply to its call, or for a replica after its call. `close` also ends
+/// such a wait.
 #[tokio::test]
 async fn close_and_shutdown_end_requests_that_wait_for_a_reply_or_a_replica() {
     let server = Server::start();
@@ -174,11 +175,11 @@ async fn concurrent_shutdowns_return_after_all_releases_are_confirmed() {
     assert!(first.as_mut().now_or_never().is_none());
     let closed =
         async || matches!(semaphore.try_acquire().now_or_never(), Some(Err(Error::Shutdown)));
-    eventually("it takes no more", closed, |closed| *closed).await;
+    eventually("the shutdown has begun", closed, |closed| *closed).await;
     let mut second = pin!(client.shutdown());
     tokio::select! {
         biased;
-        () = &mut second => panic!("nothing is given back yet"),
+        () = &mut second => panic!("the release has not arrived yet"),
         now = observer.look() => assert_eq!(now.held, 1),
     }
     proxy.requests(Flow::Pass);

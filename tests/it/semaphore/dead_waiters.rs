@@ -159,7 +159,7 @@ async fn one_behind(
     }
     let wait = early.unwrap_or_else(wait);
     // After the detach, nothing refreshes the lease.
-    let _moved = in_time("renewed", async {
+    let _moved = in_time("the refresh", async {
         holder.refresh().await.unwrap();
         holder.detach()
     })

@@ -48,7 +48,7 @@ async fn the_text_of_a_detached_permit_is_parsed_and_other_texts_are_rejected() 
         let refused = strange.parse::<DetachedPermit>();
         assert!(matches!(refused, Err(Error::Invalid { what: "permit", .. })), "{strange}");
         let told = refused.unwrap_err().to_string();
-        assert!(strange.len() < 10 || !told.contains(&id), "it is worth a permit: {told}");
+        assert!(strange.len() < 10 || !told.contains(&id), "the error contains the ID: {told}");
     }
     semaphore.adopt(read).await.unwrap().release().await.unwrap();
 }
@@ -81,5 +81,5 @@ fn every_text_that_parses_as_a_detached_permit_prints_unchanged() {
             "{text}"
         );
     }
-    assert!(read > 1000, "hardly any was sound: {read}");
+    assert!(read > 1000, "too few texts were parsed: {read}");
 }

@@ -48,7 +48,7 @@ async fn a_request_overtakes_only_requests_within_its_head_start() {
     queue(&one, "first", Duration::ZERO, &turns).await;
     let waited = async || observer.look().await.waiters[0].waited;
     let long = Duration::from_millis(10);
-    eventually("it came long before the others", waited, |waited| *waited > long).await;
+    eventually("the first request has waited", waited, |waited| *waited > long).await;
     queue(&other, "a moment ahead", Duration::from_millis(1), &turns).await;
     queue(&one, "last", Duration::ZERO, &turns).await;
     queue(&other, "far ahead", HOUR, &turns).await;
@@ -57,7 +57,7 @@ async fn a_request_overtakes_only_requests_within_its_head_start() {
     assert!(waited().await < HOUR / 2);
     // After half of the heartbeat timeout, each client has sent a heartbeat, and all requests have
     // kept their positions.
-    eventually("all have asked again", waited, |waited| *waited > HEARTBEAT_TIMEOUT / 2).await;
+    eventually("heartbeats of all clients", waited, |waited| *waited > HEARTBEAT_TIMEOUT / 2).await;
     holder.release().await.unwrap();
     for expected in ["far ahead", "first", "a moment ahead", "last"] {
         assert_eq!(in_time("the next turn", order.recv()).await, Some(expected));

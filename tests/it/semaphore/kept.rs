@@ -43,7 +43,7 @@ async fn a_process_keeps_almost_no_memory_of_dropped_semaphores() {
         let server = Server::start();
         let role = format!("{} {ends}", server.url());
         let test = "semaphore::kept::a_process_that_drops_semaphores";
-        let grown = Process::start(test, &role).next().await.expect("it says by how much");
+        let grown = Process::start(test, &role).next().await.expect("its memory growth");
         let grown: u64 = grown.parse().unwrap();
         // The process may have grown by less than 200 bytes for each semaphore.
         assert!(grown * 1024 / (SEMAPHORES as u64) < 200, "{ends}: grown by {grown} kB");

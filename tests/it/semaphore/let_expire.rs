@@ -95,10 +95,10 @@ async fn no_window_holds_more_starts_than_the_limit() {
 pub(super) async fn use_up(server: &Server, left: impl AsyncFn() -> Duration) -> Duration {
     let before = left().await;
     server.clock.run_ahead_by(60_000_000);
-    eventually("some is used up", left, |left| *left + USED < before).await
+    eventually("part of the lease has passed", left, |left| *left + USED < before).await
 }
 
-/// A semaphore whose permits are not refreshed, and one permit whose lease has been shortened.
+/// A semaphore whose permits are not refreshed automatically.
 struct Scene {
     server: Server,
     proxy: Proxy,
@@ -176,7 +176,7 @@ async fn a_dropped_let_expire_call_still_restarts_the_lease() {
     scene.proxy.requests(Flow::Hold);
     let leaving = tokio::spawn(permit.let_expire());
     let held = async || scene.proxy.held_requests();
-    eventually("it is under way", held, |held| *held > 0).await;
+    eventually("the call is under way", held, |held| *held > 0).await;
     leaving.abort();
     let _ = leaving.await;
     scene.proxy.requests(Flow::Swallow);
@@ -195,7 +195,7 @@ async fn let_expire_is_retried_after_a_lost_reply() {
     scene.begins_anew(used).await;
     scene.proxy.replies(Flow::Pass);
     scene.proxy.cut_commands();
-    in_time("its answer", leaving).await.unwrap().unwrap();
+    in_time("its reply", leaving).await.unwrap().unwrap();
     scene.observer.sees(1, 0).await;
 }
 
@@ -296,8 +296,8 @@ async fn let_expire_fails_for_a_lost_permit() {
     next.let_expire().await.unwrap();
 }
 
-/// The whole lease counts, even if `max_hold` is shorter. The server's clock does not move, so the
-/// times are exact.
+/// The last lease does not end with `max_hold`. The server's clock does not move, so the times are
+/// exact.
 #[tokio::test]
 async fn max_hold_does_not_shorten_the_last_lease() {
     let server = Server::start();
@@ -308,7 +308,7 @@ async fn max_hold_does_not_shorten_the_last_lease() {
     let permit = builder.build().unwrap().acquire().await.unwrap();
     let some = Duration::from_millis(100);
     let rest = async || permit.expires_in();
-    eventually("some of it is over", rest, |rest| *rest + some < LONG).await;
+    eventually("part of the lease has passed", rest, |rest| *rest + some < LONG).await;
     permit.let_expire().await.unwrap();
     assert!(observer.sees(1, 0).await.holders[0].expires_in + some / 2 > LONG);
 }

@@ -9,7 +9,7 @@ async fn use_once(semaphore: &Semaphore) {
     semaphore.acquire().await.unwrap().release().await.unwrap();
 }
 
-/// The server deletes the limit of an unused semaphore two hours after the last lease.
+/// The server deletes the limit of an unused semaphore more than two hours after the last lease.
 #[tokio::test]
 async fn add_permits_adds_to_the_declared_limit_after_the_server_has_deleted_it() {
     let server = Server::start();

@@ -1,5 +1,5 @@
-//! Tests of lost replies. The server has executed a call, but the reply is lost. The retry returns
-//! the same result.
+//! Tests of lost replies. The server has executed a call, but the reply is lost. The caller still
+//! gets the result.
 
 use std::time::Duration;
 

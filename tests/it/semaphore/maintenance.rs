@@ -161,11 +161,11 @@ async fn an_unpolled_try_acquire_returns_a_held_permit_after_its_lease_expired()
     let mut left = Box::pin(semaphore.try_acquire());
     tokio::select! {
         biased;
-        _ = &mut left => panic!("Redis cannot have answered yet"),
+        _ = &mut left => panic!("Redis cannot have replied yet"),
         () = std::future::ready(()) => {}
     }
     eventually("it is granted", last_token, |token| *token > before).await;
-    // The lease has expired now.
+    // Without a refresh, the lease has expired now.
     passed(Instant::now() + lease).await;
     let permit = left.await.unwrap().unwrap();
     assert!(!permit.is_lost());
@@ -218,7 +218,7 @@ async fn a_late_heartbeat_restores_no_permit_and_keeps_no_subscription() {
     observer.sees(1, 1).await;
     proxy.commands(Flow::Hold);
     let out = async || proxy.held_requests();
-    eventually("the sign of life", out, |out| *out > 0).await;
+    eventually("a heartbeat", out, |out| *out > 0).await;
     held.release().await.unwrap();
     let permit = in_time("the permit", waiting).await.unwrap().unwrap();
     in_time("the loss", permit.lost()).await;
@@ -226,7 +226,7 @@ async fn a_late_heartbeat_restores_no_permit_and_keeps_no_subscription() {
     let before = observer.look().await.last_token;
     proxy.commands(Flow::Pass);
     let token = async || observer.look().await.last_token;
-    eventually("the sign of life has arrived", token, |token| *token > before).await;
+    eventually("the arrival of the heartbeat", token, |token| *token > before).await;
     observer.sees(0, 0).await;
     drop((permit, semaphore, client));
     let listeners = async || {
@@ -257,13 +257,14 @@ async fn rejected_releases_and_forgets_are_retried_in_the_background() {
             redis::cmd("ACL").arg("LOG").query(&mut server.connect()).unwrap();
         log.iter().map(|entry| redis::from_redis_value_ref::<u64>(&entry["count"]).unwrap()).sum()
     };
-    eventually("all are asked for again", refusals, |count: &u64| *count > 6).await;
+    eventually("all retried", refusals, |count: &u64| *count > 6).await;
     observer.sees(2, 0).await;
     server.grant("+zrem");
     assert_eq!(observer.sees(0, 0).await.limit, 2);
 }
 
-/// Such a server does not accept the tickets: it numbers the requests in the order of a call.
+/// After this loss, the server does not accept the tickets, and numbers the requests in the order
+/// of the call.
 #[tokio::test]
 async fn requests_keep_their_order_if_the_queue_is_lost_and_the_clock_is_set_back() {
     let server = Server::start();

@@ -146,7 +146,7 @@ async fn tasks_and_threads_that_synchronize(semaphore: &Semaphore) {
     let (dropped, is_dropped) = tokio::sync::oneshot::channel();
     thread::spawn(move || {
         drop(permit);
-        dropped.send(()).expect("somebody waits for it");
+        dropped.send(()).expect("the test waits for it");
     });
     in_time("the thread", is_dropped).await.unwrap();
     all_is_free(semaphore, 2, "a drop by a thread").await;

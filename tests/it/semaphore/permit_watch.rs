@@ -50,7 +50,7 @@ async fn a_watch_reports_the_loss_while_redis_is_unreachable() {
     }
     assert!(!watch.is_held() && permit.is_lost());
     drop(permit);
-    assert!(watch.is_lost(), "it was lost before it was given back");
+    assert!(watch.is_lost(), "the permit was lost before it was dropped");
 }
 
 /// A watch that was created before a refresh uses the new deadline. Dropping a future of the watch
@@ -117,7 +117,6 @@ async fn a_watch_reports_a_loss_that_the_release_detects() {
     assert!(!watch.is_held() && watch.is_lost());
 }
 
-/// A watch keeps neither the permit nor the connections alive.
 #[tokio::test]
 async fn a_watch_keeps_neither_the_permit_nor_connections_alive() {
     let server = Server::start();

@@ -83,9 +83,9 @@ async fn a_permit_survives_a_short_outage() {
     proxy.refuse_connections(true);
     proxy.cut_all();
     let left = || async { permit.expires_in() };
-    eventually("a renewal was missed", left, |left| *left < lease / 2).await;
+    eventually("a refresh was missed", left, |left| *left < lease / 2).await;
     proxy.refuse_connections(false);
-    eventually("renewed again", left, |left| *left > lease / 2).await;
+    eventually("refreshed again", left, |left| *left > lease / 2).await;
     permit.release().await.unwrap();
 }
 
@@ -115,13 +115,13 @@ async fn an_older_refresh_reply_does_not_shorten_a_newer_lease() {
     let permit = semaphore.acquire().await.unwrap();
     let mut by_hand = pin!(permit.refresh());
     let first = poll_fn(|context| Poll::Ready(by_hand.as_mut().poll(context))).await;
-    assert!(first.is_pending(), "nothing answers at once");
+    assert!(first.is_pending(), "no reply arrives immediately");
     let sent = Instant::now();
     let ends = async || Instant::now() + permit.expires_in();
     let is_newer = |ends: &Instant| *ends > sent + lease;
-    let promised = eventually("renewed in the background", ends, is_newer).await;
+    let promised = eventually("refreshed in the background", ends, is_newer).await;
     by_hand.await.unwrap();
-    // The two clocks are read one after the other, so the test allows a millisecond.
+    // The clock is read twice, so the test allows a millisecond.
     assert!(ends().await + Duration::from_millis(1) >= promised, "the lease has become shorter");
 }
 
@@ -195,8 +195,7 @@ fn a_permit_can_be_dropped_outside_a_runtime_or_after_the_runtime_ended() {
     drop(outside);
     runtime.block_on(observer.sees(1, 0));
     drop(runtime);
-    // The permit can be neither refreshed nor released any more. The drop logs the failure and
-    // returns.
+    // The I/O runtime has ended, so the permit is released over a separate connection.
     drop(late);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
@@ -242,7 +241,7 @@ async fn ten_thousand_permits_are_refreshed_and_released_with_few_calls() {
         looks += 1;
         observer.look().await.held
     };
-    eventually("all are given back", look, |held| *held == 0).await;
+    eventually("all released", look, |held| *held == 0).await;
     let calls = server.calls("evalsha") - before - looks;
     println!("{calls} calls to give them back");
     assert!(calls <= 200, "{calls} calls");
@@ -265,7 +264,7 @@ async fn thousands_of_permits_are_refreshed_without_waiting_for_replies() {
     let renewed = async || -> usize {
         cmd("ZCOUNT").arg(&key).arg(last[0].1 + 1).arg("+inf").query(&mut connection).unwrap()
     };
-    eventually("all are renewed", renewed, |renewed| *renewed == permits.len()).await;
+    eventually("all refreshed", renewed, |renewed| *renewed == permits.len()).await;
     proxy.replies(Flow::Pass);
 }
 

@@ -186,7 +186,7 @@ async fn a_holder_stopped_for_longer_than_its_lease_reports_the_loss() {
     // Another process gets the permits when the lease has expired.
     let mut other = start("hold-all", &name);
     let Event::Holds { from } = next(&mut other).await else { panic!("not granted") };
-    assert_eq!(stopped.said(), None, "it is stopped, and says nothing");
+    assert_eq!(stopped.said(), None, "a stopped process prints nothing");
     stopped.signal(Signal::SIGCONT);
     assert_eq!(next(&mut stopped).await, Event::Lost);
     assert!(now() > from);
@@ -210,7 +210,7 @@ async fn processes_are_granted_permits_in_the_order_of_arrival() {
     for turn in 0..processes.len() {
         assert!(matches!(next(&mut processes[turn]).await, Event::Holds { .. }));
         for later in &mut processes[turn + 1..] {
-            assert_eq!(later.said(), None, "somebody overtook number {turn}");
+            assert_eq!(later.said(), None, "a later process overtook number {turn}");
         }
         processes[turn].let_go();
         assert_eq!(next(&mut processes[turn]).await, Event::Done);

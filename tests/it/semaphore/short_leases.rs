@@ -106,7 +106,7 @@ async fn a_refresh_that_fails_within_an_acquire_is_reported_as_the_acquire() {
         observer.sees(0, 0).await;
         proxy.commands(Flow::Hold);
         proxy.replies(Flow::Pass);
-        let failed = in_time("an answer", asking).await.unwrap().unwrap_err();
+        let failed = in_time("a reply", asking).await.unwrap().unwrap_err();
         let Error::Unavailable { operation, .. } = failed else { panic!("{failed:?}") };
         assert_eq!(operation, called);
     }

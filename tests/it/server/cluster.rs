@@ -55,7 +55,7 @@ impl Scene {
     /// Checks that the permit is still held, and is handed off when it is released.
     async fn ends_well(self) {
         let refresh = async || self.holder.refresh().await;
-        let refreshed = eventually("a refresh is answered", refresh, Result::is_ok).await;
+        let refreshed = eventually("a refresh that succeeds", refresh, Result::is_ok).await;
         refreshed.unwrap_or_else(|error| panic!("{}: {error}", self.name));
         let token = self.holder.fencing_token();
         in_time("the release", self.holder.release()).await.unwrap();
@@ -189,7 +189,7 @@ async fn a_heavy_permit_is_handed_off_while_its_slot_begins_to_move() {
     cluster.move_slot(&name, 0, 1);
     assert_eq!(observer.sees(2, 0).await.holders[0].id, next.id());
     in_time("the release", next.release()).await.unwrap();
-    let all = in_time("all of it", another.acquire_many(2)).await.unwrap();
+    let all = in_time("the whole limit", another.acquire_many(2)).await.unwrap();
     all.release().await.unwrap();
 }
 
@@ -295,11 +295,11 @@ async fn channels_end_with_their_semaphores() {
     for semaphore in &several {
         drop(semaphore.try_acquire().await.unwrap());
     }
-    assert_eq!(count().await, 0, "who only tries needs none");
+    assert_eq!(count().await, 0, "`try_acquire` needs no channel");
     for semaphore in &several {
         drop(semaphore.acquire().await.unwrap());
     }
-    assert_eq!(count().await, 20, "one for each");
+    assert_eq!(count().await, 20, "one channel for each semaphore");
     let last = several.into_iter().next_back().unwrap();
     eventually("only one is left", count, |count| *count == 1).await;
     last.acquire().await.unwrap().release().await.unwrap();
@@ -383,7 +383,7 @@ async fn requests_are_repeated_only_at_a_node_whose_subscription_was_cut() {
     let before = [calls(0), calls(1)];
     let kill = ["KILL", "TYPE", "pubsub"];
     redis::cmd("CLIENT").arg(&kill).exec(&mut cluster.connect(0)).unwrap();
-    eventually("it asks again", async || calls(0), |now| *now > before[0]).await;
+    eventually("a request is sent again", async || calls(0), |now| *now > before[0]).await;
     // If the client also sent requests again to this node, they would arrive before this call.
     there[1].inspect().await.unwrap();
     assert_eq!(calls(1) - before[1], 1);

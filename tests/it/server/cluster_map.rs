@@ -54,7 +54,7 @@ async fn a_client_follows_failovers_of_all_primaries() {
     for node in 0..3 {
         use_once(&before.semaphore(cluster.name_at(node)).limit(1).build().unwrap()).await;
     }
-    cluster.all_say("all replicas are told of", |cluster, node| {
+    cluster.all_say("all replicas are listed", |cluster, node| {
         let ranges: Vec<Vec<Value>> = cluster.run(node, &["SLOTS"]);
         ranges.iter().all(|range| range.len() == 4)
     });
@@ -76,7 +76,7 @@ async fn the_cluster_map_is_read_regularly() {
     let _semaphores = builder.connect_cluster(cluster.urls()).await.unwrap();
     let count = async || cluster.nodes[0].calls("cluster|slots");
     let before = count().await;
-    eventually("read anew", count, |count| *count > before + 3).await;
+    eventually("read regularly", count, |count| *count > before + 3).await;
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn a_semaphore_works_again_after_its_slot_had_no_node() {
     // The client notices that the slot has no node, and removes the slot's former node from its
     // map.
     let tried = async || semaphore.try_acquire().await.map(drop);
-    let refused = eventually("nobody serves it", tried, |tried| {
+    let refused = eventually("a slot without a node", tried, |tried| {
         tried.as_ref().is_err_and(|error| error.to_string().contains("no node of the cluster"))
     });
     assert!(refused.await.is_err());
@@ -130,13 +130,13 @@ async fn a_client_ignores_a_former_node_that_belongs_to_another_cluster() {
     cluster.run::<()>(new, &["RESET", "HARD"]);
     cluster.run::<()>(new, &["ADDSLOTSRANGE", "0", "16383"]);
     let state = async || cluster.run::<String>(new, &["INFO"]);
-    eventually("it serves", state, |info| info.contains("cluster_state:ok")).await;
+    eventually("a working cluster", state, |info| info.contains("cluster_state:ok")).await;
     for _ in 0..10 {
         // After the cut, the client looks up the slot's node again.
         cut(&cluster, 0);
         let tried = async || semaphore.try_acquire().await;
-        let tried = eventually("an answer", tried, Result::is_ok).await.unwrap();
-        assert!(tried.is_none(), "two hold");
+        let tried = eventually("a reply", tried, Result::is_ok).await.unwrap();
+        assert!(tried.is_none(), "two clients hold the permit");
     }
     held.release().await.unwrap();
 }

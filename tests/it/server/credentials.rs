@@ -84,7 +84,7 @@ fn change_password(server: &Server, vault: &Vault) {
     vault.say(Says::Password(NEW));
     let killed: i64 =
         redis::cmd("CLIENT").arg(&["KILL", "USER", acl::USER]).query(&mut admin).unwrap();
-    assert!(killed >= 2, "those of commands and messages");
+    assert!(killed >= 2, "the connections for commands and for messages");
 }
 
 fn channels(server: &Server, list: &str) -> Vec<String> {
@@ -123,9 +123,9 @@ async fn a_client_reconnects_with_a_changed_password_at_a_server() {
 
     change_password(&server, &vault);
     let heard = async || channels(&server, "CHANNELS");
-    eventually("messages can come", heard, |heard| heard.len() == before.len()).await;
+    eventually("new subscriptions", heard, |heard| heard.len() == before.len()).await;
     hands_off(&semaphore, &observer).await;
-    let refused = in_time("an answer", wanted.acquire()).await.unwrap_err();
+    let refused = in_time("a reply", wanted.acquire()).await.unwrap_err();
     assert!(matches!(refused, Error::NotAcknowledged { .. }), "{refused}");
     let diagnosis = in_time("a diagnosis", client.doctor()).await.unwrap().to_string();
     assert!(diagnosis.contains(&format!("ACL SETUSER {} +info", acl::USER)), "{diagnosis}");
@@ -163,7 +163,7 @@ async fn a_client_reconnects_with_a_changed_password_in_a_cluster() {
         let before = channels(node, "SHARDCHANNELS");
         change_password(node, &vault);
         let heard = async || channels(node, "SHARDCHANNELS");
-        eventually("messages can come", heard, |heard| heard.len() == before.len()).await;
+        eventually("new subscriptions", heard, |heard| heard.len() == before.len()).await;
         hands_off(semaphore, observer).await;
     }
 }
@@ -193,9 +193,9 @@ async fn connecting_reports_a_failing_credentials_provider() {
         let builder = || builder(&vault).response_timeout(Duration::from_millis(500));
         let (url, nodes) = (url(&server), cluster.nodes.iter().map(url));
         let tried = [
-            in_time("an answer", builder().connect(&url)).await,
-            in_time("an answer", builder().connect_primary_of([&*url])).await,
-            in_time("an answer", builder().connect_cluster(nodes)).await,
+            in_time("a reply", builder().connect(&url)).await,
+            in_time("a reply", builder().connect_primary_of([&*url])).await,
+            in_time("a reply", builder().connect_cluster(nodes)).await,
         ];
         for refused in tried {
             let refused = refused.unwrap_err();
@@ -248,7 +248,7 @@ async fn calls_go_on(query: &str) {
         vault.say(Says::Password(acl::PASSWORD));
         in_time("a permit", goes_on).await.unwrap().unwrap().release().await.unwrap();
         let heard = async || channels(&server, "CHANNELS");
-        eventually("messages can come", heard, |heard| heard.len() == before.len()).await;
+        eventually("new subscriptions", heard, |heard| heard.len() == before.len()).await;
         hands_off(&semaphore, &observer).await;
     }
 }

@@ -68,7 +68,7 @@ impl Scene {
     /// promoted server knows the permit.
     async fn ends_well(self, pair: &Pair) {
         let refresh = async || self.holder.refresh().await;
-        let refreshed = eventually("a refresh is answered", refresh, Result::is_ok).await;
+        let refreshed = eventually("a refresh that succeeds", refresh, Result::is_ok).await;
         refreshed.unwrap();
         eventually("all listen there", async || subscribers(pair, 1), |n| *n == 3).await;
         let token = self.holder.fencing_token();
@@ -186,7 +186,7 @@ async fn permits_and_waits_survive_a_planned_failover_by_sentinels() {
     until("the replica is promoted", || pair.role(1) == "master");
     until("the old primary is a replica", || pair.role(0) == "slave connected");
     scene.ends_well(&pair).await;
-    eventually("nobody listens at the replica", async || subscribers(&pair, 0), |n| *n == 0).await;
+    eventually("a replica without listeners", async || subscribers(&pair, 0), |n| *n == 0).await;
 }
 
 #[tokio::test]
@@ -199,7 +199,7 @@ async fn permits_and_waits_survive_a_manual_promotion() {
     pair.promote(1);
     pair.demote(0, 1);
     scene.ends_well(&pair).await;
-    eventually("nobody listens at the replica", async || subscribers(&pair, 0), |n| *n == 0).await;
+    eventually("a replica without listeners", async || subscribers(&pair, 0), |n| *n == 0).await;
 }
 
 #[tokio::test]

@@ -225,7 +225,8 @@ async fn an_outage_longer_than_the_tolerance_ends_the_wait_with_a_clear_error() 
         }
         other => panic!("{other:?}"),
     }
-    // A new wait also fails after the outage tolerance, and a call that does not wait fails sooner.
+    // A new wait also fails after the outage tolerance. A call that does not wait fails after the
+    // call timeout.
     let refused = semaphore.acquire().await.unwrap_err();
     assert!(matches!(refused, Error::Unavailable { .. }), "{refused}");
     let refused = semaphore.try_acquire().await.unwrap_err();
@@ -324,7 +325,7 @@ async fn a_late_queued_reply_does_not_release_a_granted_permit() {
     };
     let before = heard().await;
     proxy.replies(Flow::Hold);
-    eventually("the sign of life is heard", heard, |heard| *heard != before).await;
+    eventually("a heartbeat", heard, |heard| *heard != before).await;
     held.release().await.unwrap();
     let permit = in_time("the permit", waiting).await.unwrap().unwrap();
     proxy.replies(Flow::Pass);

@@ -20,7 +20,7 @@ fn client(url: &str, root: &Authority, own: Option<&Authority>) -> Client {
 async fn connect(client: Client) -> Result<SemaphoreClient, Error> {
     // On a busy machine a handshake takes time.
     let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(15));
-    in_time("an answer", builder.connect_client(client)).await
+    in_time("a reply", builder.connect_client(client)).await
 }
 
 /// Returns the kind of the error, and the text with the TLS library's reason.
@@ -61,7 +61,7 @@ async fn a_handoff_works_with_tls_certificates_on_both_sides() {
 #[tokio::test]
 async fn an_unknown_certificate_authority_is_reported_with_advice() {
     let Some(server) = TlsServer::start("127.0.0.1", &["--tls-auth-clients", "no"]) else { return };
-    let refused = in_time("an answer", SemaphoreClient::connect(&server.url())).await.unwrap_err();
+    let refused = in_time("a reply", SemaphoreClient::connect(&server.url())).await.unwrap_err();
     assert_eq!(kind_of(&refused), Some(Tls), "{refused}");
     let advice = "pass the authority to the client, or name it in SSL_CERT_FILE";
     assert!(refused.to_string().contains(advice), "{refused}");
@@ -119,7 +119,7 @@ async fn connecting_reports_tls_on_only_one_side() {
 
     let tls = format!("rediss://127.0.0.1:{}/", server.server.port);
     let builder = SemaphoreClient::builder().response_timeout(Duration::from_millis(500));
-    let refused = in_time("an answer", builder.connect(&tls)).await.unwrap_err();
+    let refused = in_time("a reply", builder.connect(&tls)).await.unwrap_err();
     assert!(matches!(refused, Error::Connect { .. }), "{refused}");
     assert!(refused.to_string().contains("try redis:// instead of rediss://"), "{refused}");
 }
@@ -133,9 +133,9 @@ async fn refusals(url: &str, certificates: &TlsCertificates) -> Vec<String> {
     };
     let by_redis = Client::build_with_tls(url, certificates.clone()).unwrap();
     let refused = [
-        in_time("an answer", builder().connect(url)).await,
-        in_time("an answer", builder().connect_primary_of([url])).await,
-        in_time("an answer", builder().connect_cluster([url])).await,
+        in_time("a reply", builder().connect(url)).await,
+        in_time("a reply", builder().connect_primary_of([url])).await,
+        in_time("a reply", builder().connect_cluster([url])).await,
         connect(by_redis).await,
     ];
     let told = refused.into_iter().map(|refused| {

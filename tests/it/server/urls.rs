@@ -200,12 +200,12 @@ proptest! {
         let texts = runtime.block_on(async {
             let mut texts = Vec::new();
             let connected = [
-                in_time("an answer", SemaphoreClient::connect(&url)).await,
-                in_time("an answer", SemaphoreClient::builder().connect_primary_of([&*url])).await,
-                in_time("an answer", SemaphoreClient::builder().connect_cluster([&*url])).await,
+                in_time("a reply", SemaphoreClient::connect(&url)).await,
+                in_time("a reply", SemaphoreClient::builder().connect_primary_of([&*url])).await,
+                in_time("a reply", SemaphoreClient::builder().connect_cluster([&*url])).await,
             ];
             for connected in connected {
-                let error = connected.expect_err("nobody is there");
+                let error = connected.expect_err("no server listens");
                 texts.push(format!("{error} {error:?} {error:#?} {}", whole(&error)));
             }
             texts
@@ -277,7 +277,7 @@ async fn a_user_without_a_password_is_logged_in_or_rejected() {
             if user.starts_with(':') && !query.is_empty() {
                 continue; // With RESP3, the default user may connect with any password.
             }
-            let refused = in_time("an answer", SemaphoreClient::connect(&url)).await.unwrap_err();
+            let refused = in_time("a reply", SemaphoreClient::connect(&url)).await.unwrap_err();
             assert_eq!(kind_of(&refused), Some(ConnectErrorKind::Authentication), "{refused}");
             assert!(refused.to_string().contains(words), "{url}: {refused}");
             assert!(!whole(&refused).contains("wrong"), "{refused}");
@@ -315,7 +315,7 @@ async fn a_cluster_may_have_several_databases() {
     let cluster = Cluster::form(1, false, options);
     let connecting = async |database: &str| {
         let url = format!("{}{database}", cluster.nodes[0].admin_url());
-        in_time("an answer", SemaphoreClient::builder().connect_cluster([url])).await
+        in_time("a reply", SemaphoreClient::builder().connect_cluster([url])).await
     };
     if !has_several {
         if !plain.is_older_than_7() {
@@ -330,7 +330,7 @@ async fn a_cluster_may_have_several_databases() {
         let semaphore = semaphores.semaphore(&*name).limit(1).build().unwrap();
         // Each database has its own semaphore.
         let permit = in_time("a permit", semaphore.try_acquire()).await.unwrap();
-        held.push(permit.expect("nobody else is there"));
+        held.push(permit.expect("no other client holds it"));
     }
     let refused = connecting("99").await.unwrap_err().to_string();
     assert!(refused.contains("the server has no database with that number"), "{refused}");

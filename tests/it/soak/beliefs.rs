@@ -224,7 +224,7 @@ fn pass_on(turns: &mut Turns, offers: &mut Offers, event: &Event) -> Result<(), 
             let Some(owner) = offers.remove(&(*semaphore, *token)) else {
                 return Ok(());
             };
-            let owner = turns.get_mut(&owner).expect("it was there when it offered");
+            let owner = turns.get_mut(&owner).expect("the owner offered its permit");
             owner.adopted = Some(event.at);
             if let Some((parted, End::Released(How::Pass))) = owner.end {
                 going_on(turns, event.process, *number)?.grant.iter_mut().for_each(|grant| {

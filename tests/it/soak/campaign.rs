@@ -139,7 +139,7 @@ impl<T: Topology> Campaign<T> {
             if due.is_none() && (!all_work || Instant::now() >= until) {
                 return;
             }
-            let fault = due.or_else(|| deck.pop()).expect("it was filled");
+            let fault = due.or_else(|| deck.pop()).expect("the deck was filled");
             all_work = self.survives(fault).await;
             match number % FAULTS_UNTIL_LONG_CALM {
                 0 => {
@@ -249,8 +249,9 @@ impl<T: Topology> Campaign<T> {
     fn check_keys(&self, semaphore: usize) {
         let topology = &self.field.topology;
         let (name, mut connection) = (&topology.names()[semaphore], topology.home_of(semaphore));
-        // Keys live for twice the time for which they are needed, and at least for a minute. Keys
-        // are needed while the last token is ahead of the clock, which may have moved back.
+        // Keys live for up to twice the time for which they are needed, or for a minute longer than
+        // needed. Keys are needed while the last token is ahead of the clock, which may have moved
+        // back.
         let needed = 2 * (LEASE + HEARTBEAT_TIMEOUT + MARK + topology.clock_moved());
         let needed = needed.as_millis() as i64;
         for (number, key) in keys_of(name).iter().enumerate() {

@@ -182,7 +182,7 @@ impl Crew {
                 found("errors", format!("process {number}: {status}"));
             }
             if !self.log.has_counted(number) {
-                found("metrics", format!("process {number} has not told what it counted"));
+                found("metrics", format!("process {number} has not logged its counts"));
             }
         }
     }

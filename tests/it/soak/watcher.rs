@@ -41,7 +41,7 @@ pub fn ping(url: &str, log: &Log) -> JoinHandle<()> {
             let client = redis::Client::open(url)?;
             *connection = Some(client.get_multiplexed_async_connection().await?);
         }
-        let connection = connection.as_mut().expect("it is there by now");
+        let connection = connection.as_mut().expect("a connection was made above");
         redis::cmd("PING").exec_async(connection).await
     }
 

@@ -37,8 +37,8 @@ async fn an_old_message_is_not_a_new_grant() {
     proxy.messages(Flow::Hold);
     proxy.requests(Flow::Hold);
     holder.release().await.unwrap();
-    assert!(observer.look().await.last_token > before, "it had no turn");
-    let next = in_time("the next one's turn", other.acquire()).await.unwrap();
+    assert!(observer.look().await.last_token > before, "the request was not granted");
+    let next = in_time("the other client's turn", other.acquire()).await.unwrap();
     // The client sends its request again and is queued. After that, the old message arrives.
     proxy.requests(Flow::Pass);
     observer.sees(1, 1).await;
@@ -51,9 +51,9 @@ async fn an_old_message_is_not_a_new_grant() {
     };
     for _ in 0..2 {
         let before = heard().await;
-        eventually("a sign of life", &mut heard, |heard| *heard != before).await;
+        eventually("a heartbeat", &mut heard, |heard| *heard != before).await;
     }
-    assert!(!waiting.is_finished(), "it was handed the place of {}", next.id());
+    assert!(!waiting.is_finished(), "it considers itself the holder beside {}", next.id());
     next.release().await.unwrap();
     in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
@@ -69,7 +69,8 @@ async fn an_abandoned_connection_delivers_messages_until_it_is_replaced() {
     let builder = SemaphoreClient::builder().heartbeat_timeout(Duration::from_secs(3));
     let builder = builder.response_timeout(Duration::from_millis(300));
     let client = builder.connect(&proxy.url()).await.unwrap();
-    // Up to half of the lease may have passed when the message arrives.
+    // Less than a sixth of the lease passes before the message arrives, so the permit need not be
+    // refreshed.
     let lease = Duration::from_secs(300);
     let semaphore = client.semaphore("given-up").limit(1).lease(lease).build().unwrap();
     let waiting = tokio::spawn(semaphore.request().acquire());

@@ -72,7 +72,7 @@ async fn give_back_a_stranger(server: &Server, client: &str, observer: &Observer
     tell(server, client, &stranger);
     let holders = async || observer.look().await.holders;
     let is_gone = |holders: &Vec<Holder>| holders.iter().all(|holder| holder.id != stranger);
-    eventually("it is given back", holders, is_gone).await;
+    eventually("released", holders, is_gone).await;
 }
 
 #[tokio::test]
@@ -197,7 +197,7 @@ async fn is_forgotten(server: &Server, client: &str, id: &str, observer: &Observ
         tell(server, client, id);
         held || !std::mem::replace(&mut is_told, true)
     };
-    eventually("it is forgotten, and given back", tell_again, |is_held| !is_held).await;
+    eventually("forgotten and released", tell_again, |is_held| !is_held).await;
 }
 
 /// The message of a handoff overtakes the reply to a heartbeat. The reply arrives after the permit
@@ -281,7 +281,7 @@ async fn a_try_acquire_whose_grant_expired_returns_none_and_keeps_no_permit() {
     let holder = elsewhere.semaphore("told").limit(4).build().unwrap();
     let holder = holder.acquire_many(4).await.unwrap();
     proxy.replies(Flow::Pass);
-    assert!(in_time("an answer", trying).await.unwrap().unwrap().is_none());
+    assert!(in_time("a reply", trying).await.unwrap().unwrap().is_none());
     holder.release().await.unwrap();
     let client = id.split(':').nth(1).unwrap();
     is_forgotten(&server, client, &id, &observer).await;

@@ -92,7 +92,7 @@ fn each_blocking_call_fails_immediately_in_a_forked_child() {
         // The child may create its own client.
         let its = blocking::SemaphoreClient::connect(&url).unwrap();
         let held = its.semaphore(&name).limit(3).build().unwrap().inspect().unwrap().held;
-        assert_eq!(held, 3, "the parent's");
+        assert_eq!(held, 3, "the parent's permits");
         all.into_iter().flatten().collect()
     });
     assert_eq!(said, "");

@@ -102,7 +102,7 @@ async fn waits_that_are_canceled_in_an_outage(client: &SemaphoreClient, server: 
     drop(waits);
     // A call that is under way has a copy of the IDs.
     let each = async || kept().saturating_sub(kept_before) / MANY;
-    let each = eventually("small", each, |each| *each <= 700).await;
+    let each = eventually("little memory for each", each, |each| *each <= 700).await;
     println!("{each} bytes for each wait that was canceled");
     assert!(tasks() <= tasks_before + 10, "{} tasks", tasks() - tasks_before);
 }

@@ -82,12 +82,12 @@ async fn connections_to_one_server_have_the_usual_tcp_options() {
     has_usual("commands and messages", server.port, 2).await;
     acknowledges(&client, unique_name(), &server, server.port).await;
     drop(client);
-    has_usual("none any more", server.port, 0).await;
+    has_usual("no connections", server.port, 0).await;
 
     let client = builder().connect_primary_of([&*url, "redis://127.0.0.1:1/"]).await.unwrap();
-    has_usual("the primary of some", server.port, 2).await;
+    has_usual("the primary in a list", server.port, 2).await;
     drop(client);
-    has_usual("none any more", server.port, 0).await;
+    has_usual("no connections", server.port, 0).await;
 
     let provider =
         async || Ok::<_, std::io::Error>(Credentials::new(acl::PASSWORD).username(acl::USER));
@@ -104,7 +104,7 @@ async fn connections_of_a_given_redis_client_keep_its_keepalive_and_user_timeout
     let client = SemaphoreClient::builder().connect_client(client).await.unwrap();
     has_usual("with a client", server.port, 2).await;
     drop(client);
-    has_usual("none any more", server.port, 0).await;
+    has_usual("no connections", server.port, 0).await;
 
     // The client's own settings are kept, except for a setting that would delay every call.
     let keepalive = Duration::from_secs(77);

@@ -9,7 +9,7 @@ pub struct Metrics(BTreeMap<(String, Labels), f64>);
 
 impl Metrics {
     pub fn read(text: &str) -> Self {
-        let text = text.strip_suffix("# EOF\n").expect("a mark at the end");
+        let text = text.strip_suffix("# EOF\n").expect("# EOF at the end");
         let mut metrics = BTreeMap::new();
         let mut described = Vec::new();
         for line in text.lines() {
@@ -20,7 +20,7 @@ impl Metrics {
                 continue;
             }
             let (name, labels, value) = sample(line);
-            assert!(described.contains(&Some(&*name)), "a type is told before {line}");
+            assert!(described.contains(&Some(&*name)), "no TYPE line precedes {line}");
             assert!(metrics.insert((name, labels), value).is_none(), "twice: {line}");
         }
         Self(metrics)

@@ -44,7 +44,7 @@ async fn the_exporter_reports_the_reason_of_each_outage() {
     server.start_again();
     server.signal(Signal::SIGSTOP);
     let is_silent = |line: &String| line.contains("no reply in time");
-    eventually_async("another one", async || told(&is_silent).await).await;
+    eventually_async("another reason", async || told(&is_silent).await).await;
 }
 
 #[tokio::test]

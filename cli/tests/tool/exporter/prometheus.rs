@@ -38,7 +38,7 @@ fn each_alert_fires_in_the_promtool_tests() {
     for alert in alerts {
         // The name of an alert that must fire is on a separate line.
         let fires = format!("alertname: {alert}\n");
-        assert!(ALERTS_TEST.contains(&fires), "{alert} is never to fire");
+        assert!(ALERTS_TEST.contains(&fires), "no test expects {alert} to fire");
     }
 }
 
@@ -62,8 +62,8 @@ fn promtool_accepts_the_documented_queries() {
     promtool(Command::new("promtool").args(["check", "rules"]).arg(file));
 }
 
-/// Checks the names of the metrics that only client processes report, so that no exporter is
-/// needed. Prometheus adds suffixes to the names of histograms.
+/// The exporter does not report the metrics of client processes, so this test compares their names
+/// with the documentation. Prometheus adds suffixes to the names of histograms.
 #[test]
 fn queries_and_alerts_use_only_documented_client_metrics() {
     const OURS: &str = "redis_semaphore_client_";
@@ -173,7 +173,7 @@ async fn each_dashboard_query_returns_data_from_prometheus() {
             async || Some(prometheus.query(&expression).await).filter(|all| !all.is_empty());
         eventually_async(&expression, answers).await;
     }
-    // The values that a user can choose.
+    // This query provides the names from which a user can choose.
     let mut choices = Vec::new();
     each("query", &dashboard["templating"], &mut choices);
     let choice = choices.iter().find_map(|query| query.strip_prefix("label_values("));

@@ -116,5 +116,5 @@ pub async fn get(address: SocketAddr, path: &str, headers: &str) -> Answer {
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         Answer { head: head.to_lowercase(), body: body.to_owned() }
     };
-    timeout(DEADLINE, asked).await.expect("an answer")
+    timeout(DEADLINE, asked).await.expect("a reply")
 }

@@ -68,7 +68,7 @@ async fn a_head_start_does_not_count_as_waiting_time() {
     assert!(ahead.waited <= first.waited);
 }
 
-/// Queues a request of a process that other processes consider dead.
+/// Queues a request of a process that then stops sending heartbeats.
 fn wait_and_die(url: String, ahead: Duration) {
     let process = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     process.block_on(async {
@@ -99,7 +99,7 @@ async fn requests_of_dead_clients_do_not_count_in_the_longest_wait() {
     let url = server.url.clone();
     tokio::task::spawn_blocking(move || wait_and_die(url, HOUR)).await.unwrap();
     let all_gone = async || (present(&semaphore).await == 0).then_some(());
-    eventually_async("it is taken for dead", all_gone).await;
+    eventually_async("the end of its heartbeat timeout", all_gone).await;
     let seen = exporter.scrape().await;
     assert_eq!(seen.of("jobs", "queued"), Some(1.0));
     assert_eq!(seen.of("jobs", "longest_wait_seconds"), Some(0.0));

@@ -15,7 +15,7 @@ async fn the_exporter_listens_only_on_localhost_by_default() {
     let server = Server::start();
     // Another process may use the port for a moment.
     let start = async || Exporter::try_start(&mut command(&server.url, &[])).await;
-    let exporter = eventually_async("the port is free", start).await;
+    let exporter = eventually_async("a free port", start).await;
     assert_eq!(exporter.address, (Ipv4Addr::LOCALHOST, 10379).into());
     assert_eq!(exporter.scrape().await.one("up"), 1.0);
     let other = (Ipv4Addr::new(127, 0, 0, 2), 10379);
@@ -56,7 +56,7 @@ async fn the_metrics_format_follows_the_accept_header() {
     assert!(get(exporter.address, "/other", "").await.head.starts_with("http/1.1 404"));
 }
 
-/// Starts the exporter through the program `starter`, which may ignore signals.
+/// Starts the exporter through the program `starter`, which may change how signals are handled.
 async fn started_by(starter: &[&str], server: &Server) -> Exporter {
     let exporter = command(&server.url, &["--listen", "127.0.0.1:0"]);
     let mut command = Command::new(starter[0]);
@@ -68,7 +68,7 @@ async fn started_by(starter: &[&str], server: &Server) -> Exporter {
 async fn the_exporter_ends_with_success_on_sigterm_and_sigint() {
     let server = Server::start();
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
-        // The tests may have been started with these signals ignored.
+        // The tests may have been started with SIGINT ignored.
         let mut exporter = started_by(&["env", "--default-signal=INT"], &server).await;
         exporter.scrape().await;
         exporter.process.signal(signal);

@@ -44,7 +44,7 @@ impl Container {
             unshare().arg("true").output().expect("unshare is needed: Debian's util-linux");
         assert!(
             allowed.status.success(),
-            "this machine allows no name spaces, which this test needs: run it as root, or allow \
+            "this machine allows no namespaces, which this test needs: run it as root, or allow \
              them (on Ubuntu: sysctl kernel.apparmor_restrict_unprivileged_userns=0): {allowed:?}"
         );
         let folder = Folder::create();

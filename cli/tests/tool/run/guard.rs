@@ -137,7 +137,7 @@ fn a_guard_killed_during_the_wait_is_replaced_before_the_command_starts() {
         await_held_and_queued(&shared_url(), &name, (1, 1));
         let [guard] = *children(waiting.id()) else { panic!("not one guard") };
         kill(Pid::from_raw(guard), Signal::SIGKILL).unwrap();
-        // The CLI has waited for the guard.
+        // The guard disappears when the CLI has waited for it.
         eventually("its end", || state(guard).is_none().then_some(()));
         holder.signal(Signal::SIGTERM);
         let command = waiting.line().parse().unwrap();

@@ -40,7 +40,7 @@ fn a_lost_permit_ends_the_command() {
 fn just_renewed(url: &str, name: &str) -> u128 {
     let mut connection = connect(url);
     let first = lease_end(&mut connection, name);
-    eventually("a renewal", || Some(lease_end(&mut connection, name)).filter(|end| *end != first))
+    eventually("a refresh", || Some(lease_end(&mut connection, name)).filter(|end| *end != first))
 }
 
 fn ends_before_its_lease(script: &str, break_server: impl FnOnce(&Server)) {
@@ -75,7 +75,6 @@ fn if_redis_is_down_the_command_ends_before_its_lease_expires() {
     ends_before_its_lease(GENTLE, |server| server.signal(Signal::SIGKILL));
 }
 
-/// An outage that is shorter than the lease does not affect the command.
 #[test]
 fn an_outage_shorter_than_the_lease_does_not_affect_the_command() {
     let server = Server::start();

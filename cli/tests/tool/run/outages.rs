@@ -64,7 +64,7 @@ async fn a_run_that_begins_in_an_outage_waits_for_the_end_of_the_outage() {
     assert_eq!(status, 69, "{told}");
 }
 
-/// A CLI that ends early releases its permit.
+/// If the CLI gave up, the permit would stay taken until its lease expires.
 #[test]
 fn a_release_that_fails_with_noreplicas_is_retried() {
     let server = Server::start();
@@ -91,7 +91,7 @@ fn a_release_that_fails_with_noreplicas_is_retried() {
     std::fs::remove_file(file).unwrap();
 }
 
-/// A supervisor kills a process that is still there some seconds after a signal to end.
+/// A supervisor sends SIGKILL if a process still runs some seconds after SIGTERM.
 #[test]
 fn a_signal_that_ends_the_command_also_limits_the_release_in_an_outage() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
@@ -203,7 +203,7 @@ fn the_cli_does_not_try_to_release_a_lost_permit() {
     let mut connection = connect(&server.url);
     let first = lease_end(&mut connection, &name);
     let is_renewed = || (lease_end(&mut connection, &name) != first).then_some(());
-    eventually("a renewal", is_renewed);
+    eventually("a refresh", is_renewed);
     server.signal(Signal::SIGSTOP);
     assert_eq!(tool.ended().code(), Some(70), "{}", tool.errors());
 }

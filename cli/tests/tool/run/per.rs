@@ -37,7 +37,7 @@ fn with_per_and_limit_2_at_most_2_waiting_commands_start_per_lease() {
     granted.sort_unstable();
     for three in granted.windows(3) {
         let span = three[2] - three[0];
-        assert!(span >= 499_000, "three were let in within {span} us");
+        assert!(span >= 499_000, "three commands started within {span} µs");
     }
 }
 
@@ -74,7 +74,6 @@ fn a_wait_ended_by_a_signal_takes_no_permit() {
     await_held_and_queued(&url, &name, (2, 0));
 }
 
-/// After the start, the command needs neither a server nor a guard.
 #[test]
 fn with_per_the_started_command_needs_no_server_and_no_guard() {
     let server = Server::start();
@@ -131,7 +130,8 @@ fn await_heartbeat(url: &str) {
     eventually("a heartbeat", || (last_heard() != first).then_some(()));
 }
 
-/// Grants a permit to a CLI after the server has stopped replying, and returns how the CLI ends.
+/// Grants a permit to a suspended CLI, suspends the server, continues the CLI, and returns how the
+/// CLI ends.
 fn outcome_in_an_outage(command: &[&str]) -> (Option<i32>, String) {
     let (_server, mut tool) = start_in_an_outage("1h", "500ms", command);
     (tool.ended().code(), tool.errors())
@@ -152,7 +152,7 @@ fn start_in_an_outage(lease: &str, response_timeout: &str, command: &[&str]) -> 
     holder.ended();
     await_held_and_queued(&server.url, "a", (1, 0));
     server.signal(Signal::SIGSTOP);
-    // The grant message has arrived.
+    // The CLI now reads the grant message.
     waiting.signal(Signal::SIGCONT);
     (server, waiting)
 }

@@ -177,7 +177,6 @@ fn the_command_inherits_standard_input_and_output() {
     assert!(output.stderr.is_empty(), "{output:?}");
 }
 
-/// A process that has closed standard error needs no messages.
 #[test]
 fn an_unwritable_standard_error_does_not_stop_the_command() {
     let (url, name) = (shared_url(), unique_name());

@@ -54,7 +54,7 @@ impl Files {
 
 fn await_stop(processes: impl IntoIterator<Item = i32>) {
     for process in processes {
-        eventually("a stop", || (state(process) == Some('T')).then_some(()));
+        eventually("a stopped process", || (state(process) == Some('T')).then_some(()));
     }
 }
 
@@ -95,7 +95,7 @@ fn commands_of_one_job_stop_together() {
         shell.enter("fg; echo finally $?");
         eventually("the foreground", || both.iter().any(|[it, _]| has_terminal(*it)).then_some(()));
         for process in both.into_iter().flatten() {
-            eventually("all to go on", || (state(process) != Some('T')).then_some(()));
+            eventually("the continuation of all", || (state(process) != Some('T')).then_some(()));
         }
     }
     files.let_end();
@@ -158,7 +158,7 @@ fn a_command_continued_shortly_before_its_lease_expires_keeps_its_permit() {
     server.signal(Signal::SIGCONT);
     eventually("the last seconds of the lease", || (now() + 5_500 > end).then_some(()));
     shell.enter("fg; echo finally $?");
-    eventually("a renewal", || (lease_end(&mut connect(&server.url), &name) > end).then_some(()));
+    eventually("a refresh", || (lease_end(&mut connect(&server.url), &name) > end).then_some(()));
     files.let_end();
     shell.sees("finally 4");
 }
@@ -170,7 +170,7 @@ fn a_silent_server_does_not_block_the_continuation_of_a_command() {
     let options = "--lease 1h --response-timeout 10min";
     let (server, mut shell, [command, _], _) = stop_in_an_outage(&files, &name, options);
     shell.enter("fg; echo finally $?");
-    eventually("the command to go on", || (state(command) != Some('T')).then_some(()));
+    eventually("the continuation of the command", || (state(command) != Some('T')).then_some(()));
     server.signal(Signal::SIGCONT);
     files.let_end();
     shell.sees("finally 4");

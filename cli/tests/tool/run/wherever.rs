@@ -1,5 +1,5 @@
-//! All processes that the command has started end with it, wherever they are: in their own process
-//! group (as under `timeout`), in their own session, or without their parent.
+//! If the command must end, all processes that it has started end, too, wherever they are: in their
+//! own process group (as under `timeout`), in their own session, or without their parent.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -75,7 +75,7 @@ fn name_of(process: i32) -> String {
 }
 
 fn await_end(process: i32) {
-    eventually("the end of what runs far away", || (!is_alive(process)).then_some(()));
+    eventually("the end of the far process", || (!is_alive(process)).then_some(()));
 }
 
 fn lose(name: &str) {
@@ -255,7 +255,7 @@ fn all_processes_of_the_command_end_without_a_proc_file_system() {
         unshare
     };
     let allowed = hidden(&Command::new("true")).output().expect("unshare is needed: util-linux");
-    assert!(allowed.status.success(), "this machine allows no name spaces: {allowed:?}");
+    assert!(allowed.status.success(), "this machine allows no namespaces: {allowed:?}");
     for way in [WAYS[0], WAYS[3]] {
         let name = unique_name();
         let mut tool = Tool::start(&mut hidden(&command(&name, way)));

@@ -12,8 +12,8 @@ pub fn tool(arguments: &[&str]) -> Command {
     command
 }
 
-/// Returns the command for the CLI, without environment variables that select a server or enable a
-/// log.
+/// Returns a command that starts `program` without environment variables that select a server or
+/// enable a log.
 pub fn unaware(program: &str) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {

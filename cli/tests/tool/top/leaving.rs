@@ -25,7 +25,8 @@ fn quit_keys_end_top_and_restore_the_terminal() {
     }
 }
 
-/// If the user quits right after a change, the outcome of the change appears below the prompt.
+/// If the user quits right after a change, the outcome of the change is printed on the normal
+/// screen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_made_right_before_quitting_top_is_applied() {
     let server = Server::start();
@@ -45,7 +46,7 @@ async fn a_change_made_right_before_quitting_top_is_applied() {
 fn sigterm_ends_top_and_restores_the_terminal() {
     let server = Server::start();
     let folder = Folder::create();
-    // `exec` makes the program the pane's process.
+    // `exec` gives the program the process ID of the shell.
     let command = format!("sh -c 'echo $$ > {}/id; exec {}'", folder.0.display(), top(&server));
     let pane = Pane::start_between_looks(&command, &folder.0);
     pane.wait_for_text("No semaphore exists");

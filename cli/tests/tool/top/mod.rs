@@ -21,7 +21,7 @@ use crate::support::tool::TOOL;
 
 const WORD_OF_ONE_GONE: &str = "P:gone-1.1.x:1:30000:0123456789abcdef";
 
-/// `emails` holds nothing, `jobs` is full and has a queue, and `uploads` holds one permit.
+/// `emails` is free, `jobs` is full and has a queue, and one permit of `uploads` is held.
 async fn three(server: &Server) -> (Semaphore, Vec<Permit>) {
     let client = server.semaphores().await;
     let semaphore = |name, limit| client.semaphore(name).limit(limit).build().unwrap();
@@ -34,7 +34,7 @@ async fn three(server: &Server) -> (Semaphore, Vec<Permit>) {
     (jobs, permits)
 }
 
-/// Returns the text without bars and histories.
+/// Returns the words of a line, without bars and histories.
 fn words(text: &str, line: usize) -> Vec<&str> {
     let words = text.lines().nth(line).unwrap_or_default().split_whitespace();
     words.filter(|word| word.contains(char::is_alphanumeric)).collect()
@@ -193,7 +193,7 @@ async fn the_last_values_stay_on_the_screen_during_an_outage() {
     let client = server.semaphores().await;
     let later = client.semaphore("later").limit(2).build().unwrap();
     let _permit = later.acquire().await.unwrap();
-    pane.wait_for("what is new", |text| {
+    pane.wait_for("the new values", |text| {
         text.contains("1/2") && !text.contains("Redis is unavailable")
     });
 }
@@ -209,16 +209,16 @@ async fn values_of_an_unreachable_cluster_node_stay_and_are_marked() {
     let _held = (here.acquire().await.unwrap(), there.acquire().await.unwrap());
     let urls = urls.join(",");
     let pane = Pane::start(&format!("{TOOL} --cluster --url {urls} top --every 100ms"));
-    pane.wait_for("both", |text| text.matches("1/1").count() == 2);
+    pane.wait_for("both semaphores", |text| text.matches("1/1").count() == 2);
     cluster.nodes[1].kill();
     let marked = |text: &str| {
         text.contains("No reply for 1 semaphore, marked with") && text.contains("1/1 ?")
     };
     pane.wait_for("the mark", marked);
     here.set_limit(4).await.unwrap();
-    pane.wait_for("what goes on", |text| marked(text) && text.contains("1/4 "));
+    pane.wait_for("the new limit", |text| marked(text) && text.contains("1/4 "));
     cluster.nodes[1].start_again();
-    pane.wait_for("the end of it", |text| !text.contains("No reply for"));
+    pane.wait_for("a list without marks", |text| !text.contains("No reply for"));
 }
 
 /// A terminal may send Esc and a letter as one key.
@@ -246,10 +246,10 @@ async fn a_rejected_list_of_names_is_not_reported_as_an_outage() {
     server.run("ACL SETUSER default -scan");
     let refused =
         |text: &str| text.contains("No new list of names since 20") && text.contains("+scan");
-    pane.wait_for("what is refused", refused);
+    pane.wait_for("the rejected list", refused);
     // The known semaphores are still updated.
     jobs.set_limit(4).await.unwrap();
-    pane.wait_for("what is refused", |text| refused(text) && text.contains("4/4"));
+    pane.wait_for("the rejected list", |text| refused(text) && text.contains("4/4"));
     server.run("ACL SETUSER default +scan");
     pane.wait_for("a new list", |text| !text.contains("No new list"));
 }
@@ -312,7 +312,7 @@ async fn text_from_other_clients_does_not_control_the_terminal() {
     pane.copy_output(&raw);
     pane.press(&["Enter"]);
     let are_known = |text: &str| text.matches(" ······ 0/1 ").count() == NAMES.len();
-    let text = pane.wait_for("all", are_known);
+    let text = pane.wait_for("all semaphores", are_known);
     // Names in any writing system leave the columns aligned.
     let column = |line: &str| line.split(" ······ ").next().unwrap().width();
     let rows: Vec<_> = text.lines().skip(2).take(NAMES.len()).map(column).collect();

@@ -24,8 +24,8 @@ impl Pane {
         pane
     }
 
-    /// Runs the command between two commands that print the terminal's settings. Then prints the
-    /// exit status of the command.
+    /// Runs the command between two commands that save the terminal's settings, and prints the exit
+    /// status of the command.
     pub fn start_between_looks(command: &str, folder: &Path) -> Self {
         let folder = folder.display();
         let look = |name| format!("stty -g > {folder}/{name}");

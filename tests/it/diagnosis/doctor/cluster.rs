@@ -18,12 +18,12 @@ async fn the_doctor_looks_at_every_node() {
     let about = |node: usize| -> Vec<(Verdict, &str)> {
         let address = format!("127.0.0.1:{}", cluster.nodes[node].port);
         let mut there = diagnosis.servers.iter().filter(|server| server.address == address);
-        let checks = there.next().expect("it was looked at").checks.iter();
+        let checks = there.next().expect("the node was examined").checks.iter();
         let findings = checks.filter(|check| check.verdict != Verdict::Ok);
         findings.map(|check| (check.verdict, check.name)).collect()
     };
     let unchecked = about(0);
-    assert_eq!(unchecked.len(), 7, "what its user may not look at: {diagnosis}");
+    assert_eq!(unchecked.len(), 7, "checks that its user may not make: {diagnosis}");
     assert!(unchecked.iter().all(|(verdict, _)| *verdict == Verdict::Unchecked), "{diagnosis}");
     assert_eq!(about(1), [(Verdict::Critical, "persistence")], "{diagnosis}");
 }

@@ -91,7 +91,7 @@ fn assert_only(findings: &[Check], verdict: Verdict, name: &str, saying: &str) {
     let shown = check.to_string();
     assert!(shown.contains(saying), "{saying:?} is not in: {shown}");
     assert!(shown.starts_with(&verdict.to_string()), "{shown}");
-    let fix = check.fix.as_ref().expect("it says what to do");
+    let fix = check.fix.as_ref().expect("a fix");
     assert!(shown.ends_with(&format!("fix: {fix}")) && !fix.is_empty(), "{shown}");
 }
 
@@ -237,11 +237,11 @@ async fn the_doctor_reports_replicas_without_min_replicas_to_write() {
     let mut patient = Patient::healthy().await;
     let _replica =
         Server::start_with(&["--replicaof", "127.0.0.1", &patient.server.port.to_string()]);
-    eventually("followed", async || patient.info("connected_slaves"), |number| number == "1").await;
+    eventually("replica", async || patient.info("connected_slaves"), |number| number == "1").await;
     patient.finds(Notice, "replicas", "CONFIG SET min-replicas-to-write 1").await;
     let good = async |patient: &mut Patient| patient.info("min_slaves_good_slaves");
     patient.run("CONFIG SET min-replicas-to-write 1");
-    eventually("good", async || good(&mut patient).await, |number| number == "1").await;
+    eventually("no lag", async || good(&mut patient).await, |number| number == "1").await;
     patient.finds_nothing().await;
 }
 

@@ -30,7 +30,7 @@ impl Clients {
                 false => semaphore.try_acquire_many(weight).await,
             }
         });
-        assert!(poll_once(&mut acquiring).await.is_pending(), "nothing answers at once");
+        assert!(poll_once(&mut acquiring).await.is_pending(), "no reply arrives immediately");
         if !is_dropped {
             self.case.acquiring.insert(request.number, acquiring);
         }
@@ -43,7 +43,7 @@ impl Clients {
         future: impl std::future::Future<Output = Answer> + 'static,
     ) {
         let mut future: Future<Answer> = Box::pin(future);
-        assert!(poll_once(&mut future).await.is_pending(), "nothing answers at once");
+        assert!(poll_once(&mut future).await.is_pending(), "no reply arrives immediately");
         self.case.others.push(Other { what, expected, future });
     }
 
@@ -171,7 +171,7 @@ impl Clients {
             now: one.now + other.now,
             strays: one.strays + other.strays,
         })
-        .expect("there are three")
+        .expect("three items are chained")
     }
 
     pub fn lose(&mut self, client: usize, picks: &[usize]) -> Batches {
@@ -209,8 +209,7 @@ impl Clients {
             };
             self.start_other(what, Answer::Limit(told), call).await;
         }
-        // If the server knows no limit, the client declares the limit in a separate call before
-        // each change.
+        // Each change is one call, which also declares the limit if necessary.
         Batches { now: changes.len() as u64, strays: 0 }
     }
 
@@ -259,8 +258,8 @@ async fn give_way_after(lead: usize, index: usize) {
     }
 }
 
-/// Returns the number of calls. The first operation is sent alone. The other operations before the
-/// yield share a call, and the operations after the yield share another call.
+/// Returns the maximum number of calls: one for the first operation, one for the other operations
+/// before the yield, and one for the operations after the yield.
 fn batches(count: usize, lead: usize) -> u64 {
     1 + u64::from(count > 1) + u64::from(1 < lead && lead < count)
 }

@@ -162,7 +162,7 @@ impl Clients {
         };
         self.settle(true).await?;
         // A request that was too heavy is rejected in its own call. If the request was queued, its
-        // client may have sent all requests again, and has released those requests.
+        // client may have sent all requests again, and has released the heavy requests.
         let heavy = 4 * (self.refused_as_too_heavy() - heavy_before);
         let calls = self.calls() - calls_before - (self.own_calls - own_before);
         let allowed = batches.now + batches.strays + heavy + self.strays;

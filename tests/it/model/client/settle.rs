@@ -114,7 +114,7 @@ impl Clients {
             queued.sort();
             ensure(waiting == queued, || format!("{waiting:?} wait, must be {queued:?}"))?;
             let left: Vec<_> = self.case.others.iter().map(|other| &other.what).collect();
-            ensure(left.is_empty(), || format!("no answer to {left:?}"))?;
+            ensure(left.is_empty(), || format!("no reply to {left:?}"))?;
             self.compare_limit_and_holders(&seen)?;
             self.compare_queue(&seen, &queue)?;
             self.case.model.queue = queue;

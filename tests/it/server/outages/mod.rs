@@ -69,9 +69,9 @@ impl Scene {
     /// Checks that calls during the outage fail with `Unavailable` after the call timeout.
     async fn calls_fail(semaphore: &Semaphore, to_release: Permit, response_timeout: Duration) {
         let (tried, released, inspected) = tokio::join!(
-            in_time("an answer to a try", semaphore.try_acquire()),
-            in_time("an answer to a release", to_release.release()),
-            in_time("an answer to an inspection", semaphore.inspect()),
+            in_time("a reply to a try", semaphore.try_acquire()),
+            in_time("a reply to a release", to_release.release()),
+            in_time("a reply to an inspection", semaphore.inspect()),
         );
         for error in [tried.err(), released.err(), inspected.err()] {
             let Some(Error::Unavailable { semaphore, elapsed, .. }) = error else {
@@ -147,7 +147,7 @@ async fn until_waits_and_leases_end(away: Away) {
     let permit = eventually("a permit after the outage", acquire, Result::is_ok).await.unwrap();
     permit.release().await.unwrap();
     observer.sees(0, 0).await;
-    assert!(matches!(holder.release().await, Err(Error::Lost { .. })), "what was lost stays lost");
+    assert!(matches!(holder.release().await, Err(Error::Lost { .. })), "a lost permit stays lost");
 }
 
 #[tokio::test]
@@ -165,7 +165,7 @@ async fn connecting_reports_whether_redis_is_down_or_silent() {
     let timeout = Duration::from_millis(200);
     let connect = async |url: &str| {
         let connecting = SemaphoreClient::builder().response_timeout(timeout).connect(url);
-        match in_time("an answer", connecting).await {
+        match in_time("a reply", connecting).await {
             Err(Error::Connect { address, kind, reason, .. }) => (address, kind, reason),
             other => panic!("{other:?}"),
         }

@@ -39,7 +39,7 @@ async fn a_request_does_not_wait_for_the_call_timeout_of_later_requests() {
             let (released, tried) = tokio::join!(released, tried);
             for error in [released.expect("in time").err(), tried.expect("in time").err()] {
                 let Some(Error::Unavailable { elapsed, .. }) = error else { panic!("{error:?}") };
-                assert!(elapsed >= PATIENCE / 2, "given up after {elapsed:?}");
+                assert!(elapsed >= PATIENCE / 2, "retries ended after {elapsed:?}");
             }
         }
     });
@@ -83,7 +83,7 @@ async fn a_wait_gets_its_permit_although_the_reply_is_late() {
     // again together.
     let again = proxy.passed_requests() + SEMAPHORES / 7;
     let passed = async || proxy.passed_requests();
-    eventually("calls went out again", passed, |passed| *passed >= again).await;
+    eventually("calls that are sent again", passed, |passed| *passed >= again).await;
     proxy.messages(Flow::Pass);
     proxy.replies(Flow::Pass);
     in_time("all turns", turns.join_all()).await;

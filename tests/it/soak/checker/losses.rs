@@ -16,7 +16,7 @@ impl Case<'_> {
         let violation = |turn: &Turn| Violation {
             rule: "losses".to_owned(),
             at: turn.grant.map_or(turn.asked, |grant| grant.until),
-            what: format!("{} was not told in time", turn.name()),
+            what: format!("the loss of {} was not reported in time", turn.name()),
         };
         self.turns.iter().filter(is_late).map(violation).collect()
     }

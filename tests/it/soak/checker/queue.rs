@@ -23,7 +23,7 @@ impl Case<'_> {
                     && !circumstances.is_disorder(settled_since, until)
                 {
                     let (one, other) = (first.name(), second.name());
-                    let what = format!("{other} asked after {one}, and was let in before it");
+                    let what = format!("{other} arrived after {one}, and was granted before it");
                     return Some(Violation { rule: "order".to_owned(), at: grant.at, what });
                 }
             }

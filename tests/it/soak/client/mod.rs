@@ -94,7 +94,7 @@ async fn adopt(mut offers: UnboundedReceiver<DetachedPermit>, tasks: Vec<Task>) 
     let mut adopting = JoinSet::new();
     while let Some(detached) = offers.recv().await {
         let is_its = |task: &&Task| task.semaphore.name() == detached.name();
-        let task = tasks.iter().find(is_its).expect("of one of ours").clone();
+        let task = tasks.iter().find(is_its).expect("the permit of a known semaphore").clone();
         adopting.spawn(task.seeded(fastrand::u64(..)).adopt(detached));
     }
     adopting.join_all().await;

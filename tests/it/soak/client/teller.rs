@@ -50,7 +50,7 @@ impl Teller {
     /// Completes when requests that still wait at the end of the test run must be given up.
     pub async fn drained(&self) {
         let mut ends = self.ends.subscribe();
-        ends.wait_for(|ends| *ends).await.expect("the sender lives as long as we");
+        ends.wait_for(|ends| *ends).await.expect("`self` owns the sender");
         sleep(DRAIN).await;
     }
 }

@@ -122,7 +122,7 @@ impl Cluster {
     }
 
     async fn rejoin(&mut self, log: &Log) {
-        let node = self.down.take().expect("somebody is down");
+        let node = self.down.take().expect("a server is down");
         sleep(CALLS_END).await;
         if !self.cluster.nodes[node].is_running() {
             // The node replies only after it has received messages from the other nodes.

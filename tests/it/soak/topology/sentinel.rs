@@ -94,7 +94,7 @@ impl Sentinel {
     /// limits.
     fn is_ready(&self, primary: usize) {
         until("a failover is possible", || self.sentinels.are_content(&self.pair));
-        until("the replica has what was written", || {
+        until("the replica has all writes", || {
             self.pair.servers[primary].is_copied_to(&self.pair.servers[1 - primary])
         });
     }
@@ -120,7 +120,7 @@ impl Sentinel {
     /// Restarts the old primary, which still considers itself a primary. No client may use this
     /// server, so no errors are excused.
     async fn rejoin(&mut self, random: &mut fastrand::Rng) {
-        let server = self.down.take().expect("somebody is down");
+        let server = self.down.take().expect("a server is down");
         let other = self.pair.servers[1 - server].port;
         until("the sentinels name the new primary", || self.sentinels.all_name(other));
         sleep(CALLS_END).await;

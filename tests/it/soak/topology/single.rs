@@ -22,7 +22,8 @@ pub struct Single {
     proxy: Proxy,
 }
 
-/// The lead of the server's clock over the machine's clock, in µs, and its maximum so far.
+/// The lead of the server's clock over the machine's clock, in µs, and its maximum and minimum so
+/// far.
 #[derive(Debug, Clone, Copy, Default)]
 struct ServerClock {
     ahead: i64,

@@ -66,8 +66,8 @@ fn a_possibly_lost_permit_does_not_count_until_its_holder_must_know() {
     assert_eq!(with(&second(26), &[unsettled(9, 10, 10)]), ["over-admission"]);
     let renewed = |until| event(16, 1, What::Renewed { turn: 1, until, by_hand: false });
     let with_renewal = |until| with(&second(20), &[unsettled(9, 10, 10), renewed(until)]);
-    assert_eq!(with_renewal(41), ["over-admission"], "renewed since");
-    assert_eq!(with_renewal(40), NONE, "that was asked for before");
+    assert_eq!(with_renewal(41), ["over-admission"], "refreshed since");
+    assert_eq!(with_renewal(40), NONE, "the refresh was requested before");
 }
 
 #[test]

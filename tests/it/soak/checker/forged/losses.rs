@@ -6,7 +6,7 @@ fn the_checker_detects_a_loss_that_is_reported_late_or_never() {
     let then = |event: Event| broken(&[&held[..], &[event]].concat());
     assert_eq!(then(event(60, 1, What::Lost { turn: 1 })), NONE);
     assert_eq!(then(event(61, 1, What::Lost { turn: 1 })), ["losses"]);
-    assert_eq!(then(event(100, 2, What::Killed)), ["losses"], "it is never told");
+    assert_eq!(then(event(100, 2, What::Killed)), ["losses"], "the loss is never reported");
     assert_eq!(then(event(40, 1, What::Killed)), NONE);
     let stopped = [event(45, 1, What::Stopped), event(90, 1, What::Continued)];
     let told = [event(91, 1, What::Lost { turn: 1 })];
