@@ -40,115 +40,115 @@
 -- Flags             none
 -- include: lib/arguments.lua
 -- include: lib/ids.lua
-
-local heartbeat_timeout = integer(ARGV[3], 1, MAX_TIME)
-if not heartbeat_timeout then
-  return wrong(3, 'heartbeat_timeout', 'an integer from 1 to 604800000')
-end
-local count, refusal = (#ARGV - 3) / 2, check_count(3, 2)
-if refusal then
-  return refusal
-end
-local ids, parts, wants_to_wait = {}, {}, false
-for i = 1, count do
-  local wait_mode, part = ARGV[2 * i + 3], read_id(2 * i + 2, 'id')
-  ids[i], parts[i], wants_to_wait = ARGV[2 * i + 2], part, wants_to_wait or wait_mode ~= 'try'
-  if part.err then
-    return part
-  elseif part ~= parts[1] and (part[1] ~= parts[1][1] or part[2] ~= parts[1][2]) then
-    return wrong(2 * i + 2, 'id', 'of the same NOTIFY and CLIENT as the first')
-  elseif wait_mode ~= 'wait' and wait_mode ~= 'try' and not integer(wait_mode, 1, MAX_NUMBER)
-    and not integer(string.match(wait_mode, '^%+(.*)'), 0, 3600000) then
-    return wrong(2 * i + 3, 'wait_mode', '"wait", "try", "+0" to "+3600000" or a ticket')
-  end
-end
-local lookup = ids
--- include: lib/read.lua
+-- include: lib/semaphore.lua
 -- include: lib/configure.lua
+-- include: lib/expire.lua
+-- include: lib/queue.lua
+-- include: lib/channel.lua
+-- include: lib/serve.lua
+-- include: lib/commit.lua
 
-local wanted, expired = 0, {} -- weight of new requests; IDs whose leases have expired
+local timeout = integer(ARGV[3], 1, MAX_TIME)
+if not timeout then
+  return wrong(ARGV, 3, 'heartbeat_timeout', 'an integer from 1 to 604800000')
+end
+local ids, parts, asked = read_ids(ARGV, 3, 2)
+if ids.err then return ids end
+local count, first, may_wait = #ids, parts[1], false
 for i = 1, count do
-  local weight = parts[i][3]
-  if ends[i] and ends[i] + 0 <= now then
-    permits, held = permits - 1, held - weight
+  local part, mode = parts[i], ARGV[2 * i + 3]
+  if part ~= first and (part.notify ~= first.notify or part.client ~= first.client) then
+    return wrong(ARGV, 2 * i + 2, 'id', 'of the same NOTIFY and CLIENT as the first')
+  elseif mode ~= 'wait' and mode ~= 'try' and not integer(mode, 1, MAX_NUMBER)
+    and not integer(string.match(mode, '^%+(.*)'), 0, 3600000) then
+    return wrong(ARGV, 2 * i + 3, 'wait_mode', '"wait", "try", "+0" to "+3600000" or a ticket')
+  end
+  may_wait = may_wait or mode ~= 'try'
+end
+local s = read_semaphore(KEYS, ids)
+local failed = s.err and s or configure(s, ARGV)
+if failed then return failed end
+
+local ends, wanted, expired = s.ends, 0, {} -- wanted: the weight of the requests without a permit
+for i = 1, count do
+  local weight = parts[i].weight
+  if ends[i] and ends[i] + 0 <= s.now then
+    s.permits, s.held = s.permits - 1, s.held - weight
     ends[i], expired[#expired + 1] = false, ids[i]
   end
   if not ends[i] then
     wanted = wanted + weight
-    if weight > limit and not runtime then
+    if weight > s.limit and not s.runtime then
       return redis.error_reply(string.format(
-        'SEM_TOO_HEAVY ARGV[%d] (id) weighs %.0f, the limit is %.0f', 2 * i + 2, weight, limit
+        'SEM_TOO_HEAVY ARGV[%d] (id) weighs %.0f, the limit is %.0f', 2 * i + 2, weight, s.limit
       ))
     end
   end
 end
 if expired[1] then
-  redis.call('ZREM', PERMITS, unpack(expired))
+  redis.call('ZREM', s.permits_key, unpack(expired))
 end
--- include: lib/expire.lua
+remove_expired(s)
 
-local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(ids)) or {}
-local may_queue = wants_to_wait and (queued > 0 or held + wanted > limit)
--- Requests that may overtake others are queued first. A new number replaces a ticket that cannot
--- have been issued. A head start lowers a new number, and is ignored if the clock was set back.
-for i = 1, may_queue and count or 0 do
-  local wait_mode, head_start = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
-  local ticket = not head_start and tonumber(wait_mode)
-  if (ticket or head_start) and not ends[i] and not tickets[i] then
-    if head_start or ticket > math.max(last_number, now_us) then
-      last_number = math.max(last_number + 1, now_us)
-      ticket = math.max(1, last_number - (is_set_back and 0 or (head_start or 0) * 1000))
+local tickets = s.queued > 0 and redis.call('ZMSCORE', s.queue_key, unpack(ids)) or {}
+local crowd = 0
+if may_wait and (s.queued > 0 or s.held + wanted > s.limit) then
+  -- Requests that may overtake others are queued first. A new number replaces a ticket that cannot
+  -- have been issued. A head start lowers a new number, and is ignored if the clock was set back.
+  for i, id in ipairs(ids) do
+    local mode, head_start = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
+    local ticket = not head_start and tonumber(mode)
+    if (ticket or head_start) and not ends[i] and not tickets[i] then
+      if head_start or ticket > math.max(s.last_number, s.now_us) then
+        s.last_number = math.max(s.last_number + 1, s.now_us)
+        ticket = math.max(1, s.last_number - (s.is_set_back and 0 or (head_start or 0) * 1000))
+      end
+      s.last_number, tickets[i] = math.max(s.last_number, ticket), ticket
+      add_to_queue(s, id, ticket)
     end
-    last_number, tickets[i] = math.max(last_number, ticket), ticket
-    has_new_key, queued = has_new_key or queued == 0, queued + 1
-    redis.call('ZADD', QUEUE, ticket, ids[i])
   end
+  crowd = record_heartbeat(s, first.client, timeout)
 end
--- include: lib/remember.lua
--- include: lib/serve.lua
-local waits, refused, alike, same = false, 0, count > 1, parts[1][4]
-local reply = {now, 0, declared_before, 0, 0, 0}
+-- If a crowd waits, each heartbeat of a queued request removes dead requests from the head of the
+-- queue. So the head belongs to a live client, which always calls `wake`.
+serve_queue(s, asked, crowd > CALLERS and tickets[1])
+
+local positions, waits = {}, false
 for i = 1, count do
-  local id, part, at = ids[i], parts[i], 3 * i
-  if ends[i] or asked[id] == 0 and queued == 0 and held + part[3] <= limit then
-    local index = #granted + 1
-    asked[id], granted[index], leases[index] = index, id, part[4]
-    if not ends[i] then
-      permits, held = permits + 1, held + part[3]
-    end
-  elseif asked[id] == 0 and tickets[i] then
-    local position = redis.call('ZRANK', QUEUE, id) - (leaving and #leaving or 0) + 1
-    reply[at + 1], reply[at + 2], reply[at + 3], waits = 2, tickets[i] + 0, position, true
-  elseif asked[id] == 0 and ARGV[2 * i + 3] == 'try' then
-    reply[at + 1], reply[at + 2], reply[at + 3], refused = 0, 0, 0, refused + 1
-  elseif asked[id] == 0 then
-    last_number = math.max(last_number + 1, now_us)
-    has_new_key, queued = has_new_key or queued == 0, queued + 1
-    redis.call('ZADD', QUEUE, last_number, id)
-    reply[at + 1], reply[at + 2], reply[at + 3], waits = 2, last_number, queued, true
+  local id, weight, is_served = ids[i], parts[i].weight, s.index_of[ids[i]]
+  if ends[i] or not is_served and s.queued == 0 and s.held + weight <= s.limit then
+    grant(s, id, weight, parts[i].lease, ends[i])
+  elseif not is_served and tickets[i] then
+    positions[i], waits = redis.call('ZRANK', s.queue_key, id) - #(s.leaving or {}) + 1, true
+  elseif not is_served and ARGV[2 * i + 3] ~= 'try' then
+    s.last_number = math.max(s.last_number + 1, s.now_us)
+    add_to_queue(s, id, s.last_number)
+    tickets[i], positions[i], waits = s.last_number, s.queued, true
   end
-  alike = alike and part[4] == same
 end
-if refused == count then
+if not waits and not s.granted[1] then
   -- This ZREM removes nothing. A replica rejects the ZREM, so it never returns "not granted".
-  redis.call('ZREM', QUEUE, unpack(ids))
+  redis.call('ZREM', s.queue_key, unpack(ids))
 end
-if waits and crowd > CALLERS then
-  -- `waits` stays true for the client at the head, and for a random choice of the other clients.
-  local n, seed = #(leaving or {}), parts[1][2] .. math.floor(now / heartbeat_timeout)
-  waits = tonumber(sub(redis.sha1hex(seed), 1, 8), 16) % crowd < CALLERS
-    or find(redis.call('ZRANGE', QUEUE, n, n)[1], ':' .. parts[1][2] .. ':', 1, true) == 2
-end
--- include: lib/write.lua
+local wake_in = commit(s, waits and is_caller(s, first.client, timeout, crowd))
 
-if alike and #granted == count and not leaving then
-  return {now, wake_in, declared_before, 3, token, now + same}
+local alike = count > 1
+for i = 1, alike and count or 0 do
+  alike = alike and s.granted[i] == ids[i] and parts[i].lease == first.lease
 end
-reply[2] = wake_in
+if alike then
+  return {s.now, wake_in, s.declared_before, 3, s.token, s.now + first.lease}
+end
+local reply = {s.now, wake_in, s.declared_before, 0, 0, 0}
 for i = 1, count do
-  local index, at = asked[ids[i]], 3 * i
-  if index > 0 then
-    reply[at + 1], reply[at + 2], reply[at + 3] = 1, token + index - 1, now + parts[i][4]
+  local index, at = s.index_of[ids[i]], 3 * i
+  if index then
+    local held_until = s.now + parts[i].lease
+    reply[at + 1], reply[at + 2], reply[at + 3] = 1, s.token + index - 1, held_until
+  elseif positions[i] then
+    reply[at + 1], reply[at + 2], reply[at + 3] = 2, tickets[i] + 0, positions[i]
+  else
+    reply[at + 1], reply[at + 2], reply[at + 3] = 0, 0, 0
   end
 end
 return reply

@@ -27,19 +27,18 @@
 --   10              holders and waiters
 -- Flags             no-writes
 -- include: lib/arguments.lua
+-- include: lib/semaphore.lua
 
-if #ARGV ~= 4 then
-  return wrong_number(4)
-end
+if #ARGV ~= 4 then return redis.error_reply('SEM_ARG 4 arguments are needed, got ' .. #ARGV) end
 local arguments = {'holders_offset', 'holders_count', 'waiters_offset', 'waiters_count'}
 for index, argument in ipairs(arguments) do
   local max = index % 2 == 0 and 1000 or MAX_NUMBER
   if not integer(ARGV[index], 0, max) then
-    return wrong(index, argument, string.format('an integer from 0 to %.0f', max))
+    return wrong(ARGV, index, argument, string.format('an integer from 0 to %.0f', max))
   end
 end
-local lookup = {}
--- include: lib/read.lua
+local s = read_semaphore(KEYS, {})
+if s.err then return s end
 
 -- Calls `visit(member, score)` for each member of a page.
 local function each(key, from, count, visit)
@@ -49,27 +48,27 @@ local function each(key, from, count, visit)
   end
 end
 
-local from = extra and 1 or 0 -- '*' sorts before all IDs
-local ended = redis.call('ZCOUNT', PERMITS, '(0', now)
-each(PERMITS, from, math.min(ended, BOUND), function(id)
-  held = held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
+local from = s.extra and 1 or 0 -- '*' sorts before all IDs
+local ended = redis.call('ZCOUNT', s.permits_key, '(0', s.now)
+each(s.permits_key, from, math.min(ended, BOUND), function(id)
+  s.held = s.held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
 end)
 local held_by, waiting, waiters = {}, {}, {}
-each(PERMITS, from + ended + ARGV[1], ARGV[2] + 0, function(id, held_until)
-  held_by[#held_by + 1], held_by[#held_by + 2] = id, held_until - now
+each(s.permits_key, from + ended + ARGV[1], ARGV[2] + 0, function(id, held_until)
+  held_by[#held_by + 1], held_by[#held_by + 2] = id, held_until - s.now
 end)
-each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(id, ticket)
+each(s.queue_key, ARGV[3] + 0, ARGV[4] + 0, function(id, ticket)
   waiters[#waiters + 1] = string.match(id, '^%a:([^:]*)') or ''
   waiting[#waiting + 1] = id
   local head_start = string.match(id, ':headstart(%d+)%-[^:]*$') or 0 -- ms
-  waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000) - head_start)
+  waiting[#waiting + 1] = math.max(0, s.now - math.floor(ticket / 1000) - head_start)
   waiting[#waiting + 1] = -1
 end)
-local heard = waiters[1] and redis.call('ZMSCORE', CLIENTS, unpack(waiters)) or {}
+local heard = waiters[1] and redis.call('ZMSCORE', s.clients_key, unpack(waiters)) or {}
 for i, alive_until in ipairs(heard) do
-  waiting[3 * i] = math.max(-1, (alive_until or 0) - now)
+  waiting[3 * i] = math.max(-1, (alive_until or 0) - s.now)
 end
 return {
-  now, runtime or declared or -1, declared or -1, runtime or -1,
-  held, permits - ended, queued, last_number, held_by, waiting,
+  s.now, s.runtime or s.declared or -1, s.declared or -1, s.runtime or -1,
+  s.held, s.permits - ended, s.queued, s.last_number, held_by, waiting,
 }

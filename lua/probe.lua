@@ -15,14 +15,18 @@
 -- Cost              O(1)
 -- Flags             allow-oom
 -- include: lib/arguments.lua
+-- include: lib/channel.lua
 
+local permits, queue, clients, state = unpack(KEYS)
 local notify_mode, client = ARGV[1], ARGV[2]
+local failure = check_keys(KEYS)
+if failure then return failure end
 if #ARGV ~= 2 then
-  return wrong_number(2)
+  return redis.error_reply('SEM_ARG 2 arguments are needed, got ' .. #ARGV)
 elseif notify_mode ~= 'P' and notify_mode ~= 'S' and notify_mode ~= 'N' then
-  return wrong(1, 'notify_mode', '"P", "S" or "N"')
+  return wrong(ARGV, 1, 'notify_mode', '"P", "S" or "N"')
 elseif #client > 100 or not string.find(client, '^[%w._-]+$') then
-  return wrong(2, 'client', '1 to 100 letters, digits, ".", "_" or "-"')
+  return wrong(ARGV, 2, 'client', '1 to 100 letters, digits, ".", "_" or "-"')
 end
 
 -- Returns false only if the server can check the right, and the user lacks it.
@@ -64,31 +68,31 @@ end
 
 -- The commands that clean up are tried first: if one of them fails, nothing may be written.
 local failed = try({
-  {'PEXPIREAT', STATE, 1},
+  {'PEXPIREAT', state, 1},
   {'TIME'},
-  {'HMGET', STATE, 'version'},
-  {'ZCARD', PERMITS},
-  {'ZSCORE', CLIENTS, '*'},
-  {'ZMSCORE', PERMITS, '*'},
-  {'ZRANGE', QUEUE, 0, 0},
-  {'ZRANGEBYSCORE', PERMITS, 0, 0},
-  {'ZCOUNT', PERMITS, 0, 0},
-  {'ZRANK', QUEUE, '*'},
-  {'ZREM', PERMITS, '*'},
-  {'HDEL', STATE, 'runtime'},
-  {'PERSIST', STATE},
+  {'HMGET', state, 'version'},
+  {'ZCARD', permits},
+  {'ZSCORE', clients, '*'},
+  {'ZMSCORE', permits, '*'},
+  {'ZRANGE', queue, 0, 0},
+  {'ZRANGEBYSCORE', permits, 0, 0},
+  {'ZCOUNT', permits, 0, 0},
+  {'ZRANK', queue, '*'},
+  {'ZREM', permits, '*'},
+  {'HDEL', state, 'runtime'},
+  {'PERSIST', state},
 })
 if failed[1] then
   return failed
 end
 local calls = {
-  {'ZADD', PERMITS, 1, '*'},
-  {'HSET', STATE, 'version', '0'},
-  {'PEXPIREAT', PERMITS, 1},
-  {'PEXPIREAT', STATE, 1},
+  {'ZADD', permits, 1, '*'},
+  {'HSET', state, 'version', '0'},
+  {'PEXPIREAT', permits, 1},
+  {'PEXPIREAT', state, 1},
 }
 if notify_mode ~= 'N' then
-  local channel = string.match(stem, notify_mode == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
+  local channel = channel_of(permits, notify_mode, client)
   calls[5] = {'PUBSUB', notify_mode == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel}
   calls[6] = {notify_mode == 'S' and 'SPUBLISH' or 'PUBLISH', channel, ''} -- clients ignore ''
 end

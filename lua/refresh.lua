@@ -21,72 +21,63 @@
 -- Flags             allow-oom
 -- include: lib/arguments.lua
 -- include: lib/ids.lua
+-- include: lib/semaphore.lua
+-- include: lib/expire.lua
+-- include: lib/channel.lua
+-- include: lib/serve.lua
+-- include: lib/commit.lua
 
-local count, refusal = #ARGV / 2, check_count(0, 2)
-if refusal then
-  return refusal
-end
-local ids, nexts, weights, durations = {}, {}, {}, {}
-for i = 1, count do
-  local next, part = ARGV[2 * i], read_id(2 * i - 1, 'id')
-  if part.err then
-    return part
-  end
-  ids[i], weights[i] = ARGV[2 * i - 1], part[3]
+local ids, parts, asked = read_ids(ARGV, 0, 2)
+if ids.err then return ids end
+local count, nexts, durations = #ids, {}, {}
+for i, part in ipairs(parts) do
+  local next = ARGV[2 * i]
   if string.find(next, ':', 1, true) then
-    local next_part = read_id(2 * i, 'next', part[3])
-    if next_part.err then
-      return next_part
-    end
-    nexts[i], durations[i] = next, next_part[4]
-  elseif integer(next, 1, part[4]) then
+    local moved = read_id(ARGV, 2 * i, 'next', asked, nil, part.weight)
+    if moved.err then return moved end
+    nexts[i], durations[i] = next, moved.lease
+  elseif integer(next, 1, part.lease) then
     durations[i] = next + 0
   else
-    return wrong(2 * i, 'next', 'an integer from 1 to the lease in the ID, or another ID')
+    return wrong(ARGV, 2 * i, 'next', 'an integer from 1 to the lease in the ID, or another ID')
   end
 end
 for _, next in pairs(nexts) do
   ids[#ids + 1] = next
 end
-local lookup = ids
--- include: lib/read.lua
+local s = read_semaphore(KEYS, ids)
+if s.err then return s end
 
 local end_of = {}
 for i, id in ipairs(ids) do
-  end_of[id] = (ends[i] or 0) + 0
+  end_of[id] = (s.ends[i] or 0) + 0
 end
-local reply, gone = {now, 0}, {''} -- ZREM needs a member; '' is not in any key
+local reply, gone = {s.now, 0}, {''} -- ZREM needs a member; '' is not in any key
 for i = 1, count do
-  local id, kept, weight = ids[i], nexts[i] or ids[i], weights[i]
-  local is_held = end_of[kept] > now -- if false, the permit is lost, or moves to `kept`
+  local id, kept, weight = ids[i], nexts[i] or ids[i], parts[i].weight
+  local is_held = end_of[kept] > s.now -- if false, the permit is lost, or moves to `kept`
   if not is_held then
     for _, it in ipairs({id, nexts[i]}) do
       gone[#gone + 1] = it
       if end_of[it] > 0 then
-        permits, held = permits - 1, held - weight
+        s.permits, s.held = s.permits - 1, s.held - weight
       end
-    end
-    if end_of[id] > now then
-      is_held, permits, held = true, permits + 1, held + weight
     end
   end
   reply[i + 2] = 0
-  if is_held then
-    granted[#granted + 1], leases[#leases + 1] = kept, durations[i]
-    reply[i + 2] = now + durations[i]
+  if is_held or end_of[id] > s.now then
+    grant(s, kept, weight, durations[i], is_held)
+    reply[i + 2] = s.now + durations[i]
   end
 end
 -- The first write is always a ZREM, even if no ID is known. A replica rejects the ZREM. A server
 -- that is out of memory accepts the ZREM, and then lets the script continue.
-redis.call('ZREM', PERMITS, unpack(gone))
-if queued > 0 then
+redis.call('ZREM', s.permits_key, unpack(gone))
+if s.queued > 0 then
   -- All IDs leave the queue, whether their permits are held or lost.
-  queued = queued - redis.call('ZREM', QUEUE, unpack(ids))
+  s.queued = s.queued - redis.call('ZREM', s.queue_key, unpack(ids))
 end
--- include: lib/expire.lua
--- include: lib/serve.lua
-local waits = false
--- include: lib/write.lua
-
-reply[2] = wake_in
+remove_expired(s)
+serve_queue(s, {})
+reply[2] = commit(s)
 return reply

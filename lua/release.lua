@@ -24,50 +24,48 @@
 -- Flags             allow-oom
 -- include: lib/arguments.lua
 -- include: lib/ids.lua
+-- include: lib/semaphore.lua
+-- include: lib/expire.lua
+-- include: lib/channel.lua
+-- include: lib/serve.lua
+-- include: lib/commit.lua
+
+-- Removes the ID. Returns its entry in the reply.
+local function remove(s, id, weight)
+  local has_ended = s.more and (redis.call('ZSCORE', s.permits_key, id) or 0) + 0 <= s.now
+  if redis.call('ZREM', s.permits_key, id) == 1 then
+    s.permits, s.held = s.permits - 1, s.held - weight
+    return has_ended and 0 or 1
+  elseif s.queued > 0 and redis.call('ZREM', s.queue_key, id) == 1 then
+    s.queued = s.queued - 1
+    return 2
+  end
+  return 0
+end
 
 local release_mode = ARGV[1]
 if release_mode ~= 'return' and release_mode ~= 'forget' then
-  return wrong(1, 'release_mode', '"return" or "forget"')
+  return wrong(ARGV, 1, 'release_mode', '"return" or "forget"')
 end
-local count, refusal = #ARGV - 1, check_count(1, 1)
-if refusal then
-  return refusal
-end
-local parts = {}
-for i = 1, count do
-  parts[i] = read_id(i + 1, 'id')
-  if parts[i].err then
-    return parts[i]
-  end
-end
-local lookup = {}
--- include: lib/read.lua
--- include: lib/expire.lua
+local ids, parts = read_ids(ARGV, 1, 1)
+if ids.err then return ids end
+local s = read_semaphore(KEYS, {})
+if s.err then return s end
+remove_expired(s)
 
 -- The first write is always a ZREM, even if the ID is unknown. A replica rejects the ZREM. A server
 -- that is out of memory accepts the ZREM, and then lets the script continue.
-local reply, freed, all_held = {now, 0}, 0, count > 1
-for i = 1, count do
-  local id = ARGV[i + 1]
-  local has_ended = more and (redis.call('ZSCORE', PERMITS, id) or 0) + 0 <= now
-  if redis.call('ZREM', PERMITS, id) == 1 then
-    permits, held = permits - 1, held - parts[i][3]
-    reply[i + 2] = has_ended and 0 or 1
-    freed = has_ended and freed or freed + parts[i][3]
-  elseif queued > 0 and redis.call('ZREM', QUEUE, id) == 1 then
-    reply[i + 2], queued = 2, queued - 1
-  else
-    reply[i + 2] = 0
-  end
-  all_held = all_held and reply[i + 2] == 1
+local reply, freed, all_held = {s.now, 0}, 0, #ids > 1
+for i = 1, #ids do
+  local weight = parts[i].weight
+  local entry = remove(s, ids[i], weight)
+  reply[i + 2], all_held = entry, all_held and entry == 1
+  freed = entry == 1 and freed + weight or freed
 end
-if release_mode == 'forget' and freed > 0 and (runtime or declared) then
-  runtime, has_new_runtime = math.max(0, limit - freed), true
-  limit, changed.runtime, live_until = runtime, runtime, math.max(live_until, now)
+if release_mode == 'forget' and freed > 0 and (s.runtime or s.declared) then
+  s.runtime, s.has_new_runtime = math.max(0, s.limit - freed), true
+  s.limit, s.changed.runtime, s.live_until = s.runtime, s.runtime, math.max(s.live_until, s.now)
 end
--- include: lib/serve.lua
-local waits = false
--- include: lib/write.lua
-
-reply[2] = wake_in
-return all_held and {now, wake_in, 3} or reply
+serve_queue(s, {})
+reply[2] = commit(s)
+return all_held and {s.now, reply[2], 3} or reply

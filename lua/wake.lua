@@ -13,19 +13,18 @@
 --   7               nothing to do
 -- Flags             allow-oom
 -- include: lib/arguments.lua
+-- include: lib/semaphore.lua
+-- include: lib/expire.lua
+-- include: lib/channel.lua
+-- include: lib/serve.lua
+-- include: lib/commit.lua
 
-if #ARGV > 0 then
-  return wrong_number(0)
-end
-local asked, lookup = {}, {}
--- include: lib/read.lua
-
+if #ARGV > 0 then return redis.error_reply('SEM_ARG 0 arguments are needed, got ' .. #ARGV) end
+local s = read_semaphore(KEYS, {})
+if s.err then return s end
 -- This ZREM removes nothing. A replica rejects the ZREM. A server that is out of memory accepts the
 -- ZREM, and then lets the script continue.
-redis.call('ZREM', PERMITS, '')
--- include: lib/expire.lua
--- include: lib/serve.lua
-local waits = queued > 0
--- include: lib/write.lua
-
-return {now, wake_in, queued}
+redis.call('ZREM', s.permits_key, '')
+remove_expired(s)
+serve_queue(s, {})
+return {s.now, commit(s, s.queued > 0), s.queued}

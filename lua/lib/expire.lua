@@ -1,28 +1,32 @@
--- Removes expired leases, so that `permits` and `held` are correct. Dead holders and clients must
--- not count for too long if the clock was set back. So the script limits the expiry of a lease to
--- now plus the longest lease, and the score of a client to now plus the longest heartbeat timeout.
-
-if is_set_back then
-  redis.call('ZREM', PERMITS, '') -- removes nothing; lets a full server accept the ZADD below
-  local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
-    local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
-    for _, member in ipairs(beyond) do
-      redis.call('ZADD', key, latest, member)
+-- Removes expired leases, so that `permits` and `held` are correct.
+local function remove_expired(s)
+  if s.is_set_back then
+    -- Dead holders and clients must not count for too long. So the expiry of a lease is limited to
+    -- now plus the longest lease, and the score of a client to now plus the longest heartbeat
+    -- timeout. The ZREM removes nothing; it lets a full server accept the ZADD below.
+    redis.call('ZREM', s.permits_key, '')
+    local longest_timeout = redis.call('ZSCORE', s.clients_key, '*') or 0
+    for key, latest in pairs({
+      [s.permits_key] = s.now + s.longest_lease,
+      [s.clients_key] = s.now + longest_timeout,
+    }) do
+      local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
+      for _, member in ipairs(beyond) do
+        redis.call('ZADD', key, latest, member)
+      end
+      s.first_expiry, s.more = beyond[1] and 0 or s.first_expiry, s.more or #beyond == BOUND
     end
-    first_expiry, more = beyond[1] and 0 or first_expiry, more or #beyond == BOUND
   end
-end
-if first_expiry <= now then
-  local ended = redis.call('ZRANGEBYSCORE', PERMITS, '(0', now, 'LIMIT', 0, BOUND)
+  if s.first_expiry > s.now then return end
+  local ended = redis.call('ZRANGEBYSCORE', s.permits_key, '(0', s.now, 'LIMIT', 0, BOUND)
   for _, id in ipairs(ended) do
-    permits, held = permits - 1, held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
+    s.permits, s.held = s.permits - 1, s.held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
   end
   if ended[1] then
-    redis.call('ZREM', PERMITS, unpack(ended))
+    redis.call('ZREM', s.permits_key, unpack(ended))
   end
-  local first = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first_expiry, more = (first[2] or MAX_NUMBER) + 0, more or #ended == BOUND
-  changed.first_expiry = first_expiry
-  live_until = math.max(live_until, now)
+  local key = s.permits_key
+  local first = redis.call('ZRANGEBYSCORE', key, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  s.first_expiry, s.more = (first[2] or MAX_NUMBER) + 0, s.more or #ended == BOUND
+  s.changed.first_expiry, s.live_until = s.first_expiry, math.max(s.live_until, s.now)
 end

@@ -1,37 +1,48 @@
--- Defines functions that check the requests in ARGV. `read_id` also adds the ID to `asked`.
+-- Functions that check the IDs in ARGV.
 
--- Returns an error unless ARGV has `fixed` arguments, then 1 to 1,000 requests of `each` arguments.
-local function check_count(fixed, each)
-  local count = (#ARGV - fixed) / each
-  if count < 1 or count > 1000 or count % 1 ~= 0 then
-    return redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. each
-      .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
-  end
-end
-
-local asked = {} -- ID of this call -> index in `granted` (0: not granted)
-local start, size, said -- of the last ID: text before the nonce, length of this text, parts
-
--- Returns {notify, client, weight, lease} for the ID in ARGV[index], or an error. If `weight` is
--- nil, any weight of 1 or more is valid. Otherwise the ID must have the given weight.
-local function read_id(index, name, weight)
-  local id = ARGV[index]
-  if not start or find(id, start, 1, true) ~= 1 then
-    local pattern = '^([PSN]):([%w._-]+):(' .. (weight or '[1-9]%d*') .. '):([1-9]%d*):()'
+-- Returns the parts of the ID in `args[index]`, or an error. Most IDs of a call differ only in
+-- their nonces: `last` has the parts of the previous ID, whose beginning is not checked again.
+-- `asked` is the set of the call's IDs. If `weight` is nil, any weight of 1 or more is valid.
+local function read_id(args, index, name, asked, last, weight)
+  local id, parts = args[index], last
+  if not parts or string.find(id, parts.start, 1, true) ~= 1 then
+    local pattern = '^([PSN]):([%w._-]+):(%d+):([1-9]%d*):()'
     local notify, client, weighs, lease, nonce = string.match(id, pattern)
-    said = notify and #client <= 100 and {notify, client, weighs + 0, lease + 0}
-    if not said or said[3] > MAX_COUNT or said[4] > MAX_TIME then
-      return wrong(index, name, 'NOTIFY:CLIENT:WEIGHT:LEASE:NONCE with a client of 1 to 100 '
+    local fits = notify and integer(weighs, weight or 1, weight or MAX_COUNT)
+    if not fits or #client > 100 or lease + 0 > MAX_TIME then
+      return wrong(args, index, name, 'NOTIFY:CLIENT:WEIGHT:LEASE:NONCE with a client of 1 to 100 '
         .. 'characters, a weight ' .. (weight and 'of ' .. weight or 'from 1 to 4294967295')
         .. ' and a lease from 1 to 604800000')
     end
-    start, size = sub(id, 1, nonce - 1), nonce - 1
+    parts = {
+      notify = notify, client = client, weight = weighs + 0, lease = lease + 0,
+      start = string.sub(id, 1, nonce - 1),
+    }
   end
-  if #id < size + 16 or #id > size + 64 or not find(id, '^[A-Za-z0-9_-]+$', size + 1) then
-    return wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
+  local size = #parts.start
+  if #id < size + 16 or #id > size + 64 or not string.find(id, '^[A-Za-z0-9_-]+$', size + 1) then
+    return wrong(args, index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
   elseif asked[id] then
-    return wrong(index, name, 'given once in a call')
+    return wrong(args, index, name, 'given once in a call')
   end
-  asked[id] = 0
-  return said
+  asked[id] = true
+  return parts
+end
+
+-- Returns three tables, or an error: the IDs, the parts of each ID, and the set of the IDs. The
+-- requests follow `fixed` arguments. Each has `size` arguments, the first of which is the ID.
+local function read_ids(args, fixed, size)
+  local count, ids, parts, asked = (#args - fixed) / size, {}, {}, {}
+  if count < 1 or count > 1000 or count % 1 ~= 0 then
+    return redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
+      .. ' arguments must follow the first ' .. fixed .. ', got ' .. #args .. ' in all')
+  end
+  local last
+  for i = 1, count do
+    local index = fixed + 1 + (i - 1) * size
+    last = read_id(args, index, 'id', asked, last)
+    if last.err then return last end
+    ids[i], parts[i] = args[index], last
+  end
+  return ids, parts, asked
 end

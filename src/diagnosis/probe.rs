@@ -177,7 +177,7 @@ impl Probe {
     }
 
     /// Checks that a function is on the server and is this crate's function. This crate's functions
-    /// reject a call without keys. A server whose memory is full may reject the call itself.
+    /// reject a call without keys and arguments. A server whose memory is full may reject the call itself.
     async fn find_function(&self, connection: &Connection, name: &str) -> Result<(), Error> {
         let no_keys = |cmd: &mut Cmd| {
             cmd.arg(0);
@@ -187,7 +187,11 @@ impl Probe {
         let answer = registry.run_with(&mut connection, call_by, name, no_keys).await;
         let is_foreign = match answer.map(|_: Value| ()) {
             Ok(_) => true,
-            Err(Error::Redis(error)) if matches!(error.code(), Some("SEM_KEYS" | "OOM")) => false,
+            Err(Error::Redis(error))
+                if matches!(error.code(), Some("SEM_KEYS" | "SEM_ARG" | "OOM")) =>
+            {
+                false
+            }
             Err(Error::Redis(error)) if unknown::is_unknown(&error.to_string()) => {
                 return Err(self.unknown("FCALL", version(&hello(&connection).await)));
             }

@@ -1,6 +1,6 @@
-//! Inserts shared files into scripts. In each script, the first line `-- include: lib/file.lua` is
-//! replaced by that file, and repetitions are removed. The header comment of a file is for people
-//! and is not sent to servers.
+//! Collects the files that a script includes with lines `-- include: lib/file.lua`. Included files
+//! come before the script, each once. The header comment of a file is for people and is not sent to
+//! servers.
 
 use std::path::{Path, PathBuf};
 
@@ -9,19 +9,26 @@ use include_dir::Dir;
 use super::header::{self, INCLUDE};
 use crate::error::Error;
 
-/// Returns the text of a script's file, and the text of the script that is sent to a server.
-pub(super) fn resolve<'a>(dir: &'a Dir<'_>, path: &Path) -> Result<(&'a str, String), Error> {
-    let mut resolver = Resolver { dir, open: Vec::new(), done: Vec::new(), output: String::new() };
+/// The code of one file, without its header comment and its includes.
+#[derive(Debug, Clone)]
+pub(super) struct Code {
+    pub(super) path: PathBuf,
+    pub(super) text: String,
+}
+
+/// Returns the text of a script's file, and the code of all included files and of the script, in
+/// the order in which it is sent to a server.
+pub(super) fn resolve<'a>(dir: &'a Dir<'_>, path: &Path) -> Result<(&'a str, Vec<Code>), Error> {
+    let mut resolver = Resolver { dir, open: Vec::new(), done: Vec::new() };
     let text = resolver.append(path)?;
-    Ok((text, resolver.output))
+    Ok((text, resolver.done))
 }
 
 struct Resolver<'a> {
     dir: &'a Dir<'a>,
     /// The files that are being read, outermost first. A repeated file is a circular include.
     open: Vec<PathBuf>,
-    done: Vec<PathBuf>,
-    output: String,
+    done: Vec<Code>,
 }
 
 impl<'a> Resolver<'a> {
@@ -29,18 +36,19 @@ impl<'a> Resolver<'a> {
         self.open.push(path.to_owned());
         let file = self.dir.get_file(path).ok_or_else(|| self.problem("is missing"))?;
         let source = file.contents_utf8().ok_or_else(|| self.problem("is not UTF-8"))?;
+        let mut text = String::new();
         for line in source.lines().skip(header::lines(source).count()) {
             match line.strip_prefix(INCLUDE) {
                 // The path is relative to the folder, which may be part of a larger folder.
                 Some(included) => self.include(&self.dir.path().join(included.trim()))?,
                 None => {
-                    self.output.push_str(line);
-                    self.output.push('\n');
+                    text.push_str(line);
+                    text.push('\n');
                 }
             }
         }
         self.open.pop();
-        self.done.push(path.to_owned());
+        self.done.push(Code { path: path.to_owned(), text });
         Ok(source)
     }
 
@@ -49,7 +57,7 @@ impl<'a> Resolver<'a> {
             self.open.push(path.to_owned());
             return Err(self.problem("includes itself"));
         }
-        if self.done.iter().any(|done| done == path) {
+        if self.done.iter().any(|code| code.path == path) {
             return Ok(());
         }
         self.append(path).map(drop)

@@ -1,9 +1,9 @@
 //! The scripts as a library of Redis functions: the same code, stored by the server under names.
 //!
-//! Each function contains the whole text of its script, with the shared code. The shared code
-//! cannot be a function, because it uses the local variables of a script, and `loadstring` is not
-//! available while a library is loaded. So a library takes more memory on the server, but its calls
-//! take no more time.
+//! The code that scripts share stands once, before the functions. A server creates its functions
+//! when it loads the library, not in each call.
+
+use std::collections::HashSet;
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError};
@@ -30,7 +30,9 @@ impl ScriptRegistry {
     /// Valkey.
     ///
     /// Each script becomes a function with the same keys, arguments and replies. The function's
-    /// name is `prefix` followed by the name of the script.
+    /// name is `prefix` followed by the name of the script. The included files stand once at the
+    /// beginning, so they should only define functions and constants, under names that no other
+    /// included file uses. They cannot use `KEYS` and `ARGV`.
     ///
     /// # Examples
     ///
@@ -42,10 +44,19 @@ impl ScriptRegistry {
     /// assert!(library.contains("function_name = 'sem_acquire'"));
     /// ```
     pub fn function_library(&self, name: &str, prefix: &str) -> String {
-        let functions = self.scripts().map(|script| function(script, prefix));
-        let head =
+        let mut library =
             format!("#!lua name={name}\n-- Made from scripts: change those, not this file.\n");
-        std::iter::once(head).chain(functions).collect()
+        let mut done = HashSet::new();
+        for script in self.scripts() {
+            for file in script.parts().0 {
+                if done.insert(&file.path) {
+                    library.push('\n');
+                    library.push_str(&file.text);
+                }
+            }
+        }
+        library.extend(self.scripts().map(|script| function(script, prefix)));
+        library
     }
 
     /// Calls a script as a function. If a server does not have the library, the library is loaded
@@ -115,15 +126,15 @@ fn mentions(error: &RedisError, words: &str) -> bool {
     error.detail().is_some_and(|detail| detail.contains(words))
 }
 
-/// Returns the code that registers a script as a function. The script's code can be the body of the
-/// function, because both read `KEYS` and `ARGV`, and end with a `return`.
+/// Returns the code that registers a script as a function. The script's own code can be the body of
+/// the function, because both read `KEYS` and `ARGV`, and end with a `return`.
 fn function(script: &Script, prefix: &str) -> String {
     let flags: Vec<_> = script.flags().iter().map(|flag| format!("'{flag}'")).collect();
     format!(
-        "\nredis.register_function{{\n  function_name = '{prefix}{}',\n  flags = {{{}}},\n  \
-         callback = function(KEYS, ARGV)\n{}end,\n}}\n",
+        "\nredis.register_function{{function_name = '{prefix}{}', flags = {{{}}},\n\
+         callback = function(KEYS, ARGV)\n{}end}}\n",
         script.name(),
         flags.join(", "),
-        script.source()
+        script.parts().1
     )
 }

@@ -6,7 +6,8 @@ use std::path::Path;
 use include_dir::Dir;
 use sha1_smol::Sha1;
 
-use super::{header, include};
+use super::header;
+use super::include::{self, Code};
 use crate::error::Error;
 
 /// A Lua script: its source with includes, its SHA-1, and the keys and arguments from its header
@@ -23,6 +24,8 @@ use crate::error::Error;
 pub struct Script {
     name: String,
     source: String,
+    /// The parts of `source`: the included files, then the script's own file.
+    files: Vec<Code>,
     sha1: String,
     keys: Vec<String>,
     arguments: Vec<String>,
@@ -31,7 +34,8 @@ pub struct Script {
 
 impl Script {
     pub(super) fn read(dir: &Dir<'_>, path: &Path) -> Result<Self, Error> {
-        let (text, source) = include::resolve(dir, path)?;
+        let (text, files) = include::resolve(dir, path)?;
+        let source: String = files.iter().map(|file| file.text.as_str()).collect();
         Ok(Self {
             name: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
             sha1: Sha1::from(&source).digest().to_string(),
@@ -39,6 +43,7 @@ impl Script {
             arguments: header::names(path, text, "ARGV")?,
             flags: header::flags(text),
             source,
+            files,
         })
     }
 
@@ -47,10 +52,18 @@ impl Script {
         &self.name
     }
 
-    /// Returns the source as it is sent to the server. It contains the includes, but no header
-    /// comments (lines that begin with `--`, and empty lines, at the start of a file).
+    /// Returns the source as it is sent to the server. It begins with the included files, and has no
+    /// header comments (lines that begin with `--`, and empty lines, at the start of a file).
     pub fn source(&self) -> &str {
         &self.source
+    }
+
+    /// Returns the included files, and the code of the script's own file.
+    pub(super) fn parts(&self) -> (&[Code], &str) {
+        match self.files.split_last() {
+            Some((own, included)) => (included, &own.text),
+            None => (&[], ""),
+        }
     }
 
     /// Returns the SHA-1 of the source in hexadecimal, as Redis computes it.

@@ -7,7 +7,7 @@ use super::answers::outcomes;
 use super::bounds::many;
 use super::timed::Timed;
 
-/// The value of CALLERS in lua/lib/remember.lua.
+/// The value of CALLERS in lua/lib/queue.lua.
 const CALLERS: usize = 16;
 const HEARTBEAT_TIMEOUT: i64 = 15_000;
 

@@ -1,0 +1,99 @@
+-- Makes the remaining writes, then publishes the grant messages. If the server rejects a write (too
+-- few replicas, a full disk), the script ends before it notifies a client.
+
+-- Writes the permits in `granted`. The first gets the token `token`, each further the next number.
+local function write_permits(s)
+  local granted, leases, now, entries, text = s.granted, s.leases, s.now, {}, nil
+  s.token = math.max(s.last_number + 1, s.now_us)
+  for i = 1, #granted do
+    local lease = leases[i]
+    if lease ~= leases[i - 1] then
+      local held_until = now + lease
+      -- If all leases in use begin now, the longest of them is the longest lease.
+      local is_longest = lease > s.longest_lease or i == 1 and #granted == s.permits
+      if is_longest and lease ~= s.longest_lease then
+        s.longest_lease, s.changed.longest_lease = lease, lease
+      end
+      if held_until < s.first_expiry then
+        s.first_expiry, s.changed.first_expiry = held_until, held_until
+      end
+      s.live_until = math.max(s.live_until, held_until)
+      text = held_until .. '' -- exact, since it has less than 15 digits
+    end
+    entries[2 * i - 1], entries[2 * i] = text, granted[i]
+  end
+  if granted[1] then
+    s.last_number = s.token + #granted - 1
+  end
+  local extra = s.held - s.permits
+  if extra ~= s.extra and (s.extra or s.permits > 0) then
+    entries[#entries + 1], entries[#entries + 2] = -extra, '*'
+    s.live_until = math.max(s.live_until, now)
+  end
+  for from = 1, #entries, 1000 do
+    redis.call('ZADD', s.permits_key, unpack(entries, from, math.min(from + 999, #entries)))
+  end
+end
+
+local function write_state(s)
+  local runtime, has_new_runtime, expire_at = s.runtime, s.has_new_runtime, s.expire_at
+  -- The keys last until no number that was issued lies in the future, so numbers only grow.
+  local must_last = math.max(s.live_until, math.floor(s.last_number / 1000))
+  local moves = must_last > expire_at
+  if moves then
+    expire_at = must_last + math.max(60000, must_last - s.now)
+    s.changed.expire_at = expire_at
+  end
+  local fields = {'last_number', s.last_number}
+  for field, value in pairs(s.changed) do
+    fields[#fields + 1], fields[#fields + 2] = field, value
+  end
+  redis.call('HSET', s.state_key, unpack(fields))
+  if moves or s.has_new_key then
+    for _, key in ipairs({s.permits_key, s.queue_key, s.clients_key}) do
+      redis.pcall('PEXPIREAT', key, expire_at) -- fails if a migrating slot lacks the key
+    end
+  end
+  if runtime and has_new_runtime then
+    redis.call('PERSIST', s.state_key) -- a runtime limit stays until it is cleared
+  elseif not runtime and (moves or has_new_runtime) then
+    -- The state lasts two hours longer, so numbers also grow if the clock is set back.
+    redis.call('PEXPIREAT', s.state_key, expire_at + 7200000)
+  end
+end
+
+-- Publishes one message to each channel, with one line for each request.
+local function publish(s)
+  local lines_of = {} -- the lines of each message, by channel
+  for _, notice in ipairs(s.notices) do
+    local channel, index = notice.channel, s.index_of[notice.id]
+    local lines = lines_of[channel]
+      or {string.match(s.permits_key, '{(.*)}'), notify = notice.notify}
+    lines[#lines + 1] = string.format('%s %.0f %.0f', notice.id,
+      index and s.token + index - 1 or 0, index and s.now + s.leases[index] or 0)
+    lines_of[channel] = lines
+  end
+  for channel, lines in pairs(lines_of) do
+    local command = lines.notify == 'S' and 'SPUBLISH' or 'PUBLISH'
+    redis.pcall(command, channel, table.concat(lines, '\n'))
+  end
+end
+
+-- Returns `wake_in`: 0 if a bound was reached. Otherwise, if `waits` is true and a lease exists, it
+-- is the time in ms until the next lease may expire. In all other cases, it is -1.
+local function commit(s, waits)
+  write_permits(s)
+  if s.live_until > 0 then
+    write_state(s)
+  end
+  -- The queue is written last: a ZREM may empty it, and no script may access a key that it emptied.
+  local leaving = s.leaving
+  if leaving then
+    for from = 1, #leaving, 1000 do
+      redis.call('ZREM', s.queue_key, unpack(leaving, from, math.min(from + 999, #leaving)))
+    end
+    publish(s)
+  end
+  return s.more and 0
+    or waits and s.first_expiry < MAX_NUMBER and math.max(1, s.first_expiry - s.now) or -1
+end

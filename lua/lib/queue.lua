@@ -1,0 +1,36 @@
+-- Functions that add requests to the queue, and keep the record of the waiting clients.
+
+local CALLERS = 16 -- about this many waiting clients call `wake` when the next lease may expire
+
+local function add_to_queue(s, id, ticket)
+  s.has_new_key, s.queued = s.has_new_key or s.queued == 0, s.queued + 1
+  redis.call('ZADD', s.queue_key, ticket, id)
+end
+
+-- Records a heartbeat: the client is alive for `timeout` ms or more. For each client that is added,
+-- up to two dead clients are removed. The member '*' is not removed: its score is at most MAX_TIME,
+-- and the score of each client is higher. Returns the number of clients that missed no heartbeat,
+-- or 0 if at most CALLERS clients are recorded.
+local function record_heartbeat(s, client, timeout)
+  local key = s.clients_key
+  local alive_until = s.now + timeout
+  local added = redis.call('ZADD', key, 'GT', timeout, '*', alive_until, client)
+  if added > 0 then
+    s.has_new_key = s.has_new_key or added == 2
+    local dead = redis.call('ZRANGEBYSCORE', key, '(' .. MAX_TIME, '(' .. s.now, 'LIMIT', 0, 2)
+    redis.call('ZREM', key, '', unpack(dead)) -- '' is no member; `dead` may be empty
+  end
+  s.live_until = math.max(s.live_until, alive_until)
+  s.last_number = math.max(s.last_number, s.now_us - 1) -- shows whether the clock was set back
+  return s.clients > CALLERS
+    and redis.call('ZCOUNT', key, s.now + math.floor(timeout * 3 / 5), '+inf') or 0
+end
+
+-- Returns whether a client with a queued request should call `wake`. If a crowd waits, these are
+-- the client at the head of the queue, and about CALLERS others that are chosen at random.
+local function is_caller(s, client, timeout, crowd)
+  if crowd <= CALLERS then return true end
+  local hash, left = redis.sha1hex(client .. math.floor(s.now / timeout)), #(s.leaving or {})
+  return tonumber(string.sub(hash, 1, 8), 16) % crowd < CALLERS
+    or string.match(redis.call('ZRANGE', s.queue_key, left, left)[1], '^%a:([^:]*)') == client
+end

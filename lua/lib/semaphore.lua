@@ -1,0 +1,84 @@
+-- The state of the semaphore: one table with what the keys contain, and with what a call changes.
+--
+-- The keys `permits` and `clients` also have a member '*', so that no script empties these keys.
+-- While a cluster slot is migrating, a server aborts a script that accesses a key after emptying
+-- it. In `permits`, the score of '*' is minus the sum of (weight - 1) over all permits, so the held
+-- weight is known without the other keys. In `clients`, the score is the longest heartbeat timeout.
+
+local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 requests
+
+-- Reads the keys before the first write. Returns the state, or an error. `ends` in the state has
+-- the expiries of the permits with the given IDs.
+local function read_semaphore(keys, ids)
+  local failed = check_keys(keys)
+  if failed then return failed end
+  local clock = redis.call('TIME')
+  local now_us = clock[1] * 1000000 + clock[2]
+  local now = math.floor(now_us / 1000)
+  local state = redis.pcall('HMGET', keys[4], 'version', 'declared', 'runtime', 'last_number',
+    'longest_lease', 'first_expiry', 'expire_at')
+  local permits, queued = redis.pcall('ZCARD', keys[1]), redis.pcall('ZCARD', keys[2])
+  local clients = redis.pcall('ZCARD', keys[3])
+  failed = state.err and state or type(permits) == 'table' and permits
+    or type(queued) == 'table' and queued or type(clients) == 'table' and clients
+  if failed and string.find(failed.err, 'WRONGTYPE ') then
+    local index = failed == permits and 1 or failed == queued and 2 or failed == clients and 3 or 4
+    return redis.error_reply('SEM_TYPE the key ' .. keys[index] .. ' exists and is not a '
+      .. (failed == state and 'hash' or 'sorted set'))
+  elseif failed then
+    return failed -- for example, the user lacks the right to a command
+  elseif state[1] and state[1] ~= '1' then
+    return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
+      .. state[1] .. ', these scripts speak version 1: upgrade the older, or use another prefix')
+  end
+  ids[#ids + 1] = '*'
+  local ends = redis.call('ZMSCORE', keys[1], unpack(ids))
+  local extra = ends[#ids] and -ends[#ids]
+  ids[#ids] = nil
+  permits = extra and permits - 1 or permits
+  local declared, runtime = tonumber(state[2]), tonumber(state[3])
+  local s = {
+    permits_key = keys[1], queue_key = keys[2], clients_key = keys[3], state_key = keys[4],
+    now = now, now_us = now_us, -- ms, microseconds
+    ends = ends, -- ms; false: no permit
+    permits = permits, held = permits + (extra or 0), -- number and weight of all permits
+    extra = extra, -- the sum of (weight - 1) over all permits, as stored; nil: not stored
+    queued = queued, clients = clients, -- numbers of queued requests and of clients
+    declared = declared, runtime = runtime, limit = runtime or declared or 0, -- effective limit
+    declared_before = declared or -1,
+    last_number = (state[4] or 0) + 0, -- microseconds; no token or ticket is higher
+    longest_lease = (state[5] or 0) + 0, -- ms; no lease in use is longer
+    first_expiry = (state[6] or 0) + 0, -- ms; no lease expires earlier
+    expire_at = (state[7] or 0) + 0, -- ms; when the keys expire
+    is_set_back = false, -- whether the clock was set back by more than 1 s
+    -- Decisions, which `commit` writes:
+    changed = {}, -- fields of the key `state`, except `last_number`
+    live_until = 0, -- ms; the keys must not expire earlier; 0 if this call changes nothing
+    granted = {}, leases = {}, -- IDs whose leases begin now; their leases in ms
+    index_of = {}, token = nil, -- ID -> index in `granted`; the token of the first ID in `granted`
+    leaving = nil, notices = nil, -- IDs that leave the queue; IDs whose clients get a message
+    has_new_key = not extra, has_new_runtime = false, -- whether a key, or the runtime limit, is new
+    more = false, -- whether the script stopped at a bound, so that a client must call `wake`
+  }
+  if not state[1] then
+    -- The semaphore is new, or `state` was lost. Then permits may have any lease, and requests may
+    -- have any ticket.
+    s.first_expiry = MAX_NUMBER
+    if permits + queued + clients > 0 then
+      s.longest_lease, s.first_expiry, s.live_until = MAX_TIME, 0, now + MAX_TIME
+      s.last_number = (redis.call('ZRANGE', keys[2], -1, -1, 'WITHSCORES')[2] or 0) + 0
+    end
+    s.changed = {version = '1', longest_lease = s.longest_lease, first_expiry = s.first_expiry}
+  end
+  s.is_set_back = s.last_number > now_us + 1000000
+  return s
+end
+
+-- Grants a permit. `is_held` is true if only the lease of a permit restarts.
+local function grant(s, id, weight, lease, is_held)
+  local index = #s.granted + 1
+  s.granted[index], s.leases[index], s.index_of[id] = id, lease, index
+  if not is_held then
+    s.permits, s.held = s.permits + 1, s.held + weight
+  end
+end
