@@ -9,7 +9,6 @@
 //! the semaphore and the job for all processes. The other files start the processes and check the
 //! result.
 
-mod crew;
 mod history;
 mod job;
 mod moment;

@@ -1,15 +1,14 @@
 //! Moments on a clock that all processes share.
 
-use std::fmt;
-use std::num::ParseIntError;
 use std::ops::Sub;
-use std::str::FromStr;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::clock;
 
 /// A moment on the clock that all processes share. The clock is never set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Moment(Duration);
 
 impl Moment {
@@ -27,19 +26,5 @@ impl Sub for Moment {
 
     fn sub(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
-    }
-}
-
-impl fmt::Display for Moment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.as_nanos())
-    }
-}
-
-impl FromStr for Moment {
-    type Err = ParseIntError;
-
-    fn from_str(text: &str) -> Result<Self, ParseIntError> {
-        text.parse().map(|nanoseconds| Self(Duration::from_nanos(nanoseconds)))
     }
 }

@@ -32,6 +32,15 @@ pub fn is_long(page: u32) -> bool {
     time_for(page) > LEASE
 }
 
+/// Returns the client name of a worker, which `inspect` shows.
+pub fn name_of(worker: usize) -> String {
+    format!("worker-{}", worker + 1)
+}
+
+pub fn worker_of(name: &str) -> Option<usize> {
+    (0..WORKERS).find(|worker| name_of(*worker) == name)
+}
+
 /// Connects a process. `inspect` shows its permits with this client name.
 pub async fn connect(server: &Server, client_name: &str) -> Result<SemaphoreClient, Failure> {
     server::connect(server, SemaphoreClient::builder().client_name(client_name)).await

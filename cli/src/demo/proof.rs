@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::demo::crew;
 use crate::demo::history::History;
-use crate::demo::plan::{LEASE, LIMIT, PAGES, WORKERS};
+use crate::demo::plan::{self, LEASE, LIMIT, PAGES, WORKERS};
 
 pub struct Proof {
     pub is_true: bool,
@@ -69,7 +68,7 @@ fn permit_came_back(history: &History) -> Proof {
     let Some(kill) = history.kill else {
         return Proof { is_true: false, text: "no worker was killed".to_owned() };
     };
-    let dead = crew::name(kill.worker);
+    let dead = plan::name_of(kill.worker);
     let Some(back) = history.permit_came_back() else {
         return Proof { is_true: false, text: format!("the permit of {dead} did not return") };
     };
@@ -80,7 +79,7 @@ fn permit_came_back(history: &History) -> Proof {
             "the killed worker's permit went to {1} after {0:.2} s; \
              its lease had {2:.2} s left",
             after.as_secs_f64(),
-            crew::name(back.worker),
+            plan::name_of(back.worker),
             kill.lease_left.as_secs_f64()
         ),
     }

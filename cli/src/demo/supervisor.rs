@@ -9,11 +9,11 @@ use redis_semaphore::{Holder, Inspection, Semaphore};
 use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
-use crate::demo::crew::{self, Crew};
 use crate::demo::history::{History, Kill, Page, Step};
 use crate::demo::job::Job;
 use crate::demo::moment::Moment;
 use crate::demo::plan::{self, LIMIT, PAGES, WORKERS};
+use crate::demo::report::Report;
 use crate::demo::screen::Screen;
 use crate::demo::view::View;
 use crate::demo::{Result, proof, timeline};
@@ -21,6 +21,7 @@ use crate::failure::Failure;
 use crate::interruption::interruption;
 use crate::output::tell;
 use crate::server::options::Server;
+use crate::workers::Crew;
 
 /// The interval between inspections of the semaphore.
 const TICK: Duration = Duration::from_millis(50);
@@ -77,7 +78,8 @@ impl Run {
              time.\n"
         ))?;
         self.job.add_pages().await?;
-        let mut crew = Crew::start(prefix)?;
+        let role = |worker| format!("{} {prefix}", plan::name_of(worker));
+        let mut crew = Crew::start(WORKERS, role)?;
         let outcome = tokio::select! {
             outcome = tokio::time::timeout(TOO_LONG, self.watch(&mut crew)) => {
                 outcome.unwrap_or_else(|_| Err(format!("the demo did not end within {TOO_LONG:?}: \
@@ -85,28 +87,24 @@ impl Run {
                                                         overloaded").into()))
             }
             signal = interrupted => {
-                crew.stop().await;
+                crew.dismiss().await;
                 tell("\ninterrupted; all workers have ended");
                 return Ok(ExitCode::from(128 + signal));
             }
         };
-        crew.stop().await;
+        crew.dismiss().await;
         outcome?;
-        crew.check(self.victim())?;
         self.conclude().await
     }
 
     /// Shows the run until all workers have ended.
-    async fn watch(&mut self, crew: &mut Crew) -> Result<()> {
+    async fn watch(&mut self, crew: &mut Crew<Report>) -> Result<()> {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                report = crew.next_report() => match report {
-                    Some(report) => {
-                        let (worker, report) = report?;
-                        self.history.note(worker, report);
-                    }
+                report = crew.next_report() => match report? {
+                    Some((worker, report)) => self.history.note(worker, report),
                     None => return Ok(()),
                 },
                 _ = ticks.tick() => self.look(crew).await?,
@@ -114,8 +112,7 @@ impl Run {
         }
     }
 
-    async fn look(&mut self, crew: &mut Crew) -> Result<()> {
-        crew.check(self.victim())?;
+    async fn look(&mut self, crew: &mut Crew<Report>) -> Result<()> {
         let semaphore = self.semaphore.inspect().await?;
         match self.history.kill {
             None => {
@@ -141,7 +138,7 @@ impl Run {
         let now = Moment::now();
         let is_half_way = |page: u32, begun| now - begun >= plan::time_for(page) / 2;
         semaphore.holders.iter().find_map(|holder| {
-            let worker = crew::worker_of(holder.client_name())?;
+            let worker = plan::worker_of(holder.client_name())?;
             let Page { number: page, begun } = self.history.page_of(worker)?;
             let is_victim = page > PAGES / 3 && plan::is_long(page) && is_half_way(page, begun);
             is_victim.then_some((holder, worker, page))
@@ -150,12 +147,12 @@ impl Run {
 
     async fn kill(
         &mut self,
-        crew: &mut Crew,
+        crew: &mut Crew<Report>,
         holder: &Holder,
         worker: usize,
         page: u32,
     ) -> Result<()> {
-        let name = crew::name(worker);
+        let name = plan::name_of(worker);
         let process = crew.process_id(worker).unwrap_or_default();
         // A stopped worker cannot release its permit, so this inspection is still valid when the
         // worker dies.
@@ -167,7 +164,8 @@ impl Run {
             // attempt.
             return crew.signal(worker, Signal::SIGCONT);
         };
-        let at = crew.kill(worker).await?;
+        crew.kill(worker).await?;
+        let at = Moment::now();
         // The worker is known to be dead, so its page need not wait for the expiry of the lease.
         if self.job.put_page_back(&name).await? != Some(page) {
             return Err(format!("{name} did not have page {page} when it was killed").into());
@@ -194,7 +192,7 @@ impl Run {
         match self.history.permit_came_back().filter(long_ago) {
             Some(back) if !self.is_told => {
                 self.is_told = true;
-                let name = crew::name(back.worker);
+                let name = plan::name_of(back.worker);
                 self.note(&format!("the lease has expired; {name}, which waited, gets the permit"))
             }
             _ => Ok(()),
@@ -228,9 +226,5 @@ impl Run {
 
     fn time(&self) -> Duration {
         Moment::now() - self.history.began
-    }
-
-    fn victim(&self) -> Option<usize> {
-        self.history.kill.map(|kill| kill.worker)
     }
 }

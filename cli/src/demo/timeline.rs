@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use crate::demo::crew;
 use crate::demo::history::{History, Span};
 use crate::demo::moment::Moment;
-use crate::demo::plan::WORKERS;
+use crate::demo::plan::{self, WORKERS};
 use crate::paint::Paint;
 
 /// The number of characters in a row. Each character shows two moments with half blocks.
@@ -57,7 +56,7 @@ impl Timeline<'_> {
     fn row(&self, worker: usize, paint: Paint) -> String {
         let cells: String = (0..CELLS).map(|cell| self.cell(worker, cell, paint)).collect();
         let pages = self.history.finished_by(worker);
-        format!("{:10}{cells}  {pages:2} pages", crew::name(worker))
+        format!("{:10}{cells}  {pages:2} pages", plan::name_of(worker))
     }
 
     fn cell(&self, worker: usize, cell: u32, paint: Paint) -> String {

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use redis_semaphore::{Holder, Inspection, Waiter};
 
-use crate::demo::crew;
 use crate::demo::history::History;
 use crate::demo::job::Progress;
 use crate::demo::moment::Moment;
@@ -35,7 +34,7 @@ impl View<'_> {
     }
 
     fn row(&self, worker: usize, paint: Paint) -> String {
-        let name = crew::name(worker);
+        let name = plan::name_of(worker);
         match (self.holder(&name), self.waiter(&name)) {
             (Some(holder), _) if self.history.is_dead(worker) => {
                 let left = holder.expires_in.as_secs_f64();
@@ -72,7 +71,7 @@ impl View<'_> {
         let mut holders: Vec<_> = self.semaphore.holders.iter().map(Holder::client_name).collect();
         holders.sort();
         let holders = holders.into_iter().map(|name| match self.history.kill {
-            Some(kill) if crew::name(kill.worker) == name => format!("{name} (dead)"),
+            Some(kill) if plan::name_of(kill.worker) == name => format!("{name} (dead)"),
             _ => name.to_owned(),
         });
         let waiters = self.semaphore.waiters.iter().map(|waiter| waiter.client_name().to_owned());

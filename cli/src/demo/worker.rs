@@ -10,7 +10,6 @@ use crate::demo::job::{Job, Progress};
 use crate::demo::moment::Moment;
 use crate::demo::plan;
 use crate::demo::report::{Report, What};
-use crate::output::say;
 use crate::server::options::Server;
 use crate::workers;
 
@@ -43,20 +42,20 @@ async fn work_off_pages(semaphore: &Semaphore, job: &Job, name: &str) -> Result<
 }
 
 async fn work_off_one(semaphore: &Semaphore, job: &Job, name: &str) -> Result<()> {
-    tell(What::Waits)?;
+    report(What::Waits)?;
     let permit = semaphore.acquire().await?;
-    tell(What::Holds)?;
+    report(What::Holds)?;
 
     // If this fails, the permit is dropped, which also releases it.
     do_next_page(&permit, job, name).await?;
 
     // This report is sent before the release, because the next holder may start before this worker
     // has the reply to its release.
-    tell(What::Leaves)?;
+    report(What::Leaves)?;
     // Dropping the permit would also release it. After `release`, Redis has confirmed the release
     // before the next wait, and an error shows that the permit was lost.
     match permit.release().await {
-        Err(Error::Lost { .. }) => tell(What::Loses),
+        Err(Error::Lost { .. }) => report(What::Loses),
         released => Ok(released?),
     }
 }
@@ -65,7 +64,7 @@ async fn do_next_page(permit: &Permit, job: &Job, name: &str) -> Result<()> {
     let Some(page) = job.take_page(name).await? else {
         return Ok(()); // Other workers took the last pages while this worker waited.
     };
-    tell(What::Begins(page))?;
+    report(What::Begins(page))?;
 
     // Work without a permit is not allowed, because another worker may have the permit. So the work
     // stops as soon as the permit is lost, for example because Redis is unavailable for too long.
@@ -74,14 +73,14 @@ async fn do_next_page(permit: &Permit, job: &Job, name: &str) -> Result<()> {
         () = permit.lost() => None,
     };
     match finished {
-        Some(true) => tell(What::Finishes(page)),
-        Some(false) => tell(What::Repeats(page)),
+        Some(true) => report(What::Finishes(page)),
+        Some(false) => report(What::Repeats(page)),
         None => {
-            tell(What::Loses)?;
+            report(What::Loses)?;
             match job.put_page_back(name).await? {
-                Some(page) => tell(What::PutsBack(page)),
+                Some(page) => report(What::PutsBack(page)),
                 // The page is recorded as finished. Only the reply was late.
-                None => tell(What::Finishes(page)),
+                None => report(What::Finishes(page)),
             }
         }
     }
@@ -93,7 +92,7 @@ async fn do_page(page: u32, permit: &Permit, job: &Job, name: &str) -> Result<bo
     job.finish_page(page, name, permit.fencing_token()).await
 }
 
-/// Reports to the supervisor with a line on standard output. Fails if the supervisor has ended.
-fn tell(what: What) -> Result<()> {
-    Ok(say(Report { at: Moment::now(), what })?)
+/// Reports to the supervisor. Fails if the supervisor has ended.
+fn report(what: What) -> Result<()> {
+    workers::report(&Report { at: Moment::now(), what })
 }

@@ -5,7 +5,6 @@
 //! the process that starts the workers, sets the end of the run and merges the reports.
 //! `summary.rs` computes the results.
 
-mod crew;
 mod hold;
 mod messages;
 pub mod options;

@@ -8,12 +8,11 @@ use redis_semaphore::{Semaphore, SemaphoreClient};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::clock;
-use crate::failure::Failure;
+use crate::failure::{AnyError, Failure};
 use crate::interruption::interruption;
 use crate::limits::{limit_of, with_limit};
 use crate::load::Result;
-use crate::load::crew::Crew;
-use crate::load::messages::{Log, Progress, Report, Window};
+use crate::load::messages::{Log, Order, Progress, Report, Window};
 use crate::load::options::Load;
 use crate::load::progress::Display;
 use crate::load::statistics::{Served, Statistics};
@@ -21,6 +20,7 @@ use crate::load::summary::Summary;
 use crate::output::{note, tell};
 use crate::server::options::Server;
 use crate::server::{connect, single};
+use crate::workers::Crew;
 
 /// The interval between lines of progress.
 const TICK: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ pub async fn run<'a>(server: &Server, asked: &'a Load) -> Result<Summary<'a>> {
     tell(plan(asked));
     // From now on, an interrupted run must end its workers.
     let interrupted = pin!(interruption()?);
-    let mut crew = Crew::start(asked).await?;
+    let mut crew = Crew::start(asked.processes as usize, |_| "worker".to_owned())?;
     let outcome = measure(asked, limit, &mut crew, statistics.as_mut(), interrupted).await;
     crew.dismiss().await;
     outcome
@@ -82,30 +82,62 @@ async fn limit_of_load(semaphore: &Semaphore, declared: Option<u32>) -> Result<u
 async fn measure<'a>(
     asked: &'a Load,
     limit: u32,
-    crew: &mut Crew,
+    crew: &mut Crew<Report>,
     mut statistics: Option<&mut Statistics>,
     mut interrupted: Pin<&mut impl Future<Output = u8>>,
 ) -> Result<Summary<'a>> {
     tokio::select! {
-        ready = crew.ready() => ready?,
+        ready = prepare(asked, crew) => ready?,
         signal = &mut interrupted => {
             return Err(Failure::new(128 + signal, "interrupted before the run began").into());
         }
     }
     let before = served(&mut statistics).await;
     let window = Window::from_now(asked.duration);
-    crew.begin(window).await?;
+    for worker in 0..asked.processes {
+        crew.send(worker as usize, &window).await?;
+    }
     let (window, logs) = gather(asked, crew, window, interrupted).await?;
     let after = if before.is_some() { served(&mut statistics).await } else { None };
     let served = before.zip(after).and_then(|(before, after)| after.since(before));
     Ok(Summary::new(asked, limit, window, &logs, served))
 }
 
+/// Sends the workers their orders, and waits until all workers are connected.
+async fn prepare(asked: &Load, crew: &mut Crew<Report>) -> Result<()> {
+    for worker in 0..asked.processes {
+        crew.send(worker as usize, &order(asked, worker)).await?;
+    }
+    for _ in 0..asked.processes {
+        match crew.next_report().await? {
+            Some((_, Report::Ready)) => {}
+            Some((worker, other)) => return Err(unexpected(worker, other)),
+            None => return Err("the worker processes have ended".into()),
+        }
+    }
+    Ok(())
+}
+
+fn order(asked: &Load, worker: u32) -> Order {
+    let Load { limit, tasks, processes, hold, lease, weight, .. } = *asked;
+    // If the division leaves a remainder, the first processes get one task more.
+    let tasks = tasks / processes + u32::from(worker < tasks % processes);
+    Order { name: asked.name.clone(), limit, lease, tasks, weight, hold }
+}
+
+fn unexpected(worker: usize, report: Report) -> AnyError {
+    let worker = worker + 1;
+    match report {
+        Report::Failed(reason) => format!("worker process {worker}: {reason}").into(),
+        other => format!("worker process {worker} sent an unexpected report: {other:?}").into(),
+    }
+}
+
 /// Waits until all workers have ended. Returns the logs and the measured time. This time may be
 /// shorter than planned.
 async fn gather(
     asked: &Load,
-    crew: &mut Crew,
+    crew: &mut Crew<Report>,
     mut window: Window,
     mut interrupted: Pin<&mut impl Future<Output = u8>>,
 ) -> Result<(Window, Vec<Log>)> {
@@ -121,15 +153,14 @@ async fn gather(
             report = crew.next_report() => match report? {
                 Some((worker, Report::Progress(its))) => progress[worker] = its,
                 Some((_, Report::Log(log))) => logs.push(log),
-                Some((_, other)) => return Err(format!("a worker sent an unexpected report: \
-                                                        {other:?}").into()),
+                Some((worker, other)) => return Err(unexpected(worker, other)),
                 None => break,
             },
             _ = ticks.tick() => display.show(sum(&progress)),
             _ = &mut interrupted, if !is_interrupted => {
                 is_interrupted = true;
                 window.end = window.end.min(clock::now());
-                crew.end_early();
+                crew.end();
                 too_long.as_mut().reset(Instant::now() + PATIENCE);
             }
             () = &mut too_long => return Err("some worker processes did not end in time".into()),

@@ -15,18 +15,17 @@ use crate::limits::with_limit;
 use crate::load::Result;
 use crate::load::messages::{Log, Order, Report, Window};
 use crate::load::turns::Work;
-use crate::output::say;
 use crate::server::connect;
 use crate::server::options::Server;
-use crate::workers;
+use crate::workers::{self, report};
 
 /// The interval between reports of progress.
 const TICK: Duration = Duration::from_millis(50);
 
 pub async fn run(server: &Server) -> Result<()> {
     match work(server, &mut Input { lines: workers::input() }).await {
-        Ok(logs) => logs.into_iter().try_for_each(|log| tell(&Report::Log(log))),
-        Err(error) => tell(&Report::Failed(Failure::from(error).reason)),
+        Ok(logs) => logs.into_iter().try_for_each(|log| report(&Report::Log(log))),
+        Err(error) => report(&Report::Failed(Failure::from(error).reason)),
     }
 }
 
@@ -36,7 +35,7 @@ async fn work(server: &Server, input: &mut Input) -> Result<Vec<Log>> {
     };
     let semaphores = connect(server, SemaphoreClient::builder()).await?;
     let semaphore = with_limit(semaphores.semaphore(&order.name).lease(order.lease), order.limit)?;
-    tell(&Report::Ready)?;
+    report(&Report::Ready)?;
     let logs = match input.next::<Window>().await? {
         Some(window) => take_turns(semaphore, &order, window, input).await,
         None => Ok(Vec::new()),
@@ -75,7 +74,7 @@ async fn take_turns(
         tokio::select! {
             _ = ticks.tick() => {
                 // If the parent has ended, the input ends, too.
-                let _ = tell(&Report::Progress(work.progress()));
+                let _ = report(&Report::Progress(work.progress()));
             }
             () = tokio::time::sleep_until(end), if !work.is_over.is_cancelled() => {
                 work.is_over.cancel();
@@ -106,9 +105,4 @@ impl Input {
         let line = self.lines.recv().await;
         Ok(line.map(|line| serde_json::from_str(&line)).transpose()?)
     }
-}
-
-/// Sends a report to the parent. Fails if the parent has ended.
-fn tell(report: &Report) -> Result<()> {
-    Ok(say(serde_json::to_string(report)?)?)
 }
