@@ -109,8 +109,8 @@ if may_wait and (s.queued > 0 or s.held + wanted > s.limit) then
   end
   crowd = record_heartbeat(s, first.client, timeout)
 end
--- If a crowd waits, each heartbeat of a queued request removes dead requests from the head of the
--- queue. So the head belongs to a live client, which always calls `wake`.
+-- If a crowd waits, heartbeats remove dead requests from the head of the queue. So the head belongs
+-- to a live client, which always calls `wake`.
 serve_queue(s, asked, crowd > CALLERS and tickets[1])
 
 local positions, waits = {}, false
@@ -119,7 +119,7 @@ for i = 1, count do
   if ends[i] or not is_served and s.queued == 0 and s.held + weight <= s.limit then
     grant(s, id, weight, parts[i].lease, ends[i])
   elseif not is_served and tickets[i] then
-    positions[i], waits = redis.call('ZRANK', s.queue_key, id) - #(s.leaving or {}) + 1, true
+    positions[i], waits = redis.call('ZRANK', s.queue_key, id) - #s.leaving + 1, true
   elseif not is_served and ARGV[2 * i + 3] ~= 'try' then
     s.last_number = math.max(s.last_number + 1, s.now_us)
     add_to_queue(s, id, s.last_number)

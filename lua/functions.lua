@@ -77,7 +77,7 @@ local function read_ids(args, fixed, size)
   return ids, parts, asked
 end
 
-local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 requests
+local BOUND = 1000 -- each loop of a script examines at most this many members
 
 -- Reads the keys before the first write. Returns the state, or an error. `ends` in the state has
 -- the expiries of the permits with the given IDs.
@@ -115,7 +115,7 @@ local function read_semaphore(keys, ids)
     ends = ends, -- ms; false: no permit
     permits = permits, held = permits + (extra or 0), -- number and weight of all permits
     extra = extra, -- the sum of (weight - 1) over all permits, as stored; nil: not stored
-    queued = queued, clients = clients, -- numbers of queued requests and of clients
+    queued = queued, clients = clients, -- numbers of members of these keys
     declared = declared, runtime = runtime, limit = runtime or declared or 0, -- effective limit
     declared_before = declared or -1,
     last_number = (state[4] or 0) + 0, -- microseconds; no token or ticket is higher
@@ -125,11 +125,12 @@ local function read_semaphore(keys, ids)
     is_set_back = false, -- whether the clock was set back by more than 1 s
     -- Decisions, which `commit` writes:
     changed = {}, -- fields of the key `state`, except `last_number`
-    live_until = 0, -- ms; the keys must not expire earlier; 0 if this call changes nothing
+    live_until = 0, -- ms; the keys must not expire earlier; 0 if this call does not write `state`
     granted = {}, leases = {}, -- IDs whose leases begin now; their leases in ms
     index_of = {}, token = nil, -- ID -> index in `granted`; the token of the first ID in `granted`
-    leaving = nil, notices = nil, -- IDs that leave the queue; IDs whose clients get a message
-    has_new_key = not extra, has_new_runtime = false, -- whether a key, or the runtime limit, is new
+    leaving = {}, notices = {}, -- IDs that leave the queue; IDs whose clients get a message
+    has_new_key = not extra, -- whether a key may be new, so that it has no expiry yet
+    has_new_runtime = false, -- whether the runtime limit was set or cleared
     more = false, -- whether the script stopped at a bound, so that a client must call `wake`
   }
   if not state[1] then
@@ -214,8 +215,8 @@ end
 
 -- Records a heartbeat: the client is alive for `timeout` ms or more. For each client that is added,
 -- up to two dead clients are removed. The member '*' is not removed: its score is at most MAX_TIME,
--- and the score of each client is higher. Returns the number of clients that missed no heartbeat,
--- or 0 if at most CALLERS clients are recorded.
+-- and the score of each client is higher. Returns the number of clients that missed no heartbeat
+-- (if all have this timeout), or 0 if the key has at most CALLERS members.
 local function record_heartbeat(s, client, timeout)
   local key = s.clients_key
   local alive_until = s.now + timeout
@@ -235,7 +236,7 @@ end
 -- the client at the head of the queue, and about CALLERS others that are chosen at random.
 local function is_caller(s, client, timeout, crowd)
   if crowd <= CALLERS then return true end
-  local hash, left = redis.sha1hex(client .. math.floor(s.now / timeout)), #(s.leaving or {})
+  local hash, left = redis.sha1hex(client .. math.floor(s.now / timeout)), #s.leaving
   return tonumber(string.sub(hash, 1, 8), 16) % crowd < CALLERS
     or string.match(redis.call('ZRANGE', s.queue_key, left, left)[1], '^%a:([^:]*)') == client
 end
@@ -273,8 +274,7 @@ end
 -- requests. A batch is as large as the free weight, or larger if more requests than that have left.
 local function serve_queue(s, asked, sweeps)
   if s.queued == 0 or s.held >= s.limit and not sweeps then return end
-  local leaving, listening, is_blocked = {}, {}, false
-  s.leaving, s.notices = leaving, {}
+  local leaving, listening, is_blocked = s.leaving, {}, false
   while s.queued > 0 and (s.held < s.limit or sweeps) and not is_blocked and #leaving < BOUND do
     local left = #leaving
     local batch = math.min(100, BOUND - left, math.max(s.limit - s.held, left, 1))
@@ -348,7 +348,7 @@ local function write_state(s)
   end
 end
 
--- Publishes one message to each channel, with one line for each request.
+-- Publishes one message to each channel: the semaphore's name, then a line for each request.
 local function publish(s)
   local lines_of = {} -- the lines of each message, by channel
   for _, notice in ipairs(s.notices) do
@@ -365,23 +365,23 @@ local function publish(s)
   end
 end
 
--- Returns `wake_in`: 0 if a bound was reached. Otherwise, if `waits` is true and a lease exists, it
--- is the time in ms until the next lease may expire. In all other cases, it is -1.
-local function commit(s, waits)
+-- Returns `wake_in`: 0 if a bound was reached. Otherwise, if `should_call` is true and a lease
+-- exists, it is the time in ms until the next lease may expire. In all other cases, it is -1.
+local function commit(s, should_call)
   write_permits(s)
   if s.live_until > 0 then
     write_state(s)
   end
-  -- The queue is written last: a ZREM may empty it, and no script may access a key that it emptied.
+  -- The ZREM may empty the queue, and no script may access a key that it emptied.
   local leaving = s.leaving
-  if leaving then
-    for from = 1, #leaving, 1000 do
-      redis.call('ZREM', s.queue_key, unpack(leaving, from, math.min(from + 999, #leaving)))
-    end
+  for from = 1, #leaving, 1000 do
+    redis.call('ZREM', s.queue_key, unpack(leaving, from, math.min(from + 999, #leaving)))
+  end
+  if s.notices[1] then
     publish(s)
   end
   return s.more and 0
-    or waits and s.first_expiry < MAX_NUMBER and math.max(1, s.first_expiry - s.now) or -1
+    or should_call and s.first_expiry < MAX_NUMBER and math.max(1, s.first_expiry - s.now) or -1
 end
 
 redis.register_function{function_name = 'sem_acquire', flags = {},
@@ -448,8 +448,8 @@ if may_wait and (s.queued > 0 or s.held + wanted > s.limit) then
   end
   crowd = record_heartbeat(s, first.client, timeout)
 end
--- If a crowd waits, each heartbeat of a queued request removes dead requests from the head of the
--- queue. So the head belongs to a live client, which always calls `wake`.
+-- If a crowd waits, heartbeats remove dead requests from the head of the queue. So the head belongs
+-- to a live client, which always calls `wake`.
 serve_queue(s, asked, crowd > CALLERS and tickets[1])
 
 local positions, waits = {}, false
@@ -458,7 +458,7 @@ for i = 1, count do
   if ends[i] or not is_served and s.queued == 0 and s.held + weight <= s.limit then
     grant(s, id, weight, parts[i].lease, ends[i])
   elseif not is_served and tickets[i] then
-    positions[i], waits = redis.call('ZRANK', s.queue_key, id) - #(s.leaving or {}) + 1, true
+    positions[i], waits = redis.call('ZRANK', s.queue_key, id) - #s.leaving + 1, true
   elseif not is_served and ARGV[2 * i + 3] ~= 'try' then
     s.last_number = math.max(s.last_number + 1, s.now_us)
     add_to_queue(s, id, s.last_number)

@@ -62,7 +62,7 @@ local function write_state(s)
   end
 end
 
--- Publishes one message to each channel, with one line for each request.
+-- Publishes one message to each channel: the semaphore's name, then a line for each request.
 local function publish(s)
   local lines_of = {} -- the lines of each message, by channel
   for _, notice in ipairs(s.notices) do
@@ -79,21 +79,21 @@ local function publish(s)
   end
 end
 
--- Returns `wake_in`: 0 if a bound was reached. Otherwise, if `waits` is true and a lease exists, it
--- is the time in ms until the next lease may expire. In all other cases, it is -1.
-local function commit(s, waits)
+-- Returns `wake_in`: 0 if a bound was reached. Otherwise, if `should_call` is true and a lease
+-- exists, it is the time in ms until the next lease may expire. In all other cases, it is -1.
+local function commit(s, should_call)
   write_permits(s)
   if s.live_until > 0 then
     write_state(s)
   end
-  -- The queue is written last: a ZREM may empty it, and no script may access a key that it emptied.
+  -- The ZREM may empty the queue, and no script may access a key that it emptied.
   local leaving = s.leaving
-  if leaving then
-    for from = 1, #leaving, 1000 do
-      redis.call('ZREM', s.queue_key, unpack(leaving, from, math.min(from + 999, #leaving)))
-    end
+  for from = 1, #leaving, 1000 do
+    redis.call('ZREM', s.queue_key, unpack(leaving, from, math.min(from + 999, #leaving)))
+  end
+  if s.notices[1] then
     publish(s)
   end
   return s.more and 0
-    or waits and s.first_expiry < MAX_NUMBER and math.max(1, s.first_expiry - s.now) or -1
+    or should_call and s.first_expiry < MAX_NUMBER and math.max(1, s.first_expiry - s.now) or -1
 end

@@ -9,8 +9,8 @@ end
 
 -- Records a heartbeat: the client is alive for `timeout` ms or more. For each client that is added,
 -- up to two dead clients are removed. The member '*' is not removed: its score is at most MAX_TIME,
--- and the score of each client is higher. Returns the number of clients that missed no heartbeat,
--- or 0 if at most CALLERS clients are recorded.
+-- and the score of each client is higher. Returns the number of clients that missed no heartbeat
+-- (if all have this timeout), or 0 if the key has at most CALLERS members.
 local function record_heartbeat(s, client, timeout)
   local key = s.clients_key
   local alive_until = s.now + timeout
@@ -30,7 +30,7 @@ end
 -- the client at the head of the queue, and about CALLERS others that are chosen at random.
 local function is_caller(s, client, timeout, crowd)
   if crowd <= CALLERS then return true end
-  local hash, left = redis.sha1hex(client .. math.floor(s.now / timeout)), #(s.leaving or {})
+  local hash, left = redis.sha1hex(client .. math.floor(s.now / timeout)), #s.leaving
   return tonumber(string.sub(hash, 1, 8), 16) % crowd < CALLERS
     or string.match(redis.call('ZRANGE', s.queue_key, left, left)[1], '^%a:([^:]*)') == client
 end

@@ -5,7 +5,7 @@
 -- it. In `permits`, the score of '*' is minus the sum of (weight - 1) over all permits, so the held
 -- weight is known without the other keys. In `clients`, the score is the longest heartbeat timeout.
 
-local BOUND = 1000 -- a script examines at most 1,000 expired leases and 1,000 requests
+local BOUND = 1000 -- each loop of a script examines at most this many members
 
 -- Reads the keys before the first write. Returns the state, or an error. `ends` in the state has
 -- the expiries of the permits with the given IDs.
@@ -43,7 +43,7 @@ local function read_semaphore(keys, ids)
     ends = ends, -- ms; false: no permit
     permits = permits, held = permits + (extra or 0), -- number and weight of all permits
     extra = extra, -- the sum of (weight - 1) over all permits, as stored; nil: not stored
-    queued = queued, clients = clients, -- numbers of queued requests and of clients
+    queued = queued, clients = clients, -- numbers of members of these keys
     declared = declared, runtime = runtime, limit = runtime or declared or 0, -- effective limit
     declared_before = declared or -1,
     last_number = (state[4] or 0) + 0, -- microseconds; no token or ticket is higher
@@ -53,11 +53,12 @@ local function read_semaphore(keys, ids)
     is_set_back = false, -- whether the clock was set back by more than 1 s
     -- Decisions, which `commit` writes:
     changed = {}, -- fields of the key `state`, except `last_number`
-    live_until = 0, -- ms; the keys must not expire earlier; 0 if this call changes nothing
+    live_until = 0, -- ms; the keys must not expire earlier; 0 if this call does not write `state`
     granted = {}, leases = {}, -- IDs whose leases begin now; their leases in ms
     index_of = {}, token = nil, -- ID -> index in `granted`; the token of the first ID in `granted`
-    leaving = nil, notices = nil, -- IDs that leave the queue; IDs whose clients get a message
-    has_new_key = not extra, has_new_runtime = false, -- whether a key, or the runtime limit, is new
+    leaving = {}, notices = {}, -- IDs that leave the queue; IDs whose clients get a message
+    has_new_key = not extra, -- whether a key may be new, so that it has no expiry yet
+    has_new_runtime = false, -- whether the runtime limit was set or cleared
     more = false, -- whether the script stopped at a bound, so that a client must call `wake`
   }
   if not state[1] then

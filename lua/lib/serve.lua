@@ -2,9 +2,9 @@
 
 -- Decides about the request at the head of the queue. Returns whether the request leaves the queue:
 -- it is granted, too heavy, dead, or no ID. Requests in `asked` are part of this call, and alive.
--- Other requests are alive if their client has sent a heartbeat in time and is subscribed. A client
--- counts as subscribed if the server cannot count subscribers. `listening` contains channels, each
--- with whether it has subscribers.
+-- Other requests are alive if their client has sent a heartbeat in time and is subscribed. Clients
+-- with the NOTIFY N need no subscription. A client counts as subscribed if the server cannot count
+-- subscribers. `listening` contains channels, each with whether it has subscribers.
 local function serve_request(s, id, asked, listening)
   local notify, client, weight, lease = string.match(id, '^([PSN]):([^:]*):(%d+):(%d+):')
   if not notify then return true end
@@ -33,8 +33,7 @@ end
 -- requests. A batch is as large as the free weight, or larger if more requests than that have left.
 local function serve_queue(s, asked, sweeps)
   if s.queued == 0 or s.held >= s.limit and not sweeps then return end
-  local leaving, listening, is_blocked = {}, {}, false
-  s.leaving, s.notices = leaving, {}
+  local leaving, listening, is_blocked = s.leaving, {}, false
   while s.queued > 0 and (s.held < s.limit or sweeps) and not is_blocked and #leaving < BOUND do
     local left = #leaving
     local batch = math.min(100, BOUND - left, math.max(s.limit - s.held, left, 1))

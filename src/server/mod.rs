@@ -4,7 +4,7 @@
 //! All calls to a server share one connection, except calls that wait for replicas. redis-rs
 //! neither retries commands nor detects a silent peer, so both are done here. Two consecutive
 //! timeouts replace the connection, and a call is retried after a transient error. Retries are safe
-//! only because the scripts return the same reply for the same ID.
+//! only because no script counts an ID twice.
 
 mod asking;
 mod backoff;
@@ -198,7 +198,7 @@ impl Servers {
     }
 
     /// Runs a script, and retries it after transient errors until the deadline. Retries are safe,
-    /// because the scripts return the same reply for the same ID.
+    /// because no script counts an ID twice.
     pub(crate) async fn run<T: FromRedisValue>(
         &self,
         slot: u16,

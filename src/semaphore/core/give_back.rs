@@ -144,7 +144,7 @@ impl GivenUp for GivenUpRequest {
         self.core.statuses(reply)
     }
 
-    /// The acquisition stays in the ledger until this function is called, so that a late message
+    /// A held permit stays in the ledger until this function is called, so that a late message
     /// cannot release a permit that is to be forgotten. If an acquire may still reach
     /// the server, the ID is released again later, when no acquire can reach the server any more.
     fn released(&self) -> Option<(Instant, Entry)> {

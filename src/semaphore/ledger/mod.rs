@@ -12,13 +12,15 @@
 //!                 end_wait                   end
 //! ```
 //!
-//! - `resolve`: a reply or a grant message contains the grant, or an error ends the wait. Later
-//!   outcomes are equal to the first, and change nothing.
+//! - `resolve`: a reply or a grant message contains the grant, or an error ends the wait. Only the
+//!   first outcome counts.
 //! - `wait_again`: the permit was lost before the caller received it.
 //! - `hold`: the caller receives the permit.
 //! - `end_wait`: the caller dropped the wait, the server has nothing for the ID, or a close or
 //!   shutdown ended the wait.
 //! - `end`: the caller has released, forgotten, detached or dropped the permit, or lets it expire.
+//!
+//! The loss of a permit is no stage: its lease records the loss (`lease.rs`).
 //!
 //! `Ended` is final. The server may still have the ID, and a call with the ID may be under way:
 //! [`Calls`] records that. So the ID is released after the last acquire with
@@ -26,8 +28,8 @@
 //!
 //! The ledger contains an acquisition from the time just before the first call that may queue its
 //! ID, or from its grant. It contains the acquisition until the wait has ended, or until the
-//! permit's release is confirmed, or until the permit is lost. So a late or repeated grant message
-//! finds its acquisition, and never ends a permit that is in use. If this process lets a permit
+//! permit's release is confirmed, or until a refresh finds that the permit is lost. So a late or
+//! repeated grant message never ends a permit that is in use. If this process lets a permit
 //! expire or detaches it, the router remembers the ID for another lease. If the ledger does not
 //! contain the acquisition of a grant message, the granted permit is released.
 
