@@ -13,7 +13,7 @@ use crate::semaphore::Permit;
 /// A body that releases its permit when it ends or is dropped. If the permit is lost, the body ends
 /// with [`Error::Lost`](crate::Error::Lost).
 pub struct LimitedBody<B> {
-    /// `None` after the end of the body, and in the response to a request that was shed.
+    /// `None` after the end of the body, and in a response without a permit.
     held: Option<Held<B>>,
 }
 
@@ -29,8 +29,11 @@ impl<B> LimitedBody<B> {
         let is_over = Box::pin(async move { watch.ended().await });
         Self { held: Some(Held { body: Box::pin(body), permit, is_over }) }
     }
+}
 
-    pub(super) fn empty() -> Self {
+/// An empty body without a permit. Layers around this layer need it for their own responses.
+impl<B> Default for LimitedBody<B> {
+    fn default() -> Self {
         Self { held: None }
     }
 }

@@ -102,7 +102,7 @@ impl SemaphoreLayer {
     }
 
     fn refusal<B>(&self) -> Response<LimitedBody<B>> {
-        let mut response = Response::new(LimitedBody::empty());
+        let mut response = Response::new(LimitedBody::default());
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         let pause = HeaderValue::from(self.retry_after_seconds());
         response.headers_mut().insert(header::RETRY_AFTER, pause);

@@ -13,9 +13,10 @@ use futures_util::{StreamExt, stream};
 use nix::sys::signal::Signal;
 use redis_semaphore::tower::SemaphoreLayer;
 use redis_semaphore::{PermitWatch, Semaphore, SemaphoreBuilder, SemaphoreClient};
-use reqwest::StatusCode;
+use reqwest::{Method, StatusCode};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tower_http::cors::CorsLayer;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::processes::{Example, Reports, most_inside};
@@ -317,6 +318,26 @@ async fn a_handler_finds_a_watch_of_its_permit() {
     let service = Service::start(&shared_url(), with_long_lease, waits).await;
     let response = service.begin("watched").await.unwrap().unwrap();
     assert_eq!(response.text().await.unwrap(), "true");
+}
+
+/// Layers of tower-http create responses with an empty body of the type of the layer below.
+#[tokio::test]
+async fn a_layer_above_responds_without_a_permit() {
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let layers = (CorsLayer::permissive(), waits(semaphore.clone()));
+    let app = Router::new().route("/", get(async || "a page")).layer(layers);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async { axum::serve(listener, app).await });
+
+    let permit = semaphore.acquire().await.unwrap();
+    let preflight = client().request(Method::OPTIONS, &url).header("origin", "http://a");
+    let response = preflight.header("access-control-request-method", "GET").send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(response.text().await.unwrap(), "");
+    permit.release().await.unwrap();
+    assert_eq!(client().get(&url).send().await.unwrap().text().await.unwrap(), "a page");
 }
 
 #[tokio::test]
