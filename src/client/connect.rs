@@ -228,6 +228,9 @@ impl SemaphoreClientBuilder {
     /// - [`Error::Connect`] of the kind [`TooOld`](crate::ConnectErrorKind::TooOld): the cluster
     ///   does not support sharded channels.
     ///
+    /// The errors mark an address that the nodes announce (`cluster-announce-ip`) and that is not in
+    /// `nodes`.
+    ///
     /// Nodes are queried three at a time. If none of the three replies, the next three are queried
     /// after the response timeout.
     ///

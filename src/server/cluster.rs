@@ -32,6 +32,8 @@ const MAX_REDIRECTS: u32 = 5;
 /// The number of nodes that are queried for the map at the same time. The first reply is used.
 const ASKED_AT_ONCE: usize = 3;
 const REFRESH_PAUSE: Duration = Duration::from_millis(100);
+/// Follows the address of a node that is not configured, in errors and in the log.
+const ANNOUNCED: &str = " (an address that the cluster announces)";
 
 pub(crate) struct Cluster {
     /// The first configured node. All other nodes use its user, password and TLS settings.
@@ -195,9 +197,18 @@ impl Cluster {
     pub(crate) fn link(&self, node: &Address) -> Arc<Link> {
         let new = || {
             let source = Source::Client(Box::new(self.client(node)));
-            Arc::new(Link::new(source, self.call_by, self.dialer.clone()))
+            Arc::new(Link::new(source, self.call_by, self.dialer.clone()).with(self.origin(node)))
         };
         self.links().entry(node.clone()).or_insert_with(new).clone()
+    }
+
+    /// The address of a node, and its origin if the node is not configured.
+    pub(crate) fn describe(&self, node: &Address) -> String {
+        format!("{node}{}", self.origin(node))
+    }
+
+    fn origin(&self, node: &Address) -> &'static str {
+        if self.seeds.contains(node) { "" } else { ANNOUNCED }
     }
 
     pub(crate) fn client(&self, node: &Address) -> Client {

@@ -138,7 +138,7 @@ impl Servers {
         match self {
             Self::One(link) => link.server(),
             Self::Cluster(cluster) => match cluster.node_of(slot) {
-                Some(node) => node.to_string(),
+                Some(node) => cluster.describe(&node),
                 None => cluster.to_string(),
             },
             #[cfg(feature = "local")]

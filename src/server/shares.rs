@@ -29,7 +29,7 @@ impl Cluster {
     pub(crate) async fn shares(self: &Arc<Self>) -> Result<(Vec<Arc<Link>>, Shares), QueryError> {
         self.refresh().await.map_err(|NoMap(failures)| {
             let (address, error) = match NoMap(failures).into_worst() {
-                Some((node, error)) => (node.to_string(), error),
+                Some((node, error)) => (self.describe(&node), error),
                 None => (self.to_string(), (ErrorKind::Io, "no node is known").into()),
             };
             QueryError { address, command: "cluster|slots", error }

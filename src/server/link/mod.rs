@@ -39,6 +39,8 @@ pub(crate) struct Link {
     backoff: Mutex<Backoff>,
     /// The last server that was tried.
     server: Mutex<Option<String>>,
+    /// Follows the server in messages.
+    origin: &'static str,
     /// The number of consecutive timeouts.
     timeouts: AtomicU32,
     last_timeout: Mutex<Option<Instant>>,
@@ -100,15 +102,21 @@ impl Link {
             outages: Outages::new(Line::Commands),
             backoff,
             server: Mutex::default(),
+            origin: "",
             timeouts: AtomicU32::new(0),
             last_timeout: Mutex::new(None),
             connections: watch::Sender::new(0),
         }
     }
 
+    /// Sets the text that follows the server in messages.
+    pub(super) fn with(self, origin: &'static str) -> Self {
+        Self { origin, ..self }
+    }
+
     /// Returns a link to the same server, with its own connection and state.
     pub(crate) fn separate(&self) -> Self {
-        Self::new(self.source.clone(), self.call_by, self.dialer.clone())
+        Self::new(self.source.clone(), self.call_by, self.dialer.clone()).with(self.origin)
     }
 
     /// Returns a receiver whose value changes when the connection is replaced.
@@ -250,7 +258,8 @@ impl Link {
     /// The server to name in messages: the last server that was tried, if several are configured.
     pub(crate) fn server(&self) -> String {
         let server = self.server.lock().expect("nothing panics while it is locked");
-        server.clone().unwrap_or_else(|| self.source.to_string())
+        let server = server.clone().unwrap_or_else(|| self.source.to_string());
+        server + self.origin
     }
 
     /// Why the last attempt failed, or `None` if it succeeded.

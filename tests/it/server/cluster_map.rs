@@ -4,12 +4,12 @@ use std::thread;
 use std::time::Duration;
 
 use redis::Value;
-use redis_semaphore::{ConnectErrorKind, Semaphore, SemaphoreClient};
+use redis_semaphore::{ConnectErrorKind, Error, Semaphore, SemaphoreClient};
 
 use crate::runtime::none::block_on;
 use test_support::cluster::Cluster;
 use test_support::errors::kind_of;
-use test_support::observer::{eventually, in_time};
+use test_support::observer::{eventually, in_time, until};
 use test_support::server::{Server, unique_name};
 
 /// Connects with the addresses of the first nodes only.
@@ -164,4 +164,28 @@ async fn connecting_waits_until_a_new_cluster_has_slots() {
     let connecting = in_time("a connection", patient.connect_cluster(&urls));
     let (connected, ()) = tokio::join!(connecting, assigning);
     use_once(&connected.unwrap().semaphore(unique_name()).limit(1).build().unwrap()).await;
+}
+
+/// A user must not search the program's configuration for an address that only the cluster names.
+#[tokio::test]
+async fn errors_mark_addresses_that_only_the_cluster_names() {
+    let Some(mut cluster) = Cluster::start(2, false).await else { return };
+    let client = connect(&cluster, 1).await;
+    let [own, other] = [0, 1].map(|node| cluster.nodes[node].port);
+    let semaphore = client.semaphore(cluster.name_at(1)).limit(1).build().unwrap();
+    cluster.nodes[1].kill();
+    let failed = semaphore.try_acquire().await.unwrap_err();
+    let Error::Unavailable { server, .. } = &failed else { panic!("{failed}") };
+    assert_eq!(*server, format!("127.0.0.1:{other} (an address that the cluster announces)"));
+
+    // Nothing listens there.
+    let announce = ["SET", "cluster-announce-ip", "127.0.0.2"];
+    redis::cmd("CONFIG").arg(&announce).exec(&mut cluster.connect(0)).unwrap();
+    let announced = || format!("{:?}", cluster.run::<Value>(0, &["SLOTS"])).contains("127.0.0.2");
+    until("the address is announced", announced);
+    let nodes = [cluster.nodes[0].url()];
+    let failed = SemaphoreClient::builder().connect_cluster(nodes).await.unwrap_err();
+    let Error::Connect { address, .. } = &failed else { panic!("{failed}") };
+    assert!(address.ends_with(" (an address that the cluster announces)"), "{address}");
+    assert!(!address.contains(&format!("127.0.0.1:{own}")), "{address}");
 }
