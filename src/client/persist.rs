@@ -28,14 +28,13 @@ impl SemaphoreClientBuilder {
         let deadline = Deadline::after(patience);
         let mut backoff = Backoff::of_connections(self.settings.response_timeout);
         let mut last: Option<Error> = None;
-        // The address in the warning that was logged.
-        let mut told = None;
+        let mut is_logged = false;
         loop {
             let left = deadline.left_at(Instant::now());
             let error = match timeout(left, connect()).await {
                 Ok(Err(error)) if error.may_pass() => error,
                 Ok(done) => {
-                    if let (Ok(_), Some(server)) = (&done, &told) {
+                    if done.is_ok() && is_logged {
                         tracing::info!(
                             target: LOG_TARGET,
                             connection = "first",
@@ -55,7 +54,7 @@ impl SemaphoreClientBuilder {
             }
             // The last pauses are shorter, so that attempts continue until the time is over.
             let pause = backoff.next().min(left / 2);
-            if let (None, Error::Connect { address, reason, .. }) = (&told, &error) {
+            if let (false, Error::Connect { address, reason, .. }) = (is_logged, &error) {
                 tracing::warn!(
                     target: LOG_TARGET,
                     connection = "first",
@@ -63,7 +62,7 @@ impl SemaphoreClientBuilder {
                     error = reason,
                     "Redis is unavailable; connecting is retried"
                 );
-                told = Some(address.clone());
+                is_logged = true;
             }
             last = Some(error);
             sleep(pause).await;

@@ -4,7 +4,6 @@
 //! A single failure is not logged, because proxies and servers close idle connections, and the next
 //! attempt works. So an outage starts with a failed attempt that began after an earlier failure.
 
-use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -45,6 +44,8 @@ pub(crate) struct Outages {
 /// The state after a failed attempt, until an attempt succeeds.
 struct State {
     first_failure: Instant,
+    /// The server of the last failure.
+    server: String,
     /// The text of the last failure: the server, the finding and advice.
     last_failure: String,
     /// The last rejection of a script by a server that replies. Other commands may succeed.
@@ -87,7 +88,6 @@ pub(crate) struct Outage {
     /// The finding, and advice.
     pub(crate) reason: String,
     kind: ConnectErrorKind,
-    server: String,
 }
 
 impl Outages {
@@ -109,7 +109,7 @@ impl Outages {
         &self,
         began: Instant,
         script: Option<&str>,
-        server: impl Display,
+        server: String,
         error: &RedisError,
     ) -> bool {
         let mut state = self.state();
@@ -117,7 +117,7 @@ impl Outages {
         let rejected = script.filter(|_| is_refusal(error));
         let rejection = rejected.map(|script| Rejection::new(script, error));
         let cause = cause_of(error);
-        let (reason, server) = (cause.reason(), server.to_string());
+        let reason = cause.reason();
         let (what, message) = match is_full(error) {
             true => ("rejects new requests", "Redis rejects new requests"),
             false => ("is unavailable", "Redis is unavailable; calls are retried"),
@@ -125,10 +125,11 @@ impl Outages {
         let last_failure = format!("Redis at {server} {what}: {reason}");
         let Some(state) = &mut *state else {
             let first_failure = Instant::now();
-            *state = Some(State { first_failure, last_failure, rejection, outage: None });
+            *state = Some(State { first_failure, server, last_failure, rejection, outage: None });
             return false;
         };
         state.last_failure = last_failure;
+        state.server = server;
         // A failure that is not a rejection does not replace the last rejection. For example, a new
         // connection may fail for another reason.
         state.rejection = rejection.or(state.rejection.take());
@@ -139,23 +140,23 @@ impl Outages {
         let is_known = |known: &Outage| known.kind == cause.kind || cause.kind.is_transient();
         if !state.outage.as_ref().is_some_and(is_known) {
             static NUMBERS: AtomicU64 = AtomicU64::new(1);
-            let new = || (NUMBERS.fetch_add(1, Ordering::Relaxed), server);
-            let known = state.outage.take().map(|known| (known.number, known.server));
-            let (number, server) = known.unwrap_or_else(new);
+            let new = || NUMBERS.fetch_add(1, Ordering::Relaxed);
+            let number = state.outage.take().map_or_else(new, |known| known.number);
             tracing::warn!(
                 target: LOG_TARGET,
                 connection = self.line.name(),
-                server,
+                server = state.server,
                 error = reason,
                 "{message}"
             );
-            state.outage = Some(Outage { number, reason, kind: cause.kind, server });
+            state.outage = Some(Outage { number, reason, kind: cause.kind });
         }
         true
     }
 
-    /// Records a successful attempt. Returns whether it ends a series of failures.
-    pub(crate) fn succeeded(&self, script: Option<&str>) -> bool {
+    /// Records a successful attempt at `server`, which may have replaced the server that failed.
+    /// Returns whether the attempt ends a series of failures.
+    pub(crate) fn succeeded(&self, script: Option<&str>, server: impl Fn() -> String) -> bool {
         if self.is_fine() {
             return false;
         }
@@ -166,7 +167,8 @@ impl Outages {
         if state.as_ref().is_none_or(goes_on) {
             return false;
         }
-        self.end(state.take(), "Redis is available again");
+        let ended = state.take().map(|state| State { server: server(), ..state });
+        self.end(ended, "Redis is available again");
         true
     }
 
@@ -177,7 +179,7 @@ impl Outages {
 
     fn end(&self, state: Option<State>, message: &'static str) {
         self.is_fine.store(true, Ordering::Relaxed);
-        if let Some(Outage { server, .. }) = state.and_then(|state| state.outage) {
+        if let Some(State { server, outage: Some(_), .. }) = state {
             tracing::info!(
                 target: LOG_TARGET,
                 connection = self.line.name(),

@@ -119,6 +119,8 @@ impl Listener {
     async fn run(mut self) {
         let mut backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
         let (mut was_connected, outages) = (false, Outages::new(Line::Messages));
+        let (cluster, node) = (self.cluster.clone(), self.node.clone());
+        let server = || cluster.describe(&node);
         loop {
             let began = Instant::now();
             match connect(&self.cluster, &self.node).await {
@@ -131,10 +133,10 @@ impl Listener {
                             "subscribed to grant messages again"
                         );
                     }
-                    outages.succeeded(None);
+                    outages.succeeded(None, server);
                     let Lost = self.listen(&mut subscriptions).await;
                     let lost = (ErrorKind::Io, "the subscription was lost").into();
-                    outages.failed(Instant::now(), None, &self.node, &lost);
+                    outages.failed(Instant::now(), None, server(), &lost);
                     // Without any subscription, the pauses keep growing.
                     if !subscriptions.heard.is_empty() {
                         backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
@@ -146,7 +148,7 @@ impl Listener {
                     );
                 }
                 Err(error) => {
-                    outages.failed(began, None, &self.node, &error);
+                    outages.failed(began, None, server(), &error);
                     tracing::debug!(node = %self.node, %error, "cannot subscribe to grant \
                                                                 messages");
                 }

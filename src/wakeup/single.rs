@@ -85,7 +85,7 @@ pub(super) async fn listen(
         };
         subscription = next;
         reconnected(SUBSCRIPTION);
-        outages.succeeded(None);
+        outages.succeeded(None, || link.server());
         tracing::debug!(target: LOG_TARGET, "subscribed to grant messages again");
         router.may_have_missed();
     }

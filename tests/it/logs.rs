@@ -4,11 +4,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis_semaphore::{Error, SemaphoreClient};
+use tokio::time::timeout;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use test_support::cluster::Cluster;
 use test_support::observer::{eventually, in_time, renewed};
 use test_support::proxy::Proxy;
+use test_support::replicated::{Pair, SERVICE, Sentinels};
 use test_support::server::{Server, shared_url, unique_name};
 
 /// A lease that is so short that it is refreshed often.
@@ -170,6 +172,51 @@ async fn an_outage_is_logged_once_with_its_reason_and_its_end() {
     assert_eq!(log.count(&told), 1, "{log:?}");
     assert_eq!(log.count(&["WARN", commands]), 1, "{log:?}");
     assert_eq!(log.count(&["INFO", "Redis is available again", &address, commands]), 1, "{log:?}");
+}
+
+/// The end of an outage must not name the server that failed, after another server has replaced it.
+#[tokio::test]
+async fn the_end_of_an_outage_names_the_server_that_is_available() {
+    let (log, _logged) = Log::here();
+    let mut pair = Pair::start();
+    let client = SemaphoreClient::builder().connect_primary_of(pair.urls()).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
+    pair.servers[0].kill();
+    let outages = async || {
+        // The call only shows the outage.
+        let _ = timeout(Duration::from_millis(100), semaphore.acquire()).await;
+        ["commands", "messages"].map(|line| log.count(&["Redis is unavailable", line]))
+    };
+    eventually("both outages", outages, |outages| *outages == [1, 1]).await;
+    pair.promote(1);
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+    let ends = "Redis is available again";
+    eventually("both ends", async || log.count(&[ends]), |ends| *ends == 2).await;
+    let server = format!("server=\"127.0.0.1:{}\"", pair.servers[1].port);
+    assert_eq!(log.count(&[ends, &server]), 2, "{log:?}");
+}
+
+/// The first connection may be to another server than the first failure.
+#[tokio::test]
+async fn the_first_connection_is_logged_without_the_server_of_an_earlier_failure() {
+    let (log, _logged) = Log::here();
+    let mut pair = Pair::start();
+    let sentinels = Sentinels::watch(&pair);
+    pair.servers[0].kill();
+    let builder = SemaphoreClient::builder().connect_timeout(Duration::from_secs(60));
+    let fails_over = async {
+        let warned = async || log.count(&["Redis is unavailable; connecting is retried"]);
+        eventually("a warning", warned, |warned| *warned == 1).await;
+        sentinels.be_patient(Duration::from_secs(1));
+    };
+    let connect = builder.connect_sentinels(sentinels.urls(), SERVICE, "redis://primary/");
+    let (client, ()) = tokio::join!(connect, fails_over);
+    client.unwrap();
+    let dead = format!("127.0.0.1:{}", pair.servers[0].port);
+    assert_eq!(log.count(&["WARN", "Redis is unavailable", &dead]), 1, "{log:?}");
+    let available = ["INFO", "Redis is available", "the primary of the sentinels"];
+    assert_eq!(log.count(&available), 1, "{log:?}");
+    assert_eq!(log.count(&["INFO", &dead]), 0, "{log:?}");
 }
 
 /// A granted permit shows that the server accepts writes. The outage is therefore over, even if

@@ -150,7 +150,7 @@ impl Link {
         let mut failure = match answer {
             Ok(reply) => {
                 self.timeouts.store(0, Ordering::Relaxed);
-                if self.outages.succeeded(script) {
+                if self.outages.succeeded(script, || self.server()) {
                     *self.backoff() = Backoff::of_connections(self.response_timeout());
                 }
                 return Ok(reply);
