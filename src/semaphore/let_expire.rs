@@ -33,7 +33,8 @@ impl Permit {
     /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout. The call
     ///   is retried in the background until Redis confirms it or the lease expires.
     /// - [`Error::Rejected`] if Redis returns an error.
-    /// - [`Error::Shutdown`] in the same case as for [`release`](Self::release).
+    /// - [`Error::Shutdown`] if the [I/O runtime](crate::SemaphoreClient#runtimes) has ended. A
+    ///   thread then makes the call, as after a [drop](Permit#dropping).
     ///
     /// # Cancel safety
     ///

@@ -126,8 +126,8 @@ impl Permit {
     /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout. The
     ///   release is retried in the background until Redis confirms it or the lease expires.
     /// - [`Error::Rejected`] if Redis returns an error.
-    /// - [`Error::Shutdown`] if the runtime in which the client connected has ended and the caller
-    ///   is outside of any runtime. The permit is freed when its lease expires.
+    /// - [`Error::Shutdown`] if the [I/O runtime](crate::SemaphoreClient#runtimes) has ended. The
+    ///   permit is then released as if it was [dropped](Self#dropping).
     ///
     /// # Cancel safety
     ///
@@ -256,7 +256,8 @@ impl Permit {
     /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout. The
     ///   permit is still held until [`expires_in`](Self::expires_in) is zero.
     /// - [`Error::Rejected`] if Redis returns an error.
-    /// - [`Error::Shutdown`] in the same case as for [`release`](Self::release).
+    /// - [`Error::Shutdown`] if the [I/O runtime](crate::SemaphoreClient#runtimes) has ended. The
+    ///   lease can no longer be refreshed.
     ///
     /// # Cancel safety
     ///
@@ -301,9 +302,9 @@ impl Permit {
     }
 
     /// Waits until the permit is lost. The wait ends at the latest when the lease expires on this
-    /// machine's monotonic clock. If the
-    /// [I/O runtime](crate::SemaphoreClient#runtimes) has ended, the permit is lost immediately. If
-    /// that runtime is blocked, a wait in another runtime ends when it runs again.
+    /// machine's monotonic clock. If the [I/O runtime](crate::SemaphoreClient#runtimes) has ended,
+    /// the wait ends immediately, and the permit is lost from then on. If that runtime is blocked,
+    /// a wait in another runtime ends when it runs again.
     ///
     /// # Cancel safety
     ///

@@ -67,9 +67,9 @@ impl PermitWatch {
     }
 
     /// Waits until the permit is no longer held. The wait ends at the latest when the lease expires
-    /// on this machine's monotonic clock. If the
-    /// [I/O runtime](crate::SemaphoreClient#runtimes) has ended, the permit is lost immediately. If
-    /// that runtime is blocked, a wait in another runtime ends when it runs again.
+    /// on this machine's monotonic clock. If the [I/O runtime](crate::SemaphoreClient#runtimes) has
+    /// ended, the wait ends immediately, and the permit is lost from then on. If that runtime is
+    /// blocked, a wait in another runtime ends when it runs again.
     ///
     /// # Cancel safety
     ///

@@ -188,7 +188,7 @@ fn a_permit_can_be_dropped_outside_a_runtime_or_after_the_runtime_ended() {
         let observer = Observer::new(&url, &name, 2).await;
         let client = SemaphoreClient::connect(&url).await.unwrap();
         let semaphore =
-            client.semaphore(&name).limit(2).lease(Duration::from_millis(500)).build().unwrap();
+            client.semaphore(&name).limit(2).lease(Duration::from_secs(600)).build().unwrap();
         let permits = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
         (semaphore, observer, permits.0, permits.1)
     });
@@ -202,6 +202,35 @@ fn a_permit_can_be_dropped_outside_a_runtime_or_after_the_runtime_ended() {
         let refused = semaphore.acquire().await;
         assert!(matches!(refused, Err(redis_semaphore::Error::Shutdown)), "{refused:?}");
         let observer = Observer::new(&url, &name, 2).await;
+        observer.sees(0, 0).await;
+    });
+}
+
+/// The permits are used in another runtime.
+#[test]
+fn a_release_after_the_end_of_the_io_runtime_takes_effect() {
+    let (url, name) = (shared_url(), unique_name());
+    let home = tokio::runtime::Runtime::new().unwrap();
+    let (held, released) = home.block_on(async {
+        let client = SemaphoreClient::connect(&url).await.unwrap();
+        let builder = client.semaphore(&name).limit(2).lease(Duration::from_secs(600));
+        let semaphore = builder.build().unwrap();
+        (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap())
+    });
+    drop(home);
+    let guest = tokio::runtime::Runtime::new().unwrap();
+    guest.block_on(async {
+        let observer = Observer::new(&url, &name, 2).await;
+        observer.sees(2, 0).await;
+        let refused = released.release().await;
+        assert!(matches!(refused, Err(Error::Shutdown)), "{refused:?}");
+        observer.sees(1, 0).await;
+        let refused = held.refresh().await;
+        assert!(matches!(refused, Err(Error::Shutdown)), "{refused:?}");
+        assert!(!held.is_lost());
+        in_time("the loss", held.lost()).await;
+        assert!(held.is_lost());
+        drop(held);
         observer.sees(0, 0).await;
     });
 }
