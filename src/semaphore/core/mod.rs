@@ -191,7 +191,7 @@ impl Core {
                 semaphore = self.name,
                 declared = ours,
                 before,
-                "another client declared a different limit; the most recent declaration applies"
+                "the limit was declared differently before; the most recent declaration applies"
             );
         }
     }
