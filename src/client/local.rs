@@ -23,9 +23,10 @@ impl SemaphoreClient {
     ///
     /// Time is measured by Tokio's clock. If a test pauses the clock (Tokio's feature `test-util`),
     /// the test does not wait for leases, timeouts and losses. While all tasks wait, the clock
-    /// advances automatically to the next timer. A test can also advance it with
-    /// `tokio::time::advance`. Each runtime has its own clock, so such a test must do everything in
-    /// one runtime.
+    /// advances automatically to the next timer, so a test can just sleep. `tokio::time::advance`
+    /// does not wait for refreshes: if a test advances the clock by a lease and does not sleep in
+    /// between, permits are lost. Each runtime has its own clock, so such a test must do everything
+    /// in one runtime.
     ///
     /// Like every client, a local client is bound to the [runtime](Self#runtimes) in which it is
     /// created. Tests cannot share a client in a `static`.

@@ -144,6 +144,18 @@ async fn the_server_clock_follows_the_paused_tokio_clock() {
     assert!(one.try_acquire().await.unwrap().is_some());
 }
 
+/// `advance` does not wait for refreshes, but `sleep` does.
+#[tokio::test(start_paused = true)]
+async fn a_permit_survives_advances_with_sleeps_in_between() {
+    let [one, _] = semaphores(1);
+    let permit = one.acquire().await.unwrap();
+    for _ in 0..100 {
+        advance(LEASE / 2).await;
+        sleep(MS).await;
+    }
+    permit.release().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_permit_is_held_while_it_is_refreshed_and_at_most_for_max_hold() {
     let [one, other] = builders(2);
