@@ -9,9 +9,10 @@
 //! - the wait takes too long
 //! - Redis is unavailable, because the number of running requests is then unknown
 //!
-//! If Redis is unavailable, the response is sent after the semaphore's acquire timeout. If too many
-//! requests wait already, the response is sent after the shorter of two times: the acquire timeout,
-//! and twice the response timeout.
+//! If Redis is unavailable, the response is sent after the shorter of two times: the semaphore's
+//! acquire timeout, and the outage tolerance (default 30 s). If too many requests wait already, the
+//! response is sent as soon as Redis replies. If Redis is then unavailable, twice the response
+//! timeout (default 4 s) replaces the outage tolerance.
 //!
 //! # When a permit is lost
 //!
