@@ -15,11 +15,14 @@ impl SemaphoreClient {
     ///
     /// Each call creates a separate server, which is shared by the client's clones and by clients
     /// from [`another_process`](Self::another_process). All calls work and return the same results
-    /// as with a real server, including errors and losses. There are three differences:
+    /// as with a real server, including errors and losses. These are the differences:
     ///
-    /// - Outages do not occur.
-    /// - Unused semaphores do not expire.
-    /// - Nothing survives the process.
+    /// - Outages, lost messages, failovers, full memory and races between machines do not occur.
+    /// - The end of a client's runtime releases nothing: permits stay held until their leases expire.
+    /// - Unused semaphores do not expire, and nothing survives the process.
+    /// - [`acknowledged_by`](crate::SemaphoreBuilder::acknowledged_by) finds no replicas.
+    /// - Calls become slower with the number of holders and waiters.
+    /// - [`doctor`](Self::doctor) reports that the server is in memory, as a critical finding.
     ///
     /// Time is measured by Tokio's clock. If a test pauses the clock (Tokio's feature `test-util`),
     /// the test does not wait for leases, timeouts and losses. While all tasks wait, the clock

@@ -114,6 +114,24 @@ fn a_waiter_whose_runtime_has_ended_is_skipped() {
     });
 }
 
+/// The permit stays held, as after a crash.
+#[test]
+fn the_end_of_a_runtime_releases_no_permit() {
+    let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
+    let (one, dying) = (runtime(), runtime());
+    let client = one.block_on(async { SemaphoreClient::local().unwrap() });
+    let process = dying.block_on(async { client.another_process().unwrap() });
+    let build = |of: &SemaphoreClient| of.semaphore("jobs").limit(1).build().unwrap();
+    let permit = dying.block_on(build(&process).acquire()).unwrap();
+    dying.spawn(async move {
+        let _permit = permit;
+        std::future::pending::<()>().await;
+    });
+    drop(dying);
+    let now = one.block_on(build(&client).inspect()).unwrap();
+    assert_eq!(now.held, 1);
+}
+
 #[test]
 fn the_blocking_api_supports_the_in_memory_server() {
     use redis_semaphore::blocking::SemaphoreClient;
