@@ -196,8 +196,9 @@ impl SemaphoreClientBuilder {
     /// [`limit`](crate::Semaphore::limit) and [`doctor`](crate::SemaphoreClient::doctor), which
     /// checks only the permissions of a read-only user.
     ///
-    /// A call that the user's permissions do not allow returns [`Error::Rejected`]. In a cluster, a
-    /// wait returns [`Error::Unavailable`] after the outage tolerance if the user cannot subscribe.
+    /// Other calls still work if the user's permissions allow them: this setting prevents no change.
+    /// A call that the permissions do not allow returns [`Error::Rejected`]. In a cluster, a wait
+    /// returns [`Error::Unavailable`] after the outage tolerance if the user cannot subscribe.
     ///
     /// # Examples
     ///
