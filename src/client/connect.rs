@@ -365,7 +365,7 @@ fn io_runtime() -> Result<Handle, Error> {
         true => Err(Error::invalid(
             "runtime",
             "tokio's clock is paused, so every timeout would pass at once: call \
-             tokio::time::resume before you connect",
+             tokio::time::resume before you connect, and do not pause it afterwards",
         )),
     }
 }

@@ -61,7 +61,8 @@ pub use names::Names;
 /// runtime: Tokio does not support using the parent's runtime.
 ///
 /// **Paused clock.** If Tokio's clock is paused (`tokio::time::pause`), connecting returns
-/// [`Error::Invalid`], because timeouts would not follow real time. For tests with a paused clock,
+/// [`Error::Invalid`], because timeouts would not follow real time. Do not pause the clock after
+/// connecting either. For tests with a paused clock,
 /// use semaphores in memory (feature `local`).
 ///
 /// # Examples

@@ -157,8 +157,9 @@ impl SemaphoreBuilder {
     /// or a shutdown. Default: off.
     ///
     /// With this setting, the semaphore limits starts: in any window that is as long as the
-    /// [`lease`](Self::lease), work starts at most [`limit`](Self::limit) times. Permits that never
-    /// reached the caller, such as the permit of a dropped wait, are released.
+    /// [`lease`](Self::lease), or [`max_hold`](Self::max_hold) if that is shorter, work starts at
+    /// most [`limit`](Self::limit) times. Permits that never reached the caller, such as the permit
+    /// of a dropped wait, are released.
     ///
     /// # Examples
     ///

@@ -296,19 +296,23 @@ async fn let_expire_fails_for_a_lost_permit() {
     next.let_expire().await.unwrap();
 }
 
-/// The last lease does not end with `max_hold`. The server's clock does not move, so the times are
+/// A refresh ends the lease at `max_hold`. The last lease begins again, and is as long as
+/// `max_hold`, which is shorter than the lease. The server's clock does not move, so the times are
 /// exact.
 #[tokio::test]
-async fn max_hold_does_not_shorten_the_last_lease() {
+async fn the_last_lease_does_not_end_with_max_hold() {
     let server = Server::start();
     server.clock.freeze_at(1_700_000_000_000_000);
     let observer = Observer::new(&server.url(), "left", 1).await;
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let builder = client.semaphore("left").limit(1).lease(LONG).max_hold(LONG);
-    let permit = builder.build().unwrap().acquire().await.unwrap();
+    let builder = client.semaphore("left").limit(1).lease(LONG * 2).max_hold(LONG);
+    let permit = builder.auto_refresh(false).build().unwrap().acquire().await.unwrap();
     let some = Duration::from_millis(100);
     let rest = async || permit.expires_in();
     eventually("part of the lease has passed", rest, |rest| *rest + some < LONG).await;
+    let left = async || observer.sees(1, 0).await.holders[0].expires_in;
+    permit.refresh().await.unwrap();
+    assert!(left().await + some / 2 < LONG);
     permit.let_expire().await.unwrap();
-    assert!(observer.sees(1, 0).await.holders[0].expires_in + some / 2 > LONG);
+    assert!((LONG - some / 2..=LONG).contains(&left().await));
 }
