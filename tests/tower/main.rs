@@ -260,12 +260,14 @@ async fn every_request_is_shed_while_redis_is_unavailable() {
     }
 }
 
-/// Each request fails early, although the response timeout is ten minutes long.
+/// Each request fails early, although the response timeout and the outage tolerance are ten minutes
+/// long.
 #[tokio::test]
 async fn a_request_waits_for_redis_no_longer_than_for_a_permit() {
     for layer in [waits, sheds] {
         let redis = Server::start();
-        let patient = SemaphoreClient::builder().response_timeout(Duration::from_secs(600));
+        let long = Duration::from_secs(600);
+        let patient = SemaphoreClient::builder().response_timeout(long).outage_tolerance(long);
         let semaphores = patient.connect(&redis.url()).await.unwrap();
         let impatient =
             |builder: SemaphoreBuilder| builder.acquire_timeout(Duration::from_millis(100));

@@ -236,15 +236,22 @@ async fn a_tenant_cannot_publish_or_subscribe_to_channels_of_another_tenant() {
     }
     assert_refused("PUBSUB CHANNELS", tenants.try_command::<redis::Value>(&["PUBSUB", "CHANNELS"]));
     assert_refused("PSUBSCRIBE", tenants.try_command::<()>(&["PSUBSCRIBE", "*"]));
-    // The attacker uses another tenant's ID in the attacker's own semaphore.
+    // The attacker grants a permit to another tenant's ID in the attacker's own semaphore. The
+    // message is published to the attacker's channel of the ID's client.
+    let mut own = connect(&tenants.server.url_of("ours"));
+    let mut own = own.as_pubsub();
+    for channel in &channels {
+        own.subscribe(channel.replacen("theirs", "ours", 1)).unwrap();
+    }
+    own.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut scripts = Scripts::new(connect(&tenants.server.url_of("ours")), NAME);
     scripts.keys.iter_mut().for_each(|key| *key = key.replacen("sem", "ours", 1));
     let first = id("N", "x", 1, 60_000, "first");
-    scripts.ok("acquire", &format!("declare_if_unset 1 1000 {first} try"));
-    scripts.ok("acquire", &format!("declare_if_unset 1 1000 {waiter} wait"));
-    // The ID's client is not subscribed to the attacker's channels, so the ID leaves the attacker's
-    // queue without a permit.
+    scripts.ok("acquire", &format!("declare_if_unset 1 60000 {first} try"));
+    scripts.ok("acquire", &format!("declare_if_unset 1 60000 {waiter} wait"));
     scripts.ok("release", &format!("return {first}"));
+    let message: String = own.get_message().unwrap().get_payload().unwrap();
+    assert!(message.starts_with(&format!("{NAME}\n{waiter} ")), "{message}");
     let mut admin = tenants.server.connect();
     for (channel, listener) in channels.iter().zip(&mut listeners) {
         redis::cmd("PUBLISH").arg(channel).arg("the first message").exec(&mut admin).unwrap();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis_semaphore::{Error, SemaphoreClient, Verdict};
 use tokio::runtime::Builder;
 
@@ -152,9 +153,10 @@ fn the_blocking_api_supports_the_in_memory_server() {
     client.shutdown().unwrap();
 }
 
-/// Uses 1,500 tasks of two processes, on several threads.
+/// Each of the two processes makes more requests at the same time than fit into a batch. The
+/// processes run on different threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_tasks_never_hold_more_permits_than_the_limit() {
+async fn many_requests_never_hold_more_permits_than_the_limit() {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -162,15 +164,18 @@ async fn many_tasks_never_hold_more_permits_than_the_limit() {
     let processes = [one.another_process().unwrap(), one];
     let inside = Arc::new(AtomicU32::new(0));
     let mut tasks = tokio::task::JoinSet::new();
-    for number in 0..1500 {
-        let (client, inside) = (processes[number % 2].clone(), inside.clone());
+    for process in processes {
+        let semaphore = process.semaphore("jobs").limit(7).build().unwrap();
+        let inside = inside.clone();
         tasks.spawn(async move {
-            let semaphore = client.semaphore("jobs").limit(7).build().unwrap();
-            let permit = semaphore.acquire().await.unwrap();
-            assert!(inside.fetch_add(1, Ordering::SeqCst) < 7);
-            tokio::task::yield_now().await;
-            inside.fetch_sub(1, Ordering::SeqCst);
-            permit.release().await.unwrap();
+            let turn = |_| async {
+                let permit = semaphore.acquire().await.unwrap();
+                assert!(inside.fetch_add(1, Ordering::SeqCst) < 7);
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                permit.release().await.unwrap();
+            };
+            join_all((0..1500).map(turn)).await;
         });
     }
     in_time("all turns", tasks.join_all()).await;

@@ -68,7 +68,7 @@ fn ids_of((how, client): (&str, &str)) -> Vec<String> {
         [(1, 30_000), (1, 600_000), (1, 500), (2, 30_000), (1, 1), (3, 5_000), (2, 604_800_000)];
     let id = |(number, (weight, lease)): (usize, &(i64, i64))| {
         // The name claims a head start, whether or not the request has one.
-        let name = if number == 0 { "ahead500-0".to_owned() } else { number.to_string() };
+        let name = if number == 0 { "headstart500-0".to_owned() } else { number.to_string() };
         id(how, client, *weight, *lease, &name)
     };
     WANTED.iter().enumerate().map(id).collect()

@@ -131,7 +131,7 @@ async fn close_and_shutdown_end_requests_that_wait_for_a_reply_or_a_replica() {
     for is_shutdown in [false, true] {
         let builder = SemaphoreClient::builder().outage_tolerance(hour);
         let client = builder.connect(&proxy.url()).await.unwrap();
-        let undeclared = client.semaphore("undeclared").limit(3).build().unwrap();
+        let plain = client.semaphore("plain").limit(3).build().unwrap();
         // No replica exists.
         server.grant("+wait");
         let careful = client.semaphore("careful").limit(3).lease(hour);
@@ -141,14 +141,14 @@ async fn close_and_shutdown_end_requests_that_wait_for_a_reply_or_a_replica() {
         observer.sees(1, 0).await;
         proxy.replies(Flow::Swallow);
         let swallowed = proxy.passed_requests();
-        let declaring = tokio::spawn(undeclared.request().acquire());
+        let called = tokio::spawn(plain.request().acquire());
         let passed = async || proxy.passed_requests();
-        eventually("it declares its limit", passed, |passed| *passed > swallowed).await;
+        eventually("the call is sent", passed, |passed| *passed > swallowed).await;
         match is_shutdown {
             true => in_time("the shutdown", client.shutdown()).await,
-            false => [&undeclared, &careful].into_iter().for_each(Semaphore::close),
+            false => [&plain, &careful].into_iter().for_each(Semaphore::close),
         }
-        for request in [declaring, acknowledged] {
+        for request in [called, acknowledged] {
             let ended = in_time("its end", request).await.unwrap();
             match is_shutdown {
                 true => assert!(matches!(ended, Err(Error::Shutdown)), "{ended:?}"),

@@ -182,6 +182,8 @@ fn an_unwritable_standard_error_does_not_stop_the_command() {
     let (url, name) = (shared_url(), unique_name());
     assert_eq!(outcome(&mut run(&url, &[&name, "--limit", "1", "--", "true"])).0, 0);
     // The CLI prints a note, because the limit differs from the effective limit.
-    let text = format!("$TOOL run {name} --limit 2 -- sh -c 'exit 4' 2>/dev/full");
-    assert_eq!(script(&url, &text).status().unwrap().code(), Some(4));
+    for error in ["2>/dev/full", "2>&-"] {
+        let text = format!("$TOOL run {name} --limit 2 -- sh -c 'exit 4' {error}");
+        assert_eq!(script(&url, &text).status().unwrap().code(), Some(4), "{error}");
+    }
 }
