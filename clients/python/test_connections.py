@@ -10,7 +10,7 @@ import warnings
 import redis
 
 import redis_lease_semaphore
-from redis_lease_semaphore import SemaphoreError, scripts
+from redis_lease_semaphore import Rejected, SemaphoreError, Unavailable, scripts
 from redis_lease_semaphore.asyncio import SemaphoreClient
 
 from support import DEADLINE, Keys, Server, new_name, until_async
@@ -168,14 +168,14 @@ class Connections(unittest.IsolatedAsyncioTestCase):
                 with self.assertRaises(Exception) as caught:
                     await asyncio.wait_for(SemaphoreClient(url).connect(), DEADLINE)
                 error = caught.exception
-                self.assertIsInstance(error, (ValueError, TypeError, redis.RedisError))
+                self.assertIsInstance(error, (ValueError, TypeError, SemaphoreError))
                 while error is not None:
                     self.assertNotIn(SECRET, str(error))
                     error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
     async def test_a_user_that_may_be_a_password_is_not_named(self):
         server = self.server()
-        with self.assertRaisesRegex(redis.RedisError, "connecting as the user of the URL without a password") as caught:
+        with self.assertRaisesRegex(Rejected, "connecting as the user of the URL without a password") as caught:
             await SemaphoreClient(f"redis://{SECRET}@127.0.0.1:{server.port}").connect()
         self.assertNotIn(SECRET, str(caught.exception))
 
@@ -238,10 +238,10 @@ class Connections(unittest.IsolatedAsyncioTestCase):
         server = self.server()
         at = f"127.0.0.1:{server.port}"
         server.connection.execute_command("ACL", "SETUSER", "jobs", "on", ">secret", "~*", "&*", "+@all")
-        with self.assertRaisesRegex(redis.RedisError, f"{at}, connecting as user jobs: .*invalid"):
+        with self.assertRaisesRegex(Rejected, f"{at}, connecting as user jobs: .*invalid"):
             await SemaphoreClient(f"redis://jobs:{SECRET}@{at}").connect()
         server.stop()
-        with self.assertRaisesRegex(redis.TimeoutError, at):
+        with self.assertRaisesRegex(Unavailable, at):
             await SemaphoreClient(server.url, response_timeout=0.2).connect()
         server.go_on()
         client = await self.connect(server.url, response_timeout=0.2)

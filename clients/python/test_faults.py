@@ -1,6 +1,7 @@
 """Failures of the server or of a connection. Each test has its own server."""
 
 import asyncio
+import os
 import time
 import unittest
 
@@ -205,12 +206,12 @@ class Faults(unittest.IsolatedAsyncioTestCase):
     async def test_a_password_that_is_wrong_is_told_at_once(self):
         self.server.connection.config_set("requirepass", "secret")
         for url in (self.server.url, f"redis://:wrong@127.0.0.1:{self.server.port}"):
-            with self.assertRaises(redis.RedisError):
+            with self.assertRaises(Rejected):
                 await asyncio.wait_for(SemaphoreClient(url).connect(), 5)
         semaphore = await self.semaphore(f"redis://:secret@127.0.0.1:{self.server.port}")
         self.server.connection.config_set("requirepass", "another")
         self.server.connection.execute_command("CLIENT", "KILL", "TYPE", "normal")
-        with self.assertRaisesRegex(redis.RedisError, "username-password"):
+        with self.assertRaisesRegex(Rejected, "username-password"):
             await asyncio.wait_for(semaphore.acquire(), 5)
 
     async def test_connects_at_once_are_one_and_a_close_waits_for_them(self):
@@ -242,7 +243,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         async def failing(script, *arguments):
             if script == "wake":
                 semaphore._client._call = call
-                raise redis.ConnectionError("as when it is cut")
+                raise Unavailable("as when it is cut")
             return await call(script, *arguments)
 
         semaphore._client._call = failing
@@ -296,8 +297,10 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         wait = await self.queue(semaphore)
         self.server.connection.config_set("maxmemory", 1)
         await until_async(lambda: semaphore._error is not None)
-        with self.assertRaisesRegex(redis.ResponseError, "maxmemory"):
+        where = f"semaphore {self.name}: 127.0.0.1:{self.server.port}, acquire"
+        with self.assertRaisesRegex(Rejected, f"^{where}: .*maxmemory") as caught:
             await semaphore.acquire()
+        self.assertIsInstance(caught.exception.__cause__, redis.ResponseError)
         self.server.connection.config_set("maxmemory", 0)
         await held.release()
         await (await wait).release()
@@ -335,7 +338,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         outcomes = await asyncio.wait_for(asyncio.gather(*claims, return_exceptions=True), DEADLINE)
         self.assertIsInstance(outcomes.pop(1), TooHeavy)
         for outcome in outcomes:
-            self.assertIsInstance(outcome, redis.ResponseError)
+            self.assertIsInstance(outcome, Rejected)
             self.assertRegex(str(outcome), "maxmemory")
 
     async def test_a_close_that_is_cancelled_leaves_nothing_open(self):
@@ -475,8 +478,46 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         acl = "ACL SETUSER jobs on >secret ~sem:{* resetchannels &sem:wake:* +@all -zadd"
         self.server.connection.execute_command(*acl.split())
         client = SemaphoreClient(f"redis://jobs:secret@127.0.0.1:{self.server.port}")
-        with self.assertRaisesRegex(MissingPermission, "(?i)zadd"):
+        with self.assertRaisesRegex(MissingPermission, f"127.0.0.1:{self.server.port}, probe, ZADD: "):
             await client.connect()
+        self.server.connection.execute_command("ACL", "SETUSER", "jobs", "+zadd", "-evalsha")
+        with self.assertRaisesRegex(MissingPermission, f"127.0.0.1:{self.server.port}, probe: .*evalsha"):
+            await client.connect()
+        self.server.connection.execute_command("ACL", "SETUSER", "jobs", "+evalsha", "-subscribe")
+        with self.assertRaisesRegex(MissingPermission, f"127.0.0.1:{self.server.port}, connecting.*subscribe"):
+            await client.connect()
+
+    async def test_a_server_that_accepts_no_writes_is_named_when_connecting(self):
+        client, at = SemaphoreClient(self.server.url), f"127.0.0.1:{self.server.port}, probe"
+        configure = self.server.connection.config_set
+
+        async def fails(kind, text):
+            with self.assertRaisesRegex(kind, f"^{at}{text}") as caught:
+                await client.connect()
+            self.assertIs(type(caught.exception), kind)
+            self.assertIsInstance(caught.exception.__cause__, redis.ResponseError)
+            self.assertEqual(str(caught.exception).count("PEXPIREAT"), text.count("PEXPIREAT"))
+
+        configure("min-replicas-to-write", 3)
+        await fails(Unavailable, ", PEXPIREAT: .*replicas to write")
+        configure("min-replicas-to-write", 0)
+        self.fail_to_save()
+        await fails(Rejected, ", PEXPIREAT: .*MISCONF")
+        configure("save", "")
+        self.server.connection.execute_command("REPLICAOF", "127.0.0.1", "1")
+        await fails(Unavailable, ", PEXPIREAT: the server is a replica: connect to the primary .*read only")
+        configure("replica-serve-stale-data", "no")
+        await fails(Unavailable, ": the server is a replica: connect to the primary .*MASTER is down")
+        self.server.connection.execute_command("REPLICAOF", "NO", "ONE")
+        await client.connect()
+        await client.close()
+
+    def fail_to_save(self):
+        """Makes the server reject writes, because its data cannot be saved."""
+        os.makedirs(self.server.connection.config_get("dir")["dir"] + "/dump.rdb/file")
+        self.server.connection.config_set("save", "3600 1")
+        self.server.connection.bgsave()
+        until(lambda: self.server.connection.info("persistence")["rdb_last_bgsave_status"] == "err")
 
     async def test_what_the_scripts_refuse(self):
         semaphore = await self.semaphore()

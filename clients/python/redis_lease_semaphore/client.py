@@ -19,7 +19,7 @@ from typing import Any, AsyncGenerator, Callable, Optional, Sequence
 import redis
 
 from . import addresses, checks, errors, ids, message, scripts
-from .errors import Closed, MissingPermission
+from .errors import Closed
 from .link import Link
 from .listener import Listener
 from .permit import Held
@@ -121,11 +121,15 @@ class SemaphoreClient:
             await self._listener.start()
             refused = await self._call("probe", f"probe-{secrets.token_hex(16)}", ["P", self._client])
             if refused:
-                raise MissingPermission(" ".join(_text(text) for text in refused))
-        except BaseException:
+                command, why = map(_text, refused[:2])
+                refusal = redis.ResponseError(why.strip())
+                raise errors.from_redis(refusal, addresses.of(self._connections), f"probe, {command}") from refusal
+        except BaseException as error:
             await self._disconnect()
             self._home = self._pid = None
             self._original._twins.pop(asyncio.get_running_loop(), None)
+            if isinstance(error, (redis.RedisError, OSError)):
+                raise errors.from_redis(error, addresses.of(self._connections), "connecting") from error
             raise
         self._is_ready()
 
@@ -340,12 +344,13 @@ class SemaphoreClient:
         async def execute(*command: Any) -> Any:
             return await self._link.call(*command, timeout=timeout)
 
-        return await scripts.call(execute, script, scripts.keys(self.prefix, name), arguments)
-
-    async def _heed(self, error: BaseException) -> None:
-        if "READONLY" in str(error) or isinstance(error, redis.exceptions.ReadOnlyError):
-            # The primary has become a replica. Its address may lead to another server now.
-            self._link.replace()
+        try:
+            return await scripts.call(execute, script, scripts.keys(self.prefix, name), arguments)
+        except (redis.RedisError, OSError) as error:
+            if errors.is_of_replica(error):
+                # The primary has become a replica. Its address may lead to another server now.
+                self._link.replace()
+            raise errors.from_redis(error, addresses.of(self._connections), script) from error
 
     @property
     def _deaf_because(self) -> Optional[Exception]:

@@ -1,15 +1,24 @@
-"""The errors of this package. Errors of Redis itself, such as a wrong password, remain redis.RedisError."""
+"""The errors of this package. An error of redis-py is the `__cause__` of such an error."""
 
 from __future__ import annotations
 
+import copy
 import copyreg
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 import redis
 
 NOT_CONNECTED = "the client is not connected: call connect() first, or use the client in a `with` block"
 _TOO_HEAVY = re.compile(r"ARGV\[(\d+)\] \(id\) weighs (\d+), the limit is (\d+)")
+_NO_ANSWER = (redis.ConnectionError, redis.TimeoutError, OSError)
+# redis-py removes the code from the text of these errors. It keeps the code of other errors, and any code after the
+# prefix that Redis 6.2 adds.
+_OF_REPLICA = (redis.exceptions.ReadOnlyError, redis.exceptions.MasterDownError)
+_CANNOT_NOW = (redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError)
+_REPLICA = re.compile(r"(^|-)(MASTERDOWN|READONLY)\b")
+_PASSING = re.compile(r"(^|-)(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|NOREPLICAS)\b")
+_NO_COMMAND = re.compile(r"NOPERM|no permissions|the user executing the script can't|unknown.* command", re.IGNORECASE)
 
 
 class SemaphoreError(Exception):
@@ -37,9 +46,9 @@ class PermitLost(SemaphoreError):
 
 
 class Unavailable(SemaphoreError):
-    """A wait has failed for `outage_tolerance`, or another call has failed for two response timeouts.
+    """A wait has failed for `outage_tolerance`, another call for two response timeouts, or `connect` at once.
 
-    The text and `__cause__` contain the last error.
+    The server cannot be reached, or cannot serve the call now, for example because it is a replica. The text and `__cause__` contain the last error.
     """
 
 
@@ -48,11 +57,14 @@ class Closed(SemaphoreError):
 
 
 class MissingPermission(SemaphoreError):
-    """The user lacks the right to commands that the scripts need."""
+    """The user lacks the right to a command or a channel, or the server does not know a command."""
 
 
 class Rejected(SemaphoreError):
-    """The scripts rejected the call because of a wrong key, argument or version. It changed nothing."""
+    """The server rejected the call, for example because its memory is full or a key has another type.
+
+    The call changed nothing. `connect` raises this error for a wrong password, too.
+    """
 
 
 class TooHeavy(SemaphoreError):
@@ -72,15 +84,41 @@ def wrong_server(mode: str, details: str) -> SemaphoreError:
     return SemaphoreError(f"{details}: the server is {what}")
 
 
-def from_reply(error: Exception) -> Exception:
-    """Returns the error that an error reply of the scripts means, or the error itself."""
+def is_of_replica(error: Exception) -> bool:
+    return isinstance(error, _OF_REPLICA) or _REPLICA.search(str(error)) is not None
+
+
+def _is_passing(error: Exception) -> bool:
+    """Returns whether to retry a call after this error: no reply, or a temporary state of the server."""
+    if isinstance(error, redis.AuthenticationError):  # for redis-py, this is a ConnectionError
+        return False
+    return isinstance(error, _NO_ANSWER + _CANNOT_NOW) or _PASSING.search(str(error)) is not None
+
+
+def from_redis(error: Exception, address: str, step: str) -> SemaphoreError:
+    """Returns this package's error for an error of redis-py. Its text has the address and the step."""
     text = str(error)
+    where = "" if text.startswith(address) else f"{address}, {step}: "
     too_heavy = _TOO_HEAVY.search(text) if text.startswith("SEM_TOO_HEAVY ") else None
     if too_heavy:
-        return TooHeavy(text, *map(int, too_heavy.groups()))
+        return TooHeavy(where + text, *map(int, too_heavy.groups()))
+    if text.startswith("SEM_"):
+        return Rejected(where + text)
+    if isinstance(error, redis.exceptions.NoPermissionError) or _NO_COMMAND.search(text):
+        return MissingPermission(where + text)
     # Newer versions of redis-py remove the code from the text.
     if isinstance(error, redis.exceptions.MovedError) or text.startswith("MOVED "):
-        return wrong_server("cluster", f"MOVED {text.removeprefix('MOVED ')}")
-    if text.startswith("SEM_"):
-        return Rejected(text)
-    return error
+        return wrong_server("cluster", f"{where}MOVED {text.removeprefix('MOVED ')}")
+    if is_of_replica(error):
+        return Unavailable(f"{where}the server is a replica: connect to the primary ({text})")
+    return (Unavailable if _is_passing(error) else Rejected)(where + text)
+
+
+_E = TypeVar("_E", bound=SemaphoreError)
+
+
+def of_semaphore(name: str, error: _E) -> _E:
+    """Returns the error with the name of the semaphore in its text."""
+    named = copy.copy(error)
+    named.args, named.__cause__ = (f"semaphore {name}: {error}",), error.__cause__
+    return named

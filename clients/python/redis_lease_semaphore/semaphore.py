@@ -40,7 +40,6 @@ class Client(Protocol):
     async def _has_tried(self) -> None: ...
     def _start_worker(self, semaphore: Semaphore) -> asyncio.Task[None]: ...
     async def _has_ended(self, semaphore: Semaphore) -> None: ...
-    async def _heed(self, error: BaseException) -> None: ...
     async def _call(
         self, script: str, name: str, arguments: Sequence[scripts.Argument], timeout: Optional[float] = None
     ) -> Any: ...
@@ -65,7 +64,7 @@ class Semaphore:
         # The state of its workers. Each worker lives only while there is work.
         self._is_declared = False
         self._renew_at = self._ask_at = self._wake_at = math.inf
-        self._error: Optional[Exception] = None  # why the last pass failed
+        self._error: Optional[SemaphoreError] = None  # why the last pass failed
         self._failing_since = math.inf
         self._worker: Optional[asyncio.Task[None]] = None
         self._rest: Optional[asyncio.Future[None]] = None  # while there is no work
@@ -120,12 +119,12 @@ class Semaphore:
         else:
             why = f", and the last call failed: {self._error}" if self._error else ""
             error = AcquireTimeout(f"semaphore {self.name}: no permit within {timeout:g} s{why}")
-            error.__cause__ = self._error
+            error.__cause__ = self._error and self._error.__cause__
         self._refuse(claim, error)
 
     def _unavailable(self, what: str) -> Unavailable:
         error = Unavailable(f"semaphore {self.name}: {what}: {self._error or 'no reply yet'}")
-        error.__cause__ = self._error
+        error.__cause__ = self._error and self._error.__cause__
         return error
 
     # The other modules of the package call the methods below.

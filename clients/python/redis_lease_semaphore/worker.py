@@ -14,9 +14,9 @@ from typing import Any, Iterator, Optional, Sequence, TypeVar
 
 import redis
 
-from . import scripts
+from . import errors, scripts
 from .claims import Claim
-from .errors import SemaphoreError, TooHeavy
+from .errors import SemaphoreError, TooHeavy, Unavailable
 from .pauses import Pauses
 from .semaphore import Semaphore
 
@@ -94,17 +94,16 @@ class Worker:
 
     async def _pass(self) -> None:
         """Makes all calls that are due."""
-        failed: Optional[Exception] = None
+        failed: Optional[SemaphoreError] = None
         for step in (self._renew, self._send_releases, self._ask, self._wake):
             try:
                 await step()
-            except (redis.RedisError, SemaphoreError, OSError) as error:
+            except SemaphoreError as error:
                 if self._semaphore._error is None and failed is None:
                     logger.warning("semaphore %s: a call failed: %s", self._semaphore.name, error)
                     self._semaphore._failing_since = time.monotonic()
                 failed = error
-                await self._client._heed(error)
-                if scripts.is_passing(error):
+                if isinstance(error, Unavailable):
                     break
         self._semaphore._error = failed
         if failed is not None:
@@ -157,7 +156,7 @@ class Worker:
             try:
                 _, wake_in, *statuses = await self._call("release", "return", *(request_id for request_id, _ in batch))
             except BaseException as error:
-                was_refused = isinstance(error, (redis.ResponseError, SemaphoreError))  # the call had no effect
+                was_refused = isinstance(error.__cause__, redis.ResponseError)  # the call had no effect
                 for _, release in batch:
                     release.is_repeated |= not was_refused
                 raise
@@ -186,7 +185,7 @@ class Worker:
             await self._ask_for(batch)
         if len(tries) < len(due) and self._client._deaf_because:
             # The client subscribes before its requests are queued, so that it receives each grant message.
-            raise redis.ConnectionError(f"not subscribed: {self._client._deaf_because}")
+            raise Unavailable(f"not subscribed: {self._client._deaf_because}") from self._client._deaf_because
 
     async def _ask_for(self, claims: Sequence[Claim]) -> None:
         claims = [claim for claim in claims if not claim.outcome.done()]
@@ -203,11 +202,11 @@ class Worker:
             server_time, wake_in, limit, *answers = await self._call("acquire", *arguments)
         except TooHeavy as error:
             # The server rejected the whole call, so the others are sent without it.
-            semaphore._refuse(claims[(error.argument - _FIRST_WORD) // 2], error)
+            semaphore._refuse(claims[(error.argument - _FIRST_WORD) // 2], errors.of_semaphore(semaphore.name, error))
             for claim in claims:
                 claim.is_due = True
             return
-        except (redis.RedisError, SemaphoreError, OSError) as error:
+        except SemaphoreError as error:
             self._not_answered(claims, error)
             raise
         if not semaphore._is_declared and limit not in (-1, semaphore.limit):
@@ -252,12 +251,12 @@ class Worker:
         what = f"half of the lease of {semaphore.lease} s was over each time before the reply arrived"
         semaphore._refuse(claim, SemaphoreError(f"semaphore {semaphore.name}: {what}: use a longer lease"))
 
-    def _not_answered(self, claims: Sequence[Claim], error: Exception) -> None:
+    def _not_answered(self, claims: Sequence[Claim], error: SemaphoreError) -> None:
         for claim in claims:
             claim.is_due = True
             # A queued request survives temporary rejections, for example while the server's memory is full.
-            if claim.ticket == math.inf and not scripts.is_passing(error):
-                self._semaphore._refuse(claim, error)
+            if claim.ticket == math.inf and not isinstance(error, Unavailable):
+                self._semaphore._refuse(claim, errors.of_semaphore(self._semaphore.name, error))
 
     def _plan_wake(self, wake_in: int, is_asked: bool = False) -> None:
         """Plans `wake` by the `wake_in` of a reply: ms; 0: immediately; -1: not by this client.
