@@ -181,7 +181,7 @@ export class PermitLost extends SemaphoreError {
 
 /**
  * A wait has failed for the outage tolerance, another call has failed for two response timeouts, or `connect` has
- * failed. The text has the address and the failed step.
+ * failed. The server cannot be reached, or cannot serve the call now, for example because it is a replica. The text has the address and the failed step.
  */
 export class Unavailable extends SemaphoreError {
   readonly code: "SEM_UNAVAILABLE";
@@ -202,7 +202,7 @@ export class Rejected extends SemaphoreError {
   readonly cause: Error;
 }
 
-/** The server is a replica, a cluster or too old, or the user lacks a right. */
+/** The server is a cluster, a sentinel or too old, or the user lacks a right. */
 export class Unsupported extends SemaphoreError {
   readonly code: "SEM_UNSUPPORTED";
 }

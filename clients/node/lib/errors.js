@@ -11,7 +11,8 @@ class SemaphoreError extends Error {}
 /** A failed connection. Its text has the address and the step. Other errors contain this text and its cause. */
 class Failed extends Error {
   constructor(address, step, cause) {
-    super(`${address}, ${step}: ${cause.message}`, { cause });
+    const what = isOfReplica(cause) ? `the server is a replica: connect to the primary (${cause.message})` : cause.message;
+    super(`${address}, ${step}: ${what}`, { cause });
     this.address = address;
   }
 }
@@ -80,7 +81,7 @@ class Rejected extends SemaphoreError {
   }
 }
 
-/** The server is a replica, a cluster or too old, or the user lacks a right. */
+/** The server is a cluster, a sentinel or too old, or the user lacks a right. */
 class Unsupported extends SemaphoreError {}
 
 /** The client was closed. */
@@ -109,11 +110,20 @@ for (const [{ prototype }, name, code] of NAMES) {
 
 const PASSING = "LOADING|BUSY|MASTERDOWN|NOREPLICAS|READONLY|ERR max number of clients";
 
-/** Returns whether an error has one of these codes. Redis 6.2 adds a prefix to the errors of commands in scripts. */
+/** Returns whether an error has one of these codes. Redis 6.2 adds prefixes to the errors of commands in scripts. */
 function says(error, codes) {
   const reply = origin(error);
-  return reply instanceof ErrorReply && new RegExp(`^(?:ERR .*-)?(?:${codes}) `).test(reply.message);
+  return reply instanceof ErrorReply && new RegExp(`^(?:(?:ERR|@user_script:) .*-)?(?:${codes}) `).test(reply.message);
 }
+
+/** Returns whether a replica returned this error. Its address may lead to another server now. */
+const isOfReplica = (error) => says(error, "READONLY|MASTERDOWN");
+
+/** Returns whether the server has no memory or no disk space for new requests. */
+const isFull = (error) => says(error, "OOM|MISCONF");
+
+/** Returns whether an error of the probe means that the user may not call a command, or the server does not know it. */
+const lacksCommand = (text) => /NOPERM|no permissions|the user executing the script can't|unknown.* command/i.test(text);
 
 /** Returns whether to retry a call after this error: a failed connection, or a temporary state of the server. */
 function isPassing(error) {
@@ -143,5 +153,5 @@ const warn = (error) => error instanceof Closed || process.emitWarning(error);
 
 module.exports = {
   SemaphoreError, TooHeavy, AcquireTimeout, PermitLost, Unavailable, Rejected, Unsupported, Closed, named,
-  isAboutArgument, says, isPassing, cluster, failure, warn,
+  isAboutArgument, isOfReplica, isFull, lacksCommand, isPassing, cluster, failure, warn,
 };

@@ -1,6 +1,6 @@
 "use strict";
 
-const { AcquireTimeout, failure, isPassing, says, SemaphoreError, TooHeavy, Unavailable, warn } = require("./errors");
+const { AcquireTimeout, failure, isFull, isPassing, SemaphoreError, TooHeavy, Unavailable, warn } = require("./errors");
 const { Pauses } = require("./pauses");
 const { Waiter } = require("./waiter");
 
@@ -146,8 +146,8 @@ class Queue {
       this.#ask(waiting.filter((waiter) => waiter !== heavy));
       return false;
     }
-    // A server whose memory is full rejects even heartbeats.
-    const mayPass = (waiter) => isPassing(error) || (waiter.ticket && says(error, "OOM"));
+    // A server whose memory or disk is full rejects even heartbeats.
+    const mayPass = (waiter) => isPassing(error) || (waiter.ticket && isFull(error));
     for (const waiter of waiting) {
       waiter.failure = error;
       if (!mayPass(waiter)) {

@@ -7,7 +7,7 @@ const { ErrorReply } = require("redis");
 const { addressOf } = require("./address");
 const { isName } = require("./checks");
 const { Connection, Link } = require("./connection");
-const { Closed, cluster, failure, isAboutArgument, named, says, Unsupported } = require("./errors");
+const { Closed, cluster, failure, isAboutArgument, isOfReplica, lacksCommand, named, Unsupported } = require("./errors");
 const { Listener } = require("./listener");
 const { Releases } = require("./releases");
 const { keysOf, run } = require("./scripts");
@@ -82,6 +82,7 @@ class Server {
     const name = `probe-${randomBytes(16).toString("hex")}`;
     const [command, why] = (await this.call(name, "probe", ["P", this.#client])).reply;
     if (!command) return;
+    if (!lacksCommand(why)) throw named(new ErrorReply(why.trim()), this.#address, `probe, ${command}`);
     throw new Unsupported(`the server ${this.#address} cannot be used, or not by this user: ${command}: ${why}`);
   }
 
@@ -142,12 +143,12 @@ class Server {
     try {
       return await run(this.#connection, script, keysOf(this.prefix, name), args, timeout);
     } catch (error) {
-      if (says(error, "READONLY")) {
+      if (isOfReplica(error)) {
         // Another server is the primary now.
         this.listener.reset(error);
         await this.#connection.reset(error);
       }
-      throw error;
+      throw named(error, this.#address, script);
     }
   }
 

@@ -5,11 +5,11 @@ const fs = require("node:fs");
 const os = require("node:os");
 const path = require("node:path");
 const { inspect } = require("node:util");
-const { createClient } = require("redis");
+const { createClient, ErrorReply } = require("redis");
 
 const { SemaphoreClient, Unsupported } = require("../index.js");
 const {
-  admin, callAcquire, connect, empty, keyOf, newName, queued, startProxy, startServer, test, until,
+  admin, callAcquire, connect, empty, failToSave, keyOf, newName, queued, startProxy, startServer, test, until,
 } = require("./support.js");
 
 /** Values that have no text, or the text of another value. */
@@ -199,6 +199,29 @@ test("an error of connecting has a code, and names the address and the step", as
   assert.equal(refused.code, "ECONNREFUSED");
   await failsWith({ socket: { host: "[::1]", port: 1 } }, "SEM_UNAVAILABLE", "[::1]:1, connecting: ");
   await failsWith("unix:///nowhere/redis.sock", "SEM_UNAVAILABLE", "/nowhere/redis.sock, connecting: ", /ENOENT/);
+});
+
+test("a server that accepts no writes is not unsupported: the error has the address, the step and the cause", async (t) => {
+  const server = await startServer(t);
+  const send = await admin(t, server.url);
+  const fails = async (code, text) => {
+    const error = await SemaphoreClient.connect(server.url).catch((error) => error);
+    assert.equal(error.code, code, inspect(error));
+    const verb = code === "SEM_REJECTED" ? "was rejected" : "has failed";
+    assert.match(error.message, new RegExp(`^connect ${verb}: 127.0.0.1:${server.port}, probe${text}`));
+    assert.ok(error.cause instanceof ErrorReply);
+  };
+  const isReplica = "the server is a replica: connect to the primary";
+  await send("CONFIG", "SET", "min-replicas-to-write", "3");
+  await fails("SEM_UNAVAILABLE", ", PEXPIREAT: .*NOREPLICAS");
+  await send("CONFIG", "SET", "min-replicas-to-write", "0");
+  await failToSave(send);
+  await fails("SEM_REJECTED", ", PEXPIREAT: .*MISCONF");
+  await send("CONFIG", "SET", "save", "");
+  await send("REPLICAOF", "127.0.0.1", "1");
+  await fails("SEM_UNAVAILABLE", `, PEXPIREAT: ${isReplica} .*READONLY`);
+  await send("CONFIG", "SET", "replica-serve-stale-data", "no");
+  await fails("SEM_UNAVAILABLE", `: ${isReplica} .*MASTERDOWN`);
 });
 
 test("a value that no connection can have stays a TypeError or a RangeError", async () => {

@@ -2,7 +2,9 @@
 
 const assert = require("node:assert/strict");
 const { once } = require("node:events");
-const { admin, connect, empty, held, keyOf, newName, queued, startServer, test } = require("./support.js");
+const {
+  admin, connect, empty, failToSave, held, keyOf, newName, queued, scriptCalls, startServer, test, until,
+} = require("./support.js");
 
 const heartbeatTimeout = 600;
 
@@ -66,6 +68,22 @@ test("a permanent error is reported immediately", async (t) => {
   await assert.rejects(semaphores.semaphore(name, { limit: 1 }).acquire(), { name: "Rejected", message: /SEM_TYPE/ });
 });
 
+test("a queued request survives a server that cannot save its data", async (t) => {
+  const server = await startServer(t);
+  const [name, send] = [newName(), await admin(t, server.url)];
+  const semaphore = (await connect(t, { ...server, heartbeatTimeout })).semaphore(name, { limit: 1 });
+  const permit = await semaphore.acquire();
+  const wait = semaphore.acquire();
+  await queued(send, name, 1);
+  await failToSave(send);
+  const calls = await scriptCalls(send);
+  await until("a heartbeat was rejected", async () => (await scriptCalls(send)) > calls + 1);
+  await assert.rejects(semaphore.acquire(), { name: "Rejected", message: /MISCONF/ });
+  await send("CONFIG", "SET", "save", "");
+  await permit.release();
+  await (await wait).release();
+});
+
 test("a queued request survives a full memory, for as long as an outage", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
@@ -76,7 +94,8 @@ test("a queued request survives a full memory, for as long as an outage", async 
   const isOver = assert.rejects(short, { name: "Unavailable", message: /maxmemory/ });
   await queued(send, name, 2);
   await send("CONFIG", "SET", "maxmemory", "1");
-  await assert.rejects(impatient.semaphore(name, { limit: 1 }).acquire(), { name: "Rejected", message: /maxmemory/ });
+  const message = new RegExp(`^semaphore ${name}: acquire was rejected: 127.0.0.1:${server.port}, acquire: .*maxmemory`);
+  await assert.rejects(impatient.semaphore(name, { limit: 1 }).acquire(), { name: "Rejected", message });
   await isOver;
   await send("CONFIG", "SET", "maxmemory", "0");
   await permit.release();

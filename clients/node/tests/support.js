@@ -74,6 +74,15 @@ function callAcquire(send, name, id) {
   return send("EVAL", source, 4, ...keys, "declare", 1, 15_000, id, "wait");
 }
 
+/** Makes the server reject writes, because its data cannot be saved. */
+async function failToSave(send) {
+  const [, dir] = await send("CONFIG", "GET", "dir");
+  fs.mkdirSync(path.join(dir, "dump.rdb/file"), { recursive: true });
+  await send("CONFIG", "SET", "save", "3600 1");
+  await send("BGSAVE");
+  await until("saving has failed", async () => /rdb_last_bgsave_status:err/.test(await send("INFO", "persistence")));
+}
+
 /** Returns the number of scripts that the server has run. */
 async function scriptCalls(send) {
   const stats = await send("INFO", "commandstats");
@@ -182,6 +191,6 @@ async function startProxy(t, target) {
 }
 
 module.exports = {
-  test, newName, isRelease, isSubscribe, until, admin, connect, callAcquire, keyOf, queued, queueLength, held, empty, scriptCalls,
+  test, newName, isRelease, isSubscribe, until, admin, connect, callAcquire, keyOf, queued, queueLength, held, empty, failToSave, scriptCalls,
   startServer, startHolder, startProxy,
 };
