@@ -2,6 +2,7 @@
 
 const { inspect } = require("node:util");
 
+const { version } = require("redis/package.json");
 const { resolve } = require("./address");
 
 const MOST = 2 ** 32 - 1;
@@ -113,22 +114,27 @@ const NUMBERS = {
   database: "", commandsQueueMaxLength: "", pingInterval: " (ms)", socketTimeout: " (ms)", keepAliveInitialDelay: " (ms)",
 };
 
-function numbers(what, given) {
+/** The options that node-redis 4 ignores. */
+const SINCE_5 = ["credentialsProvider", "keepAliveInitialDelay", "socketTimeout"];
+
+function values(what, given) {
   for (const [key, unit] of Object.entries(NUMBERS)) {
     if (given[key] !== undefined) integer(`${what}.${key}${unit}`, given[key], 0, 2 ** 31 - 1);
   }
+  const ignored = version.startsWith("4.") && SINCE_5.find((key) => given[key] !== undefined);
+  if (ignored) throw new TypeError(`${what}.${ignored} requires node-redis 5.1 or newer, and ${version} is installed`);
 }
 
 /** Checks a URL, or options of node-redis. Rejects a client of node-redis or ioredis. */
 function redis(value) {
   const given = typeof value === "string" ? { url: value } : options("redis", value, OF_REDIS);
-  numbers("redis", given);
+  values("redis", given);
   if (given.socket !== undefined) {
     const known = [...OF_SOCKET, ...Object.keys(OURS)];
     const { tls } = options("redis.socket", given.socket, known, "what node-redis, net.connect and tls.connect have");
     const ours = Object.keys(OURS).find((key) => given.socket[key] !== undefined);
     if (ours) throw new TypeError(`redis.socket.${ours} cannot be set: ${OURS[ours]}`);
-    numbers("redis.socket", given.socket);
+    values("redis.socket", given.socket);
     // If `tls` is an object, node-redis connects without TLS.
     if (tls !== undefined && typeof tls !== "boolean") {
       throw new TypeError("redis.socket.tls must be true or false. Options such as ca belong beside it");

@@ -6,6 +6,7 @@ const os = require("node:os");
 const path = require("node:path");
 const { inspect } = require("node:util");
 const { createClient, ErrorReply } = require("redis");
+const { version } = require("redis/package.json");
 
 const { SemaphoreClient, Unsupported } = require("../index.js");
 const {
@@ -83,11 +84,29 @@ test("an option that this client sets itself is rejected, and the error names th
   await assert.rejects(connectWith({ connectTimeout: undefined }), /ECONNREFUSED/);
 });
 
+const isVersion4 = version.startsWith("4.");
+
+test("an option that the installed node-redis ignores is rejected", async (t) => {
+  const server = await startServer(t);
+  await (await admin(t, server.url))("ACL", "SETUSER", "jobs", "on", ">secret", "+@all", "allkeys", "allchannels");
+  let calls = 0;
+  const credentials = async () => ((calls += 1), { username: "jobs", password: "secret" });
+  const credentialsProvider = { type: "async-credentials-provider", credentials };
+  const options = [{ credentialsProvider }, { socket: { keepAliveInitialDelay: 1000 } }, { socket: { socketTimeout: 60_000 } }];
+  for (const option of options) {
+    const connected = SemaphoreClient.connect({ url: server.url, ...option });
+    if (!isVersion4) await (await connected).close();
+    else await assert.rejects(connected, { name: "TypeError", message: /requires node-redis 5\.1 or newer, and 4\./ });
+  }
+  assert.equal(calls > 0, !isVersion4);
+});
+
 test("a wrong number in the options of node-redis is rejected before the first call, and 0 is accepted", async (t) => {
   const server = await startServer(t);
   const zeros = { database: 0, commandsQueueMaxLength: 0, pingInterval: 0 };
   const zerosOfSocket = { socketTimeout: 0, keepAliveInitialDelay: 0 };
-  const semaphores = await SemaphoreClient.connect({ url: server.url, ...zeros, socket: zerosOfSocket });
+  const socketOfVersion = isVersion4 ? {} : zerosOfSocket;
+  const semaphores = await SemaphoreClient.connect({ url: server.url, ...zeros, socket: socketOfVersion });
   await semaphores.close();
   const rejects = (redis, what) => {
     const message = new RegExp(`^redis\\.${what}( \\(ms\\))? must be an integer from 0 to 2147483647, got `);
