@@ -1,8 +1,15 @@
 "use strict";
 
-const manifest = require("./manifest.json"); // A symbolic link; a package contains a copy.
+const scripts = new Map(manifest().scripts.map((script) => [script.name, script]));
 
-const scripts = new Map(manifest.scripts.map((script) => [script.name, script]));
+/** Reads a symbolic link. A package contains a copy of the file. */
+function manifest() {
+  try {
+    return require("./manifest.json");
+  } catch (cause) {
+    throw new Error("lib/manifest.json is missing: to copy clients/node alone, use cp -rL or npm pack", { cause });
+  }
+}
 
 /** Returns the four keys of a semaphore, in the order of the scripts. */
 const keysOf = (prefix, name) =>

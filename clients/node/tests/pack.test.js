@@ -39,3 +39,15 @@ test("if packing fails, the links are unchanged", async (t) => {
   assert.deepEqual(look(), links);
   assert.equal(fs.readFileSync(manifest, "utf8"), "{}");
 });
+
+test("a copy without the files of its links is reported, and a copy with these files works", (t) => {
+  const root = fs.mkdtempSync(path.join(os.tmpdir(), "node-test."));
+  t.after(() => fs.rmSync(root, { recursive: true }));
+  const load = (dereference) => {
+    fs.cpSync(path.join(__dirname, "../lib"), path.join(root, "lib"), { recursive: true, dereference, verbatimSymlinks: !dereference });
+    return spawnSync(process.execPath, ["lib/scripts.js"], { cwd: root, encoding: "utf8" });
+  };
+  assert.match(load(false).stderr, /Error: lib\/manifest\.json is missing: to copy clients\/node alone, use cp -rL/);
+  fs.rmSync(path.join(root, "lib"), { recursive: true });
+  assert.equal(load(true).status, 0);
+});

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import json
-import pathlib
 from typing import Any, Awaitable, Callable, Sequence, Union
 
 import redis
 
 # In the repository, this is a link to lua/manifest.json. An installed package contains a copy.
-_MANIFEST = json.loads(pathlib.Path(__file__).with_name("manifest.json").read_text("utf-8"))
+_FILE = importlib.resources.files(__package__) / "manifest.json"
+if not _FILE.is_file():
+    raise FileNotFoundError(f"{_FILE} is missing: to copy clients/python alone, use cp -rL or pip")
+_MANIFEST = json.loads(_FILE.read_text("utf-8"))
 SCRIPTS: dict[str, dict[str, str]] = {script["name"]: script for script in _MANIFEST["scripts"]}
 
 KEYS = ("permits", "queue", "clients", "state")
