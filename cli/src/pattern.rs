@@ -27,11 +27,15 @@ impl Pattern {
         if let Err(escaped) = argument(pattern) {
             return Some(escaped);
         }
-        let inner =
-            pattern.split_once('{').map_or(&**pattern, |(_, inner)| inner.trim_start_matches('{'));
-        let inner = inner.split('}').next().unwrap_or(inner);
-        if inner != pattern {
-            return Some(format!("names contain no braces: write {inner:?}"));
+        if pattern.contains(['{', '}']) {
+            let (start, rest) = pattern.split_once('{').unwrap_or(("", pattern));
+            let (inner, end) = rest.split_once('}').unwrap_or((rest, ""));
+            // Users may have copied a key, or the braced part of a key.
+            let is_key = (start.is_empty() || start.ends_with(':'))
+                && (end.trim_matches('}').is_empty() || end.starts_with(':'));
+            let write = || format!(": write {:?}", inner.trim_matches('{'));
+            let write = is_key.then(write).unwrap_or_default();
+            return Some(format!("names contain no braces{write}"));
         }
         let without_prefix = pattern.strip_prefix(prefix).and_then(|rest| rest.strip_prefix(':'));
         if let Some(rest) = without_prefix {
@@ -142,6 +146,8 @@ mod tests {
             ("{mailer}", Some("names contain no braces: write \"mailer\"")),
             ("sem:{mailer}:state", Some("names contain no braces: write \"mailer\"")),
             ("mail*}", Some("names contain no braces: write \"mail*\"")),
+            ("deploy-{prod}", Some("names contain no braces")),
+            ("{prod}-deploy", Some("names contain no braces")),
             ("sem:mailer", Some("the prefix \"sem\" is not part of a name: write \"mailer\"")),
             ("mail*", Some("there is \"Mailer\": upper and lower case differ")),
             ("cafe\u{301}", Some("there is \"caf\u{e9}\", which only looks the same")),

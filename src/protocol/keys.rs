@@ -56,15 +56,18 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), Error> {
     }
 }
 
-/// Suggests a name without braces, because users may copy the name with its braces from a key.
+/// Suggests a name without braces if users have probably copied a key, or the braced part of a key.
 fn without_braces(what: &str, name: &str) -> String {
     if what != "name" || name.contains("\\u{") {
         return String::new(); // an escape is not part of a key
     }
-    let inner = name.split_once('{').and_then(|(_, rest)| rest.rsplit_once('}'));
-    let inner = inner
-        .map(|(inner, _)| inner.trim_matches(['{', '}']))
-        .filter(|inner| check_name("name", inner).is_ok());
+    let inner = name.split_once('{').and_then(|(start, rest)| {
+        let (inner, end) = rest.rsplit_once('}')?;
+        let is_key =
+            (start.is_empty() || start.ends_with(':')) && (end.is_empty() || end.starts_with(':'));
+        is_key.then(|| inner.trim_matches(['{', '}']))
+    });
+    let inner = inner.filter(|inner| check_name("name", inner).is_ok());
     inner.map(|inner| format!(": write {inner:?}")).unwrap_or_default()
 }
 
