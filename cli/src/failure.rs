@@ -46,10 +46,7 @@ impl Failure {
     /// Returns a function for `map_err`. The failure's text begins with `step`, which names what
     /// failed.
     pub fn system(step: &str) -> impl Fn(io::Error) -> Self {
-        move |error| {
-            let remedy = remedy(&error).map(|remedy| format!(": {remedy}")).unwrap_or_default();
-            Self::new(SYSTEM, format!("{step}: {error}{remedy}"))
-        }
+        move |error| Self::new(SYSTEM, format!("{step}: {}", with_remedy(&error)))
     }
 
     /// Returns the failure for a change. If there was no reply, the server may have made the
@@ -70,6 +67,12 @@ impl Failure {
     pub fn of_one(error: &Error) -> Self {
         Self::new(NO, with_cause(error))
     }
+}
+
+/// Returns the text of an error, with advice if the system lacks a resource.
+pub fn with_remedy(error: &io::Error) -> String {
+    let remedy = remedy(error).map(|remedy| format!(": {remedy}")).unwrap_or_default();
+    format!("{error}{remedy}")
 }
 
 /// Returns advice if the system lacks a resource, or `None` for any other error.

@@ -171,6 +171,9 @@ impl<'a> Limits<'a> {
         let name = value(self.name);
         match &self.before {
             None => format!("{name}: limit {limit}{source}"),
+            Some(Before { limit: before, .. }) if *before == self.limit => {
+                format!("{name}: limit stays {limit}{source}")
+            }
             Some(Before { limit: before, .. }) => {
                 format!("{name}: limit changed from {} to {limit}{source}", or_none(*before))
             }

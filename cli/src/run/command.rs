@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
 use std::iter;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use rustix::process::{
 
 use super::family;
 use super::options::Run;
-use crate::failure::Failure;
+use crate::failure::{Failure, with_remedy};
 use crate::role;
 
 /// The interval between checks whether the group of an ending command is gone.
@@ -35,15 +36,25 @@ pub fn not_started(program: &OsStr, error: &io::Error) -> Failure {
         ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,
     };
-    match program.is_empty() {
-        true => Failure::new(status, "the command is empty: name a program after '--'"),
+    if program.is_empty() {
+        return Failure::new(status, "the command is empty: name a program after '--'");
+    }
+    let name = program.to_string_lossy();
+    let is_path = name.contains('/');
+    let advice = match error.kind() {
+        ErrorKind::NotFound if is_path && Path::new(program).exists() => {
+            ": the file exists, but the interpreter of its first line does not (the line may end with \
+             CRLF)"
+        }
+        ErrorKind::NotFound if !is_path || name.contains(char::is_whitespace) => {
+            ": to use a shell, write -- sh -c '...'"
+        }
         // A shell would run the file as a script. The system cannot run it, because the file names
         // no interpreter.
-        false if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => {
-            Failure::new(status, format!("{}: {error}: begin a script with #!", program.display()))
-        }
-        false => Failure::new(status, format!("{}: {error}", program.display())),
-    }
+        _ if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => ": begin a script with #!",
+        _ => "",
+    };
+    Failure::new(status, format!("{}: {}{advice}", program.display(), with_remedy(error)))
 }
 
 #[derive(Clone, Copy)]

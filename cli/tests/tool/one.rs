@@ -92,6 +92,7 @@ async fn a_limit_is_shown_changed_and_cleared() {
     assert_eq!(limit(&["+2"]), "jobs: limit changed from 5 to 7 (runtime limit; declared: 3)\n");
     assert_eq!(limit(&[]), "jobs: limit 7 (runtime limit; declared: 3)\n");
     assert_eq!(limit(&["clear"]), "jobs: limit changed from 7 to 3 (declared)\n");
+    assert_eq!(limit(&["clear"]), "jobs: limit stays 3 (declared)\n");
     assert_eq!(limit(&["0"]), "jobs: limit changed from 3 to 0 (runtime limit; declared: 3)\n");
     let changed: Value = serde_json::from_str(&limit(&["--json", "9"])).unwrap();
     let expected = json!({

@@ -21,6 +21,7 @@ use rustix::net::{
 use rustix::process::{getpid, set_child_subreaper};
 
 use super::words::{Report, Word, read_word};
+use crate::failure::with_remedy;
 use crate::interruption::not_ignored;
 use crate::output::note;
 use crate::run::command::{Change, NAME, SHORT_PAUSE, await_change, prepare};
@@ -214,7 +215,7 @@ impl Watch {
             Word::Prepare { token, id } => {
                 let report = match self.prepare(token, &id) {
                     Ok(command) => Report::Prepared(command),
-                    Err(error) => Report::Failed(error.to_string()),
+                    Err(error) => Report::Failed(with_remedy(&error)),
                 };
                 self.tell(&report);
             }

@@ -1,9 +1,15 @@
 //! Tests how the CLI ends: its exit status, and the reason that it prints.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
 use nix::sys::signal::Signal;
+use rustix::process::geteuid;
+use test_support::folder::Folder;
 
 use super::support::server::{await_held_and_queued, connect, shared_url};
 use super::support::tool::{Tool, outcome, run, script};
+use crate::support::tool::TOOL;
 use crate::support::unique_name;
 
 fn status_of(script: &str) -> Option<i32> {
@@ -48,6 +54,17 @@ fn the_permit_of_a_command_that_cannot_be_started_is_released() {
         (status, &*told),
         (127, "redis-semaphore: the command is empty: name a program after '--'\n")
     );
+    for shell in ["cd", "echo hi | cat", "/bin/echo hi | /bin/cat"] {
+        let (status, told) = outcome(&mut run(&url, &[&name, "--", shell]));
+        let is_told = told.ends_with(": to use a shell, write -- sh -c '...'\n");
+        assert!(status == 127 && is_told, "{told}");
+    }
+    let folder = Folder::create();
+    let file = folder.join("script");
+    fs::write(&file, "#!/bin/sh\r\nexit 0\r\n").unwrap();
+    fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+    let (status, told) = outcome(&mut run(&url, &[&name, "--", file.to_str().unwrap()]));
+    assert!(status == 127 && told.contains("the interpreter of its first line does not"), "{told}");
     await_held_and_queued(&url, &name, (0, 0));
 }
 
@@ -119,6 +136,26 @@ fn a_lack_of_file_descriptors_is_reported_in_one_line() {
         assert_eq!(status, 71, "{limit}: {told}");
         assert_eq!(told.lines().count(), 1, "{limit}: {told}");
         assert!(told.contains("ulimit -n"), "{limit}: {told}");
+    }
+}
+
+/// The limit counts the processes of a user, so the CLI runs as a user without other processes.
+#[test]
+fn a_lack_of_processes_is_reported_with_advice() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let (url, folder) = (shared_url(), Folder::create());
+    let tool = folder.join("redis-semaphore");
+    fs::copy(TOOL, &tool).unwrap();
+    for limit in 1..6 {
+        let text = format!(
+            "exec setpriv --reuid 64999 --clear-groups bash -c 'ulimit -u {limit}; exec {} run a \
+             --limit 1 -- true'",
+            tool.display()
+        );
+        let (status, told) = outcome(&mut script(&url, &text));
+        assert!(status == 0 || status == 71 && told.contains("ulimit -u"), "{limit}: {told}");
     }
 }
 
