@@ -216,7 +216,7 @@ end
 -- Records a heartbeat: the client is alive for `timeout` ms or more. For each client that is added,
 -- up to two dead clients are removed. The member '*' is not removed: its score is at most MAX_TIME,
 -- and the score of each client is higher. Returns the number of clients that missed no heartbeat
--- (if all have this timeout), or 0 if the key has at most CALLERS members.
+-- (if all have this timeout), or 0 if `clients` had at most CALLERS members before.
 local function record_heartbeat(s, client, timeout)
   local key = s.clients_key
   local alive_until = s.now + timeout
@@ -432,8 +432,8 @@ remove_expired(s)
 local tickets = s.queued > 0 and redis.call('ZMSCORE', s.queue_key, unpack(ids)) or {}
 local crowd = 0
 if may_wait and (s.queued > 0 or s.held + wanted > s.limit) then
-  -- Requests that may overtake others are queued first. A new number replaces a ticket that cannot
-  -- have been issued. A head start lowers a new number, and is ignored if the clock was set back.
+  -- Requests that may overtake others enter the queue before it is served. A new number replaces a
+  -- ticket that cannot have been issued. A head start lowers a new number, and is ignored if the clock was set back.
   for i, id in ipairs(ids) do
     local mode, head_start = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
     local ticket = not head_start and tonumber(mode)

@@ -33,8 +33,8 @@ pub fn say_json(answer: &impl Serialize) -> Result<(), Failure> {
     write(format!("{}\n", escape::json(answer)).as_bytes())
 }
 
-/// Prints text as it is, without a line break after it. The text has colors or drawings, and the
-/// parts that others wrote are already escaped.
+/// Prints text as it is, without a line break after it. The text may have colors or
+/// drawings, so the caller escapes the parts that others wrote.
 pub fn write(text: &[u8]) -> Result<(), Failure> {
     let mut output = io::stdout().lock();
     output.write_all(text).and_then(|()| output.flush()).map_err(unwritable)

@@ -10,7 +10,7 @@ end
 -- Records a heartbeat: the client is alive for `timeout` ms or more. For each client that is added,
 -- up to two dead clients are removed. The member '*' is not removed: its score is at most MAX_TIME,
 -- and the score of each client is higher. Returns the number of clients that missed no heartbeat
--- (if all have this timeout), or 0 if the key has at most CALLERS members.
+-- (if all have this timeout), or 0 if `clients` had at most CALLERS members before.
 local function record_heartbeat(s, client, timeout)
   local key = s.clients_key
   local alive_until = s.now + timeout

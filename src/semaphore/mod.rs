@@ -165,8 +165,8 @@ impl Semaphore {
     /// # Keep polling the future
     ///
     /// A background task sends the request after the first poll. If you then keep the future but do
-    /// not poll it, the server still grants permits to the request. Each of these permits stays
-    /// unused for a lease. Two kinds of futures are affected:
+    /// not poll it, the server may still grant a permit to the request. This permit stays unused
+    /// for a lease. Two kinds of futures are affected:
     ///
     /// - a pinned future that is kept after the end of the `select!` that polled it
     /// - a future in a stream such as `buffer_unordered`, while the stream's consumer awaits a

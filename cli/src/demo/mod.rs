@@ -6,8 +6,8 @@
 //! the lease expires. Another worker finishes the page.
 //!
 //! Read `worker.rs` first: it is written like a program that uses the semaphore. `plan.rs` defines
-//! the semaphore and the job for all processes. The other files start the processes and check the
-//! result.
+//! the semaphore and the job for all processes. The other files run the workers, and show and check
+//! the job.
 
 mod history;
 mod job;

@@ -1,4 +1,4 @@
-//! Acquiring: the request that is sent in batches, and the handling of its replies.
+//! The acquire request, which is sent in batches, and the handling of its replies.
 
 use std::sync::Arc;
 

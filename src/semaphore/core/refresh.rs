@@ -1,4 +1,4 @@
-//! Refreshing: the request that is sent in batches.
+//! The refresh request, which is sent in batches.
 
 use std::sync::Arc;
 use std::time::Duration;

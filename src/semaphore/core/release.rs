@@ -1,4 +1,4 @@
-//! Releasing: the request that is sent in batches.
+//! The release request, which is sent in batches.
 
 use std::sync::Arc;
 
