@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, ValueEnum};
 use futures_util::future::try_join_all;
 use redis_semaphore::redis::aio::MultiplexedConnection;
-use redis_semaphore::redis::{Client, cmd, pipe};
+use redis_semaphore::redis::{AsyncConnectionConfig, Client, cmd, pipe};
 use redis_semaphore::{Semaphore, SemaphoreClient};
 use tokio::process::Command;
 
@@ -198,7 +198,11 @@ impl Offer {
 
 impl Goods {
     async fn open(name: &str) -> Result<Self> {
-        let redis = Client::open(redis_url()?)?.get_multiplexed_async_connection().await?;
+        // The default of redis-rs, 500 ms, is short for a busy machine.
+        let timeout = Some(Duration::from_secs(5));
+        let config = AsyncConnectionConfig::new().set_response_timeout(timeout);
+        let client = Client::open(redis_url()?)?;
+        let redis = client.get_multiplexed_async_connection_with_config(&config).await?;
         Ok(Self { redis, name: name.to_owned() })
     }
 

@@ -23,7 +23,7 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use futures_util::future::try_join_all;
 use redis_semaphore::redis::aio::MultiplexedConnection;
-use redis_semaphore::redis::{Client, Cmd, FromRedisValue, cmd, pipe};
+use redis_semaphore::redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, cmd, pipe};
 use redis_semaphore::{Error, Semaphore, SemaphoreClient};
 use tokio::process::Command;
 
@@ -273,7 +273,11 @@ impl Table {
     async fn open(name: &str) -> Result<Self> {
         let url = redis_url()?;
         let client = SemaphoreClient::connect(&url).await?;
-        let redis = Client::open(url)?.get_multiplexed_async_connection().await?;
+        // The default of redis-rs, 500 ms, is short for a busy machine.
+        let timeout = Some(Duration::from_secs(5));
+        let config = AsyncConnectionConfig::new().set_response_timeout(timeout);
+        let redis = Client::open(url)?;
+        let redis = redis.get_multiplexed_async_connection_with_config(&config).await?;
         Ok(Self { client, redis, name: name.to_owned() })
     }
 

@@ -13,11 +13,12 @@
 //! operation is one call, and the scripts are part of the program.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use redis_semaphore::ScriptRegistry;
 use redis_semaphore::include_dir::{self, Dir, include_dir};
-use redis_semaphore::redis::{Client, cmd};
+use redis_semaphore::redis::{AsyncConnectionConfig, Client, cmd};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -62,8 +63,11 @@ fn redis_url() -> Result<String> {
 /// Runs the task, and returns the lines to print.
 async fn run(task: Task) -> Result<Vec<String>> {
     let registry = ScriptRegistry::from_dir(&SCRIPTS)?;
-    let mut redis = Client::open(redis_url()?)?.get_multiplexed_async_connection().await?;
-    let redis = &mut redis;
+    // The default of redis-rs, 500 ms, is short for a busy machine.
+    let timeout = Some(Duration::from_secs(5));
+    let config = AsyncConnectionConfig::new().set_response_timeout(timeout);
+    let client = Client::open(redis_url()?)?;
+    let redis = &mut client.get_multiplexed_async_connection_with_config(&config).await?;
     Ok(match task {
         Task::Remember { user, contact } => {
             let arguments = [entry(&contact)?, RECENT.to_string()];
