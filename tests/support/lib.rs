@@ -6,6 +6,7 @@ pub mod child;
 pub mod clock;
 pub mod cluster;
 pub mod contents;
+pub mod delay;
 pub mod errors;
 pub mod example;
 pub mod folder;

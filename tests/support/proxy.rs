@@ -3,13 +3,14 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::AsyncReadExt;
+use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::acl;
+use super::delay::{self, Delay, Outlet};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Flow {
@@ -21,7 +22,7 @@ pub enum Flow {
 
 /// A proxy between a client and a server, which fails as networks do: it delays or loses replies,
 /// and cuts or refuses connections. A connection that subscribes is for messages, and all other
-/// connections are for commands.
+/// connections are for commands. A proxy with a delay does not distinguish them.
 pub struct Proxy {
     port: u16,
     control: Arc<Control>,
@@ -30,6 +31,7 @@ pub struct Proxy {
 
 struct Control {
     server: AtomicU16,
+    delay: Option<Delay>,
     requests: watch::Sender<Flow>,
     commands: watch::Sender<Flow>,
     replies: watch::Sender<Flow>,
@@ -54,10 +56,24 @@ struct Connection {
 
 impl Proxy {
     pub async fn start(server: u16) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        Self::serving(server, None)
+    }
+
+    /// Starts a proxy that delays all data, in both directions. It runs in its own thread, and
+    /// therefore works for programs whose runtime is busy.
+    pub fn start_with_delay(server: u16, delay: Delay) -> Self {
+        let _its_runtime = delay::RUNTIME.enter();
+        Self::serving(server, Some(delay))
+    }
+
+    fn serving(server: u16, delay: Option<Delay>) -> Self {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let listener = TcpListener::from_std(listener).unwrap();
         let port = listener.local_addr().unwrap().port();
         let control = Arc::new(Control {
             server: server.into(),
+            delay,
             requests: watch::Sender::new(Flow::Pass),
             commands: watch::Sender::new(Flow::Pass),
             replies: watch::Sender::new(Flow::Pass),
@@ -211,6 +227,8 @@ async fn accept(listener: TcpListener, control: Arc<Control>) {
         server.set_nodelay(true).unwrap();
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
+        let to_client = Outlet::new(to_client, control.delay);
+        let to_server = Outlet::new(to_server, control.delay);
         let subscribes = Arc::new(AtomicBool::new(false));
         let tasks = [
             tokio::spawn(forward_requests(
@@ -234,13 +252,15 @@ async fn accept(listener: TcpListener, control: Arc<Control>) {
 async fn forward_requests(
     number: usize,
     mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
+    mut to: Outlet,
     subscribes: Arc<AtomicBool>,
     control: Arc<Control>,
 ) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        if buffer[..length].windows(9).any(|window| window == b"SUBSCRIBE") {
+        // The search would take a part of a short delay.
+        let searches = control.delay.is_none();
+        if searches && buffer[..length].windows(9).any(|window| window == b"SUBSCRIBE") {
             subscribes.store(true, Ordering::SeqCst);
         }
         control.held_requests.fetch_add(1, Ordering::SeqCst);
@@ -253,7 +273,7 @@ async fn forward_requests(
         control.held_requests.fetch_sub(1, Ordering::SeqCst);
         match flow {
             Flow::Swallow => _ = control.swallowed_requests.fetch_add(1, Ordering::SeqCst),
-            _ if to.write_all(&buffer[..length]).await.is_err() => return,
+            _ if to.send(&buffer[..length]).await.is_err() => return,
             _ => _ = control.passed_requests.fetch_add(1, Ordering::SeqCst),
         }
     }
@@ -261,7 +281,7 @@ async fn forward_requests(
 
 async fn forward_replies(
     mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
+    mut to: Outlet,
     subscribes: Arc<AtomicBool>,
     control: Arc<Control>,
 ) {
@@ -274,7 +294,7 @@ async fn forward_replies(
             true => settled(control.messages.subscribe()).await,
             false => settled(control.replies.subscribe()).await,
         };
-        if flow == Flow::Pass && to.write_all(&buffer[..length]).await.is_err() {
+        if flow == Flow::Pass && to.send(&buffer[..length]).await.is_err() {
             return;
         }
     }
