@@ -4,44 +4,43 @@
 
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{Client, Cmd};
-use redis_semaphore::ScriptRegistry;
 
 use crate::support::Result;
-use crate::support::figure::{Better, Figure};
+use crate::support::figure::Figure;
 use crate::support::rounds::{Rounds, rounds_of};
-use crate::support::server::{Server, client, connection_to, load, unique_name};
+use crate::support::scripts::{Check, GRANTED, NOT_GRANTED, QUEUED, RELEASED, Scripts, UNCHECKED};
+use crate::support::server::{Server, client, connection_to, evalsha, keys_of, load, unique_name};
 
 const ROUNDS: usize = 9;
 /// The number of requests measured in a round.
-const REQUESTS: u64 = 200;
+const REQUESTS: usize = 200;
 const CLIENT: &str = "bench-host.4711.k3f9zq";
-const NO_LIMIT: u32 = u32::MAX;
+pub const NO_LIMIT: u32 = u32::MAX;
+pub const IDS: &[&str] = &["S1", "S2", "S3", "S4", "S5", "S6", "S7", "S7a", "S7b", "S7c"];
 pub const LEASE: u32 = 30_000; // ms
 
 pub async fn s1_to_s7() -> Result<Vec<Figure>> {
     let mut calls = Calls::to(&client()?).await?;
     let mut figures = Vec::new();
-    for (id, what, case, target) in [
-        ("S1", "server time: a grant", Case::Grants { weight: 1, in_a_call: 1 }, 4.8),
-        ("S2", "server time: a release, nobody waits", Case::Releases { in_a_call: 1 }, 3.3),
-        ("S3", "server time: a release that hands on", Case::HandOffs, 8.0),
-        ("S4", "server time: queueing behind others", Case::Queued, 6.0),
-        ("S5", "server time: a grant of weight 2", Case::Grants { weight: 2, in_a_call: 1 }, 6.0),
-        ("S6", "server time: a try that is refused", Case::Refused, 5.0),
-        ("S7", "server time: 16 grants in a call", Case::Grants { weight: 1, in_a_call: 16 }, 4.5),
-        ("S7a", "server time: 256 grants", Case::Grants { weight: 1, in_a_call: 256 }, 6.2),
-        ("S7b", "server time: 16 releases in a call", Case::Releases { in_a_call: 16 }, 4.2),
-        ("S7c", "server time: 256 releases", Case::Releases { in_a_call: 256 }, 5.8),
+    for (id, what, case) in [
+        ("S1", "server time: a grant", Case::Grants { weight: 1, in_a_call: 1 }),
+        ("S2", "server time: a release without waiters", Case::Releases { in_a_call: 1 }),
+        ("S3", "server time: a release that hands off", Case::HandOffs),
+        ("S4", "server time: queuing behind others", Case::Queued),
+        ("S5", "server time: a grant of weight 2", Case::Grants { weight: 2, in_a_call: 1 }),
+        ("S6", "server time: a try that is not granted", Case::NotGranted),
+        ("S7", "server time: 16 grants in a call", Case::Grants { weight: 1, in_a_call: 16 }),
+        ("S7a", "server time: 256 grants", Case::Grants { weight: 1, in_a_call: 256 }),
+        ("S7b", "server time: 16 releases in a call", Case::Releases { in_a_call: 16 }),
+        ("S7c", "server time: 256 releases", Case::Releases { in_a_call: 256 }),
     ] {
         let mut rounds = Rounds::default();
         for _ in 0..rounds_of(ROUNDS) {
-            rounds.add(
-                calls.baseline(case).await?,
-                calls.time(&unique_name("calls"), 0, case).await?,
-            );
+            let baseline = calls.baseline(case).await?;
+            let mut semaphore = calls.semaphore(&unique_name("calls"));
+            rounds.add((baseline, calls.time(&mut semaphore, 0, case).await?));
         }
-        let (medians, ratio) = rounds.medians();
-        figures.push(Figure::new(id, what, "us", medians, ratio, Better::AtMost(target)));
+        figures.push(Figure::of(id, what, "us", &rounds));
     }
     Ok(figures)
 }
@@ -50,23 +49,36 @@ pub async fn s1_to_s7() -> Result<Vec<Figure>> {
 pub enum Case {
     Grants {
         weight: u32,
-        in_a_call: u64,
+        in_a_call: usize,
     },
     Releases {
-        in_a_call: u64,
+        in_a_call: usize,
     },
     /// Releases, each of which grants the permit to the first waiter.
     HandOffs,
     Queued,
-    Refused,
+    NotGranted,
+}
+
+impl Case {
+    fn in_a_call(self) -> usize {
+        match self {
+            Self::Grants { in_a_call, .. } | Self::Releases { in_a_call } => in_a_call,
+            _ => 1,
+        }
+    }
+
+    /// Returns the number of requests in a round.
+    fn requests(self) -> usize {
+        REQUESTS.max(4 * self.in_a_call())
+    }
 }
 
 /// Calls the scripts directly, in pipelines, so that only the server's time counts.
 pub struct Calls {
     server: Server,
     connection: MultiplexedConnection,
-    acquire: String,
-    release: String,
+    scripts: Scripts,
     nothing: String,
     next: u64,
     /// This subscriber receives the grant messages.
@@ -76,160 +88,82 @@ pub struct Calls {
 impl Calls {
     pub async fn to(client: &Client) -> Result<Self> {
         let mut connection = connection_to(client).await?;
-        let scripts = ScriptRegistry::embedded();
-        let source = |name| scripts.script(name).expect("it is one of ours").source();
-        let acquire = load(&mut connection, source("acquire")).await?;
-        let release = load(&mut connection, source("release")).await?;
+        let scripts = Scripts::at(client, "calls").await?;
         let nothing = load(&mut connection, "return {1, 2, 1, 3, 4}").await?;
         let mut listener = client.get_async_pubsub().await?;
         listener.subscribe(format!("sem:wake:{CLIENT}")).await?;
         let server = Server { connection: client.get_connection()? };
-        Ok(Self { server, connection, acquire, release, nothing, next: 0, _listener: listener })
+        Ok(Self { server, connection, scripts, nothing, next: 0, _listener: listener })
+    }
+
+    pub fn semaphore(&self, name: &str) -> Scripts {
+        self.scripts.another(name)
     }
 
     /// Returns the server's time for a call in µs. The semaphore has no waiters, and the weight
     /// `held` is held. This function leaves the semaphore unchanged.
-    pub async fn time(&mut self, name: &str, held: u64, case: Case) -> Result<f64> {
+    pub async fn time(&mut self, semaphore: &mut Scripts, held: u64, case: Case) -> Result<f64> {
         let one_more = held as u32 + 1;
+        let weight = if let Case::Grants { weight, .. } = case { weight } else { 1 };
         let others = self.ids(10, 1, LEASE);
-        let mine = match case {
-            Case::Grants { weight, in_a_call } => {
-                self.ids(REQUESTS.max(4 * in_a_call), weight, LEASE)
+        let mine = self.ids(case.requests(), weight, LEASE);
+        let everyone = [&others[..1], &mine].concat();
+        let acquires = |limit, ids: &[String]| semaphore.acquires(limit, ids, 1, "wait");
+        let in_a_call = case.in_a_call();
+        // The preparing calls, the measured calls, and the check of their replies.
+        let (before, calls, check): (_, _, Check) = match case {
+            Case::Grants { .. } => {
+                let before = semaphore.acquires(NO_LIMIT, &others, 10, "wait");
+                (before, semaphore.acquires(NO_LIMIT, &mine, in_a_call, "wait"), GRANTED)
             }
-            Case::Releases { in_a_call } => self.ids(REQUESTS.max(4 * in_a_call), 1, LEASE),
-            _ => self.ids(REQUESTS, 1, LEASE),
-        };
-        let everybody = [&others[..1], &mine].concat();
-        // The preparing calls, the measured calls, and the expected reply.
-        let (before, calls, answer) = match case {
-            Case::Grants { in_a_call, .. } => {
-                let before = self.acquires(name, NO_LIMIT, &others, 10, "wait");
-                (before, self.acquires(name, NO_LIMIT, &mine, in_a_call, "wait"), (3, 1))
-            }
-            Case::Releases { in_a_call } => {
-                let before = self.acquires(name, NO_LIMIT, &everybody, 1, "wait");
-                (before, self.releases(name, &mine, in_a_call), (2, 1))
+            Case::Releases { .. } => {
+                (acquires(NO_LIMIT, &everyone), semaphore.releases(&mine, in_a_call), RELEASED)
             }
             Case::HandOffs => {
-                let before = self.acquires(name, one_more, &everybody, 1, "wait");
-                (before, self.releases(name, &everybody[..mine.len()], 1), (2, 1))
+                let releases = semaphore.releases(&everyone[..mine.len()], 1);
+                (acquires(one_more, &everyone), releases, RELEASED)
             }
-            Case::Queued => {
-                let before = self.acquires(name, one_more, &others[..2], 1, "wait");
-                (before, self.acquires(name, one_more, &mine, 1, "wait"), (3, 2))
-            }
-            Case::Refused => {
-                let before = self.acquires(name, one_more, &others[..1], 1, "wait");
-                (before, self.acquires(name, one_more, &mine, 1, "try"), (3, 0))
+            Case::Queued => (acquires(one_more, &others[..2]), acquires(one_more, &mine), QUEUED),
+            Case::NotGranted => {
+                let tries = semaphore.acquires(one_more, &mine, 1, "try");
+                (acquires(one_more, &others[..1]), tries, NOT_GRANTED)
             }
         };
-        self.send(&before).await?;
-        let time = self.time_of(&calls, Some(answer)).await?;
-        let after = self.releases(name, &[others, mine].concat(), 100);
-        self.send(&after).await?;
+        semaphore.send(before, UNCHECKED).await?;
+        let statistics = self.server.scripts()?;
+        semaphore.send(calls, check).await?;
+        let time = self.server.scripts()?.time_of_a_call_since(statistics);
+        let after = semaphore.releases(&[others, mine].concat(), 100);
+        semaphore.send(after, UNCHECKED).await?;
         Ok(time)
     }
 
-    /// Adds `count` holders of this weight, for a lease of `lease` ms. Returns their IDs.
-    pub async fn hold(
-        &mut self,
-        name: &str,
-        count: u64,
-        weight: u32,
-        lease: u32,
-    ) -> Result<Vec<String>> {
-        let ids = self.ids(count, weight, lease);
-        let calls = self.acquires(name, NO_LIMIT, &ids, count, "wait");
-        self.time_of(&calls, Some((3, 1))).await?;
-        Ok(ids)
-    }
-
-    pub async fn give_back(&mut self, name: &str, ids: &[String]) -> Result<()> {
-        let calls = self.releases(name, ids, ids.len() as u64);
-        self.time_of(&calls, Some((2, 1))).await?;
-        Ok(())
-    }
-
     async fn baseline(&mut self, case: Case) -> Result<f64> {
-        let (request, fixed, in_a_call): (&[&str], &[&str], u64) = match case {
-            Case::Releases { in_a_call } => (&[], &["return"], in_a_call),
-            Case::HandOffs => (&[], &["return"], 1),
-            Case::Grants { in_a_call, .. } => (&["1", "30000", "wait"], FIXED, in_a_call),
-            Case::Queued | Case::Refused => (&["1", "30000", "wait"], FIXED, 1),
+        let (request, fixed): (&[&str], &[&str]) = match case {
+            Case::Releases { .. } | Case::HandOffs => (&[], &["return"]),
+            _ => (&["1", "30000", "wait"], FIXED),
         };
-        let calls: Vec<_> = (0..REQUESTS.max(4 * in_a_call) / in_a_call)
-            .map(|call| {
-                let mut cmd = self.call(&self.nothing, "baseline");
-                cmd.arg(fixed);
-                for number in 0..in_a_call {
-                    cmd.arg(format!("bench-host:4711:{:032x}", call << 32 | number)).arg(request);
-                }
-                cmd
-            })
-            .collect();
-        self.time_of(&calls, None).await
-    }
-
-    fn ids(&mut self, count: u64, weight: u32, lease: u32) -> Vec<String> {
-        self.next += count;
-        let numbers = self.next - count..self.next;
-        numbers.map(|number| format!("P:{CLIENT}:{weight}:{lease}:{number:022}")).collect()
-    }
-
-    fn acquires(
-        &self,
-        name: &str,
-        limit: u32,
-        ids: &[String],
-        in_a_call: u64,
-        place: &str,
-    ) -> Vec<Cmd> {
-        let call = |ids: &[String]| {
-            let mut cmd = self.call(&self.acquire, name);
-            cmd.arg("declare_if_unset").arg(limit).arg(15000);
-            for id in ids {
-                cmd.arg(id).arg(place);
-            }
-            cmd
-        };
-        ids.chunks(in_a_call as usize).map(call).collect()
-    }
-
-    fn releases(&self, name: &str, ids: &[String], in_a_call: u64) -> Vec<Cmd> {
-        let call = |ids: &[String]| {
-            let mut cmd = self.call(&self.release, name);
-            cmd.arg("return").arg(ids);
-            cmd
-        };
-        ids.chunks(in_a_call as usize).map(call).collect()
-    }
-
-    fn call(&self, script: &str, name: &str) -> Cmd {
-        let mut cmd = redis::cmd("EVALSHA");
-        let keys = ["permits", "queue", "clients", "state"];
-        cmd.arg(script).arg(keys.len()).arg(&keys.map(|key| format!("sem:{{{name}}}:{key}")));
-        cmd
-    }
-
-    /// Returns the time in µs for each call. Fails unless each reply has this value at this index.
-    /// In the short form of a reply, index 3 is the result of all requests.
-    async fn time_of(&mut self, calls: &[Cmd], answer: Option<(usize, i64)>) -> Result<f64> {
-        let before = self.server.scripts()?;
-        let replies = self.send(calls).await?;
-        let after = self.server.scripts()?;
-        let (index, code) = answer.unwrap_or((0, replies[0][0]));
-        match replies.iter().find(|reply| ![code, 3].contains(&reply[index])) {
-            None => Ok((after.usec - before.usec) as f64 / (after.calls - before.calls) as f64),
-            Some(other) => Err(format!("a script answered {other:?}").into()),
-        }
-    }
-
-    async fn send(&mut self, calls: &[Cmd]) -> Result<Vec<Vec<i64>>> {
+        let in_a_call = case.in_a_call();
         let mut pipe = redis::pipe();
-        for call in calls {
-            pipe.add_command(call.clone());
+        for call in 0..case.requests() / in_a_call {
+            let mut cmd: Cmd = evalsha(&self.nothing, &keys_of("baseline"));
+            cmd.arg(fixed);
+            for number in 0..in_a_call {
+                cmd.arg(format!("bench-host:4711:{:032x}", call << 32 | number)).arg(request);
+            }
+            pipe.add_command(cmd);
         }
-        Ok(pipe.query_async(&mut self.connection).await?)
+        let statistics = self.server.scripts()?;
+        pipe.exec_async(&mut self.connection).await?;
+        Ok(self.server.scripts()?.time_of_a_call_since(statistics))
+    }
+
+    /// Returns new IDs, with this weight and a lease in ms.
+    pub fn ids(&mut self, count: usize, weight: u32, lease: u32) -> Vec<String> {
+        let first = self.next;
+        self.next += count as u64;
+        let numbers = first..self.next;
+        numbers.map(|number| format!("P:{CLIENT}:{weight}:{lease}:{number:022}")).collect()
     }
 }
 

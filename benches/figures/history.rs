@@ -5,10 +5,11 @@
 use redis::Client;
 use test_support::server::Server;
 
-use crate::calls::{Calls, Case, LEASE};
+use crate::calls::{Calls, Case, LEASE, NO_LIMIT};
 use crate::support::Result;
-use crate::support::figure::{Better, Figure};
+use crate::support::figure::Figure;
 use crate::support::rounds::{Rounds, rounds_of};
+use crate::support::scripts::{GRANTED, Scripts};
 use crate::support::server::unique_name;
 
 const ROUNDS: usize = 9;
@@ -20,49 +21,49 @@ const LONG: u32 = 600_000; // ms, longer than the measured leases
 const LEASES: [u32; 4] = [10_000, LEASE, LONG, HOUR];
 /// The number of holders during the measurement. With this number, a script that examines each
 /// holder would be visibly slower.
-const STANDING: u64 = 100;
-const USED: &str = "used";
+const STANDING: usize = 100;
 
 pub async fn p11() -> Result<Vec<Figure>> {
     let server = Server::start();
     let mut calls = Calls::to(&Client::open(server.admin_url())?).await?;
+    let mut used = calls.semaphore("used");
     for minute in 0..MINUTES {
         for (weight, lease) in (1..).zip(LEASES) {
             // Half of the permits are released, and the leases of the others expire.
-            let ids = calls.hold(USED, 20, weight, lease).await?;
-            calls.give_back(USED, &ids[..10]).await?;
+            let ids = calls.ids(20, weight, lease);
+            used.acquire(NO_LIMIT, &ids, GRANTED).await?;
+            used.release(&ids[..10]).await?;
         }
         server.clock.run_ahead_by((minute + 1) * MINUTE);
     }
     // All permits of that hour have expired. The next measurement has holders with long leases.
     server.clock.run_ahead_by((2 * MINUTES + 1) * MINUTE);
-    let beside_long = measure(&mut calls, LONG).await?;
+    let beside_long = measure(&mut calls, &mut used, LONG).await?;
     // The long leases have expired, too. Both semaphores now have equal leases.
     server.clock.run_ahead_by((2 * MINUTES + 12) * MINUTE);
-    let afterwards = measure(&mut calls, LEASE).await?;
+    let afterwards = measure(&mut calls, &mut used, LEASE).await?;
     let worse = |(one, other): (Figure, Figure)| if one.ratio > other.ratio { one } else { other };
     Ok(beside_long.into_iter().zip(afterwards).map(worse).collect())
 }
 
 /// Measures the used semaphore, with holders whose leases last `standing` ms, and the new
 /// semaphore.
-async fn measure(calls: &mut Calls, standing: u32) -> Result<Vec<Figure>> {
-    let fresh = unique_name("fresh");
-    calls.hold(&fresh, STANDING, 1, LEASE).await?;
-    calls.hold(USED, STANDING, 1, standing).await?;
+async fn measure(calls: &mut Calls, used: &mut Scripts, standing: u32) -> Result<Vec<Figure>> {
+    let mut fresh = calls.semaphore(&unique_name("fresh"));
+    fresh.acquire(NO_LIMIT, &calls.ids(STANDING, 1, LEASE), GRANTED).await?;
+    used.acquire(NO_LIMIT, &calls.ids(STANDING, 1, standing), GRANTED).await?;
     let grants = Case::Grants { weight: 1, in_a_call: 1 };
     let mut measured = Vec::new();
     for (id, what, case) in [
         ("P11", "server time of a grant, new or after an hour", grants),
-        ("P11a", "server time of a hand-off, new or after an hour", Case::HandOffs),
+        ("P11a", "server time of a handoff, new or after an hour", Case::HandOffs),
     ] {
         let mut rounds = Rounds::default();
         for _ in 0..rounds_of(ROUNDS) {
-            let fresh = calls.time(&fresh, STANDING, case).await?;
-            rounds.add(fresh, calls.time(USED, STANDING, case).await?);
+            let time = calls.time(&mut fresh, STANDING as u64, case).await?;
+            rounds.add((time, calls.time(used, STANDING as u64, case).await?));
         }
-        let (medians, ratio) = rounds.medians();
-        measured.push(Figure::new(id, what, "us", medians, ratio, Better::AtMost(1.1)));
+        measured.push(Figure::of(id, what, "us", &rounds).ratio_at_most(1.1));
     }
     Ok(measured)
 }

@@ -4,13 +4,12 @@ use std::time::{Duration, Instant};
 
 use redis_semaphore::{Semaphore, SemaphoreClient};
 
-use crate::network::{FAR, NEAR};
+use crate::network::{FAR, NEAR, steady_network};
 use crate::support::Result;
-use crate::support::baseline::{self, Baseline};
-use crate::support::figure::{Better, Figure};
-use crate::support::network::{Network, Way};
+use crate::support::baseline::Baseline;
+use crate::support::figure::Figure;
 use crate::support::rounds::{Rounds, median, micros, rounds_of};
-use crate::support::server::{semaphores, unique_name, url};
+use crate::support::server::{semaphores, unique_name};
 
 const ROUNDS: usize = 11;
 const PAIRS: usize = 400;
@@ -19,51 +18,48 @@ const PAIRS_OVER_NETWORK: usize = 20;
 /// figure P1 shows how long a cycle takes without a network.
 const BEYOND: f64 = 120.0;
 
-pub async fn p1() -> Result<Figure> {
+pub async fn p1() -> Result<Vec<Figure>> {
     let baseline = Baseline::connect().await?;
     let semaphore = semaphores().await?.semaphore(unique_name("p1")).limit(1000).build()?;
-    let (medians, ratio) = in_turns(baseline, semaphore, PAIRS).await?.medians();
+    let rounds = tokio::spawn(in_turns(baseline, semaphore, PAIRS)).await??;
     let what = "one task: acquire + release, p50";
-    Ok(Figure::new("P1", what, "us", medians, ratio, Better::AtMost(1.12)))
+    Ok(vec![Figure::of("P1", what, "us", &rounds).ratio_at_most(1.12)])
 }
 
 pub async fn n6() -> Result<Vec<Figure>> {
-    Ok(vec![
-        far_away("N6", "1 ms one way: one task: acquire + release, p50", NEAR).await?,
-        far_away("N6a", "10 ms one way: one task: acquire + release, p50", FAR).await?,
-    ])
+    let (near, far) = (over_network(NEAR).await?, over_network(FAR).await?);
+    let near = Figure::new("N6", "1 ms one way: one task: acquire + release, p50", "us", near);
+    let far = Figure::new("N6a", "10 ms one way: one task: acquire + release, p50", "us", far);
+    let two_trips = near.baseline;
+    Ok(vec![near.value_at_most(two_trips + BEYOND), far])
 }
 
-async fn far_away(id: &'static str, what: &'static str, one_way: Duration) -> Result<Figure> {
-    let client = Network::to(url()?, Way::of(one_way))?.client()?;
+/// Returns the medians of the baseline and of the crate.
+async fn over_network(one_way: Duration) -> Result<(f64, f64)> {
+    let (_network, client) = steady_network(one_way)?;
     let baseline = Baseline::at(&client).await?;
     let semaphores = SemaphoreClient::builder().connect_client(client).await?;
-    let semaphore = semaphores.semaphore(unique_name(id)).limit(1000).build()?;
-    let rounds = in_turns(baseline, semaphore, PAIRS_OVER_NETWORK).await?;
-    let (medians @ (two_trips, _), _) = rounds.medians();
-    Ok(Figure::of_value(id, what, "us", medians, Better::AtMost(two_trips + BEYOND)))
+    let semaphore = semaphores.semaphore(unique_name("n6")).limit(1000).build()?;
+    let rounds = tokio::spawn(in_turns(baseline, semaphore, PAIRS_OVER_NETWORK)).await??;
+    Ok(rounds.medians().0)
 }
 
-/// Measures cycles of calls that do nothing, and acquire/release cycles. Both run in a task, as in
-/// a program: see `support/pairs.rs`.
-async fn in_turns(baseline: Baseline, semaphore: Semaphore, pairs: usize) -> Result<Rounds> {
-    tokio::spawn(take_turns(baseline, semaphore, pairs)).await?
-}
-
-async fn take_turns(mut baseline: Baseline, semaphore: Semaphore, pairs: usize) -> Result<Rounds> {
-    let id = baseline::id();
+/// Measures cycles of calls that do nothing, and acquire/release cycles. The caller runs this in a
+/// task, as a program does: see `support/pairs.rs`.
+async fn in_turns(mut baseline: Baseline, semaphore: Semaphore, pairs: usize) -> Result<Rounds> {
     let mut rounds = Rounds::default();
     for _ in 0..rounds_of(ROUNDS) {
         let (mut baselines, mut values) = (Vec::new(), Vec::new());
         for _ in 0..pairs {
             let start = Instant::now();
-            baseline.pair(&id).await?;
+            baseline.acquire().await?;
+            baseline.release().await?;
             baselines.push(micros(start.elapsed()));
             let start = Instant::now();
             semaphore.acquire().await?.release().await?;
             values.push(micros(start.elapsed()));
         }
-        rounds.add(median(&mut baselines), median(&mut values));
+        rounds.add((median(&mut baselines), median(&mut values)));
     }
     Ok(rounds)
 }

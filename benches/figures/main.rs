@@ -1,113 +1,95 @@
-//! The figures P1 to P11, S1 to S7 of the scripts, and N1 to N8 over a network. One run measures
-//! each figure beside its baseline, and takes about five minutes.
+//! The figures. P1 to P11 (this machine), S1 to S7 (scripts) and N0 to N8 (networks) have targets or
+//! had them. C, O, H, Q, R, M, W and D are published. L finds leaks.
 //!
 //! ```text
-//! scripts/with-redis cargo bench --bench figures
+//! scripts/with-redis cargo bench --bench figures                   # P, S and N: five minutes
 //! scripts/with-redis cargo bench --bench figures -- --json
-//! scripts/with-redis cargo bench --bench figures -- P2
-//! scripts/with-redis cargo bench --bench figures -- N
+//! scripts/with-redis cargo bench --bench figures -- P2 N
+//! scripts/with-redis cargo bench --bench figures -- L              # leaks: 13 minutes
 //! ```
 //!
 //! A ratio is computed from rounds in which baseline and crate alternate, so that a slow period of
 //! the machine affects both. The result is the median of the rounds.
 
 mod calls;
-mod cluster;
 mod contention;
+mod crowds;
+mod distances;
 mod growth;
 mod hand_off;
 mod history;
 mod latency;
+mod leaks;
+mod load;
+mod loads;
 mod memory;
 mod network;
 #[cfg(feature = "metrics")]
 mod recorder;
+mod refreshes;
 #[path = "../support/mod.rs"]
 mod support;
 mod throughput;
-mod tls;
 mod trips;
+mod waits;
 
 use clap::Parser;
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
 use support::Result;
 use support::arguments::Arguments;
-use support::report::Report;
+use support::figure::{self, Figure};
 use support::runner::Runner;
+
+/// Figures that are measured together: their IDs, and the measurement.
+struct Group(&'static [&'static str], fn() -> LocalBoxFuture<'static, Result<Vec<Figure>>>);
+
+const GROUPS: &[Group] = &[
+    Group(&["P1"], || latency::p1().boxed_local()),
+    Group(&["P2", "P2a", "P2b"], || throughput::p2().boxed_local()),
+    Group(&["P3", "P4", "P5", "P6"], || contention::p3_to_p6().boxed_local()),
+    Group(&["P7"], || hand_off::p7().boxed_local()),
+    Group(&["P8"], || growth::p8().boxed_local()),
+    Group(&["P9"], || growth::p9().boxed_local()),
+    Group(&["P10", "P10w"], || memory::p10().boxed_local()),
+    Group(&["P11", "P11a"], || history::p11().boxed_local()),
+    Group(calls::IDS, || calls::s1_to_s7().boxed_local()),
+    Group(&["N0", "N0a"], || network::n0().boxed_local()),
+    Group(&["N1"], || loads::n1().boxed_local()),
+    Group(&["N2"], || loads::n2().boxed_local()),
+    Group(&["N3"], || loads::n3().boxed_local()),
+    Group(&["N4"], || loads::n4().boxed_local()),
+    Group(&["N5", "N5a", "N5b"], || throughput::n5().boxed_local()),
+    Group(&["N6", "N6a"], || latency::n6().boxed_local()),
+    Group(&["N7"], || loads::n7().boxed_local()),
+    Group(&["N7a"], || loads::n7a().boxed_local()),
+    Group(&["N8", "N8a"], || trips::n8().boxed_local()),
+    Group(&["C"], || throughput::clients().boxed_local()),
+    Group(&["H"], || crowds::holders().boxed_local()),
+    Group(&["Q"], || crowds::waiters().boxed_local()),
+    Group(&["R"], || refreshes::all().boxed_local()),
+    Group(&["O"], || hand_off::others().boxed_local()),
+    Group(&["M1", "M2", "M3"], || memory::m().boxed_local()),
+    Group(&["W"], || waits::all().boxed_local()),
+    Group(&["D"], || distances::all().boxed_local()),
+    Group(&["L1", "L1a"], || leaks::l1().boxed_local()),
+    Group(&["L2", "L2a"], || leaks::l2().boxed_local()),
+];
 
 fn main() -> Result<()> {
     if let Some(ended) = hand_off::as_partner() {
         return ended;
     }
     let arguments = Arguments::parse();
-    let mut report = Report::default();
+    support::open_files::allow_as_many_as_possible()?;
     #[cfg(feature = "metrics")]
     recorder::install()?;
     let runner = Runner::new()?;
-    runner.run(on_loopback(&arguments, &mut report));
-    runner.run(over_network(&arguments, &mut report));
-    report.print(arguments.json)
-}
-
-async fn on_loopback(arguments: &Arguments, report: &mut Report) -> Result<()> {
-    if arguments.wants("P1") {
-        report.add(latency::p1().await?);
-    }
-    if arguments.wants("P2 P2a P2b") {
-        report.add_all(throughput::p2().await?);
-    }
-    if arguments.wants("P3 P4 P5 P6") {
-        report.add_all(contention::p3_to_p6().await?);
-    }
-    if arguments.wants("P7") {
-        report.add(hand_off::p7().await?);
-    }
-    if arguments.wants("P8") {
-        report.add(growth::p8().await?);
-    }
-    if arguments.wants("P9") {
-        report.add(growth::p9().await?);
-    }
-    if arguments.wants("P10") {
-        report.add_all(memory::p10().await?);
-    }
-    if arguments.wants("P11 P11a") {
-        report.add_all(history::p11().await?);
-    }
-    if arguments.wants("S1 S2 S3 S4 S5 S6 S7") {
-        report.add_all(calls::s1_to_s7().await?);
-    }
-    Ok(())
-}
-
-async fn over_network(arguments: &Arguments, report: &mut Report) -> Result<()> {
-    if arguments.wants("N0 N0a") {
-        report.add_all(network::n0().await?);
-    }
-    for contention in network::CONTENTIONS {
-        if arguments.wants(contention.id) {
-            report.add(contention.figure().await?);
+    let mut figures = Vec::new();
+    for Group(ids, measure) in GROUPS {
+        if ids.iter().any(|id| arguments.choose(id)) {
+            figures.extend(runner.run(measure()));
         }
     }
-    if arguments.wants("N5 N5a N5b") {
-        report.add_all(throughput::n5().await?);
-    }
-    if arguments.wants("N6 N6a") {
-        report.add_all(latency::n6().await?);
-    }
-    if arguments.wants("N7") {
-        match tls::n7().await? {
-            Some(figure) => report.add(figure),
-            None => report.lacks("N7, over TLS,", "the server was built without TLS"),
-        }
-    }
-    if arguments.wants("N7a") {
-        match cluster::n7a().await? {
-            Some(figure) => report.add(figure),
-            None => report.lacks("N7a, in a cluster,", "the server is older than 7.0"),
-        }
-    }
-    if arguments.wants("N8 N8a") {
-        report.add_all(trips::n8().await?);
-    }
-    Ok(())
+    figure::print(&figures, arguments.json)
 }

@@ -15,24 +15,16 @@ mod throughput;
 #[path = "../semaphore/uncontended.rs"]
 mod uncontended;
 
-use std::time::Duration;
-
-use criterion::Criterion;
 use distributed_lock::DistributedLock;
 use support::Result;
 use support::baseline::Baseline;
 use support::ours::Ours;
 use support::relay::Relay;
-use support::runner::Runner;
+use support::runner::{Runner, criterion};
 
 fn main() -> Result<()> {
     let runner = Runner::new()?;
-    let mut criterion = Criterion::default()
-        .sample_size(20)
-        .warm_up_time(Duration::from_millis(500))
-        .measurement_time(Duration::from_secs(2))
-        .nresamples(5_000)
-        .configure_from_args();
+    let mut criterion = criterion();
 
     let mut group = uncontended::group(&mut criterion);
     uncontended::bench::<Baseline>(&mut group, &runner);
@@ -40,7 +32,7 @@ fn main() -> Result<()> {
     uncontended::bench::<DistributedLock>(&mut group, &runner);
     group.finish();
 
-    let mut group = throughput::group(&mut criterion, "throughput");
+    let mut group = throughput::group(&mut criterion);
     for tasks in throughput::TASKS {
         throughput::bench::<Baseline>(&mut group, &runner, tasks);
         throughput::bench::<Ours>(&mut group, &runner, tasks);

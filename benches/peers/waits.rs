@@ -5,33 +5,26 @@
 //! ```
 
 mod distributed_lock;
-#[path = "../waits/figures.rs"]
-mod figures;
-#[path = "../waits/rush.rs"]
-mod rush;
 #[path = "../support/mod.rs"]
 mod support;
 
 use clap::Parser;
 use distributed_lock::DistributedLock;
-use figures::Figures;
-use rush::Rush;
 use support::Result;
 use support::arguments::Arguments;
+use support::figure;
 use support::ours::Ours;
 use support::relay::Relay;
+use support::rush::Rush;
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    if !arguments.wants("waits") {
-        return Ok(());
+    let mut figures = Vec::new();
+    for rush in Rush::all() {
+        figures.push(rush.run::<Relay>().await?.figure()?);
+        figures.push(rush.run::<Ours>().await?.figure()?);
+        figures.push(rush.run::<DistributedLock>().await?.figure()?);
     }
-    let mut all = Vec::new();
-    for rush in Rush::all(arguments.only_tests()) {
-        all.push(Figures::new(&rush, &rush.run::<Relay>().await?));
-        all.push(Figures::new(&rush, &rush.run::<Ours>().await?));
-        all.push(Figures::new(&rush, &rush.run::<DistributedLock>().await?));
-    }
-    figures::print(&all, arguments.json)
+    figure::print(&figures, arguments.json)
 }

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from places import PEERS, PEERS_TARGET, PRINTED, ROOT, TARGET
 
+# The figures of all tables and plots except those of networks.
+PUBLISHED = ["P7", "P10", "C", "O", "H", "Q", "R", "M", "W"]
+
 
 def all_benches():
     PRINTED.mkdir(parents=True, exist_ok=True)
@@ -21,8 +24,7 @@ def all_benches():
         cargo(place, ["--no-run"])
     (PRINTED / "about.json").write_text(json.dumps(about()))
     cargo(ours, ["--bench", "semaphore"])
-    cargo(ours, ["--bench", "waits", "--", "--json"], PRINTED / "waits.json")
-    cargo(ours, ["--bench", "memory", "--", "--json"], PRINTED / "memory.json")
+    figures(ours, PUBLISHED, PRINTED / "figures.json")
     cargo(peers, ["--bench", "peers"])
     cargo(peers, ["--bench", "waits", "--", "--json"], PRINTED / "peers-waits.json")
     network()
@@ -31,9 +33,13 @@ def all_benches():
 def network():
     """Measures networks. This part may run alone, so it records its own machine and versions."""
     PRINTED.mkdir(parents=True, exist_ok=True)
-    cargo([], ["--bench", "network", "--no-run"])
+    cargo([], ["--bench", "figures", "--no-run"])
     (PRINTED / "about-network.json").write_text(json.dumps(about()))
-    cargo([], ["--bench", "network", "--", "--json"], PRINTED / "network.json")
+    figures([], ["D"], PRINTED / "network.json")
+
+
+def figures(place, ids, output):
+    cargo(place, ["--bench", "figures", "--", *ids, "--json"], output)
 
 
 def cargo(place, arguments, output=None):
@@ -55,9 +61,9 @@ def about():
         "processor": f"{processor()}, {os.cpu_count()} cores",
         "system": f"{platform.system()} {platform.release().split('-')[0]}",
         "server": server(),
-        "rust": answer(["rustc", "--version"]),
+        "rust": output_of(["rustc", "--version"]),
         "crate": re.search(r'^version = "(.*)"', manifest, re.MULTILINE)[1],
-        "commit": answer(["git", "describe", "--always", "--dirty"]),
+        "commit": output_of(["git", "describe", "--always", "--dirty"]),
     }
 
 
@@ -69,12 +75,12 @@ def processor():
 
 
 def server():
-    version = answer(["scripts/with-redis", "sh", "-c", '"$REDIS_SERVER_BIN" --version'])
+    version = output_of(["scripts/with-redis", "sh", "-c", '"$REDIS_SERVER_BIN" --version'])
     name, number = re.search(r"(\w+) server v=(\S+)", version).groups()
     return f"{name} {number}"
 
 
-def answer(command):
+def output_of(command):
     return subprocess.run(
         command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
     ).stdout.strip()

@@ -31,8 +31,8 @@ def draw_all(results):
     throughput(results)
     waits(results)
     turns(results)
-    crowd(results, "holders", "permits held by other clients")
-    crowd(results, "waiters", "requests in the queue")
+    crowd(results.figures, "H", "holders", "permits held by other clients")
+    crowd(results.figures, "Q", "waiters", "requests in the queue")
     network(results.network)
 
 
@@ -87,7 +87,7 @@ def waits(results):
         names = [name(run["design"]) for run in bars]
         longest = [run["waits_ms"][-1] / 1000 for run in bars]
         drawn = axes.barh(names, longest, color=[color(run["design"]) for run in bars])
-        labels = axes.bar_label(drawn, [told(run) for run in bars], padding=4, fontsize=9)
+        labels = axes.bar_label(drawn, [label_of(run) for run in bars], padding=4, fontsize=9)
         for label, run in zip(labels, bars):
             label.set_color("#c00000" if run["most_inside"] > run["limit"] else "black")
         limit, work = bars[0]["limit"], bars[0]["work_ms"]
@@ -101,30 +101,29 @@ def waits(results):
     save(figure, "waits")
 
 
-def told(run):
+def label_of(run):
     """Returns the label of a bar. If a task got no permit, the end of the run has cut off its wait."""
     longest = run["waits_ms"][-1]
     longest = f"more than {longest / 1000:.0f} s" if run["turns"][0] == 0 else f"{longest:,.0f} ms"
     return f"{longest}, {run['most_inside']} holders"
 
 
-def crowd(results, group, what):
+def crowd(figures, id, plot, what):
     """Plots the time of a cycle among many holders or waiters: for its caller, and on the server."""
     figure, all_axes = pyplot.subplots(1, 2, figsize=(11, 4.6), sharey=True)
-    titles = ("time for the caller", "time in scripts on the server")
-    for axes, suffix, title in zip(all_axes, ("", "_on_server"), titles):
+    titles = {"caller": "time for the caller", "scripts": "time in scripts on the server"}
+    for axes, (place, title) in zip(all_axes, titles.items()):
         for design in DESIGNS:
-            points = results.ours.line(group, design + suffix)
+            points = figures.crowd(id, design, place)
             if points:
-                sizes = [size for size, _ in points]
-                axes.plot(sizes, [time / 1000 for _, time in points], **style(design))
+                axes.plot(*zip(*points), **style(design))
         axes.set_title(title)
         axes.set(xscale="log", yscale="log", ylim=(1, None))
         axes.set_xlabel(what)
         axes.xaxis.set_major_formatter(THOUSANDS)
         axes.yaxis.set_major_formatter(THOUSANDS)
     all_axes[0].set_ylabel("cycle (acquire and release), µs")
-    finish(figure, all_axes, group)
+    finish(figure, all_axes, plot)
 
 
 def network(results):

@@ -1,4 +1,4 @@
-"""Reads the results of criterion and of the other benches."""
+"""Reads the results of criterion and of the figures."""
 
 import json
 from collections import defaultdict
@@ -13,28 +13,60 @@ class Missing(Exception):
 class Results:
     def __init__(self):
         self.about = printed("about.json")
-        self.waits = printed("waits.json")
-        self.memory = printed("memory.json")
+        self.figures = Figures("figures.json")
+        self.waits = self.figures.details("W")
         self.ours = Groups(TARGET / "criterion")
         self.peers = Groups(PEERS_TARGET / "criterion")
-        self.peers_waits = printed("peers-waits.json")
+        self.peers_waits = Figures("peers-waits.json").details("W")
         self.network = Network()
+
+
+class Figures:
+    """The output of the bench `figures`."""
+
+    def __init__(self, name):
+        self.all = printed(name)
+
+    def of(self, id):
+        """Returns all figures with this ID."""
+        found = [figure for figure in self.all if figure["id"] == id]
+        if not found:
+            raise Missing(f"the figure {id} was not measured")
+        return found
+
+    def details(self, id):
+        return [figure["details"] for figure in self.of(id)]
+
+    def by(self, id, detail):
+        """Returns the figures with this ID by the value of this detail."""
+        return {figure["details"][detail]: figure for figure in self.of(id)}
+
+    def crowd(self, id, design, place):
+        """Returns pairs of size and time of a cycle in µs, in order. The baseline of each size was
+        measured beside this crate."""
+        value = "baseline" if design == "baseline" else "value"
+        key = ("ours" if design == "baseline" else design, place)
+        return sorted(
+            (figure["details"]["size"], figure[value])
+            for figure in self.of(id)
+            if (figure["details"]["design"], figure["details"]["place"]) == key
+        )
 
 
 class Network:
     def __init__(self):
         self.about = printed("about-network.json")
-        self.points = printed("network.json")
+        self.figures = Figures("network.json").of("D")
 
     def jitters(self):
-        return sorted({point["jitter"] for point in self.points})
+        return sorted({figure["details"]["jitter"] for figure in self.figures})
 
     def line(self, design, jitter):
         """Returns pairs of round trip in ms and share of the possible grants, in order."""
         return sorted(
-            (point["round_trip_ms"], point["share"])
-            for point in self.points
-            if (point["design"], point["jitter"]) == (design, jitter)
+            (figure["details"]["round_trip_ms"], figure["ratio"])
+            for figure in self.figures
+            if (figure["details"]["design"], figure["details"]["jitter"]) == (design, jitter)
         )
 
 

@@ -17,12 +17,12 @@ def fill_in(results):
             "about": about(results.about),
             "latency": latency(results),
             "throughput": throughput(results),
-            "clients": clients(results.ours),
+            "clients": clients(results.figures),
             "contention": contention(results),
             "waits": waits(results),
-            "crowds": crowds(results.ours),
-            "renewal": renewal(results.ours),
-            "memory": memory(results.memory),
+            "crowds": crowds(results.figures),
+            "refreshes": refreshes(results.figures),
+            "memory": memory(results.figures),
             "peers": peers(results.peers),
         }
     )
@@ -64,13 +64,17 @@ def about(facts):
 
 
 def latency(results):
+    others = results.figures.by("O", "design")
+    (ours,) = results.figures.of("P7")
+    hand_offs = {"baseline": ours["baseline"], "ours": ours["value"]}
+    hand_offs |= {design: figure["value"] for design, figure in others.items()}
     rows = [("", "acquire + release", "× baseline", "handoff", "× baseline")]
     for design in BENCHED:
-        row = [name(design)]
-        for group in ("uncontended", "hand_off"):
-            time = results.ours.median(group, design)
-            baseline = results.ours.median(group, "baseline")
-            row += [f"{time / 1000:,.0f} µs", ratio(time, baseline)]
+        cycle = results.ours.median("uncontended", design)
+        row = [name(design), f"{cycle / 1000:,.0f} µs"]
+        row.append(ratio(cycle, results.ours.median("uncontended", "baseline")))
+        row.append(f"{hand_offs[design]:,.0f} µs")
+        row.append(ratio(hand_offs[design], hand_offs["baseline"]))
         rows.append(row)
     return rows
 
@@ -84,11 +88,10 @@ def throughput(results):
     return rows
 
 
-def clients(groups):
+def clients(figures):
     rows = [("cycles per second", "baseline", "this crate")]
-    for number, time in groups.line("clients", "ours"):
-        baseline = groups.median("clients", "baseline", number)
-        rows.append((f"{number} clients", rate(baseline / number), rate(time / number)))
+    for number, figure in figures.by("C", "clients").items():
+        rows.append((f"{number} clients", rounded(figure["baseline"]), rounded(figure["value"])))
     return rows
 
 
@@ -104,9 +107,8 @@ def contention(results):
 
 
 def by_numbers(item):
-    """Returns the sort key of a point such as "limit 10, 100 tasks, 5 ms": work, limit, tasks."""
-    limit, tasks, work = (int(digits) for digits in re.findall(r"\d+", item[0]))
-    return work, limit, tasks
+    """Returns the sort key of a point such as "limit 10, 100 tasks"."""
+    return [int(digits) for digits in re.findall(r"\d+", item[0])]
 
 
 def waits(results):
@@ -128,34 +130,38 @@ def waits(results):
     return rows
 
 
-def crowds(groups):
+def crowds(figures):
     rows = [("", "among holders", "in scripts", "among waiters", "in scripts")]
-    for size, _ in groups.line("holders", "ours"):
+    for size, _ in figures.crowd("H", "ours", "caller"):
         row = [f"{size:,}"]
-        for group in ("holders", "waiters"):
-            for design in ("ours", "ours_on_server"):
-                time = dict(groups.line(group, design)).get(size)
-                row.append(f"{time / 1000:,.0f} µs" if time else "–")
+        for id in ("H", "Q"):
+            for place in ("caller", "scripts"):
+                time = dict(figures.crowd(id, "ours", place)).get(size)
+                row.append(f"{time:,.0f} µs" if time else "–")
         rows.append(row)
     return rows
 
 
-def renewal(groups):
+def refreshes(figures):
     rows = [("permits", "baseline", "this crate", "per permit")]
-    for permits, time in groups.line("renewal", "ours"):
-        baseline = groups.median("renewal", "baseline", permits)
-        times = (f"{baseline / 1e6:.2f} ms", f"{time / 1e6:.2f} ms", f"{time / permits / 1000:.1f} µs")
-        rows.append((f"{permits:,}", *times))
+    for permits, figure in figures.by("R", "permits").items():
+        times = (f"{figure[key] / 1000:.2f} ms" for key in ("baseline", "value"))
+        rows.append((f"{permits:,}", *times, f"{figure['value'] / permits:.1f} µs"))
     return rows
 
 
-def memory(measured):
-    rows = [("bytes per", "permit", "waiter")]
-    for row in measured:
-        label = row["what"]
-        waiter = f"{row['waiter']:,}" if row["waiter"] else "–"
-        rows.append((name(label) if label in BENCHED else label, row["permit"], waiter))
-    return rows
+def memory(figures):
+    permit, waiter, fair, list_permit, list_waiter = (
+        figures.of(id)[0] for id in ("P10", "P10w", "M1", "M2", "M3")
+    )
+    member = f"{permit['baseline']:.0f}"
+    return [
+        ("bytes per", "permit", "waiter"),
+        ("member of a sorted set", member, member),
+        (name("ours"), f"{permit['value']:.0f}", f"{waiter['value']:.0f}"),
+        (name("fair"), f"{fair['value']:.0f}", "–"),
+        (name("blocking_list"), f"{list_permit['value']:.0f}", f"{list_waiter['value']:,.0f}"),
+    ]
 
 
 def network(results):
@@ -188,8 +194,11 @@ def tasks_of(tasks):
 
 
 def rate(nanoseconds):
-    """Returns a rate per second with two digits, because more would suggest too much precision."""
-    per_second = 1e9 / nanoseconds
+    return rounded(1e9 / nanoseconds)
+
+
+def rounded(per_second):
+    """Returns a rate with two digits, because more would suggest too much precision."""
     digits = 2 - len(str(int(per_second)))
     return f"{round(per_second, digits):,.0f}"
 

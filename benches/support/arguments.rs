@@ -2,15 +2,19 @@
 
 use clap::Parser;
 
-/// The arguments of `cargo bench` for benches that do not use criterion.
+/// Measures figures, each beside its baseline.
 #[derive(Parser)]
+#[command(version = None)]
 pub struct Arguments {
-    /// Run only benches whose name contains this text
-    filter: Option<String>,
-    /// Print the figures as one line of JSON
+    /// Measure only these figures: IDs, such as P2, or the first letters of IDs [default: P S N]
+    ///
+    /// P this machine, S scripts, N networks, C clients, O other designs' handoffs, H holders,
+    /// Q queues, R refreshes, M other designs' memory, W waits, D networks of many lengths, L leaks of long runs
+    ids: Vec<String>,
+    /// Print one line of JSON
     #[arg(long)]
     pub json: bool,
-    /// Only check that the bench runs
+    /// Measure everything with the smallest size, to check that it runs
     #[arg(long)]
     test: bool,
     #[arg(long, hide = true)]
@@ -18,18 +22,18 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    pub fn wants(&self, bench: &str) -> bool {
-        self.filter.as_ref().is_none_or(|filter| bench.contains(filter))
-    }
-
-    /// Returns whether the bench only checks that it runs. Like criterion, a bench measures only if
-    /// `cargo bench` started it.
-    pub fn only_tests(&self) -> bool {
-        self.test || !self.bench
+    /// Returns whether the figure with this ID is measured. Like criterion, a test without
+    /// arguments runs everything.
+    pub fn choose(&self, id: &str) -> bool {
+        if self.ids.is_empty() {
+            return only_tests() || id.starts_with(['P', 'S', 'N']);
+        }
+        self.ids.iter().any(|chosen| chosen == id || *chosen == id[..1])
     }
 }
 
-/// Returns whether criterion only tests its benches. Criterion itself has no such function.
+/// Returns whether benches only check that they run. Like criterion, a bench measures only if
+/// `cargo bench` started it. Criterion itself has no such function.
 pub fn only_tests() -> bool {
     let has = |wanted: &str| std::env::args().any(|argument| argument == wanted);
     has("--test") || !has("--bench")

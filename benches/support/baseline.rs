@@ -7,7 +7,7 @@ use redis::{Client, Cmd, RedisResult};
 
 use super::Result;
 use super::design::Design;
-use super::server::{client, connection_to, load, unique_name};
+use super::server::{client, connection_to, evalsha, keys_of, load, unique_name};
 
 const ACQUIRE: &str = "return {1, -1, 2, 1, 3, 4}";
 const RELEASE: &str = "return {1, -1, 1}";
@@ -15,6 +15,7 @@ const REFRESH: &str =
     "local reply = {1, -1} for i = 1, #ARGV / 2 do reply[i + 2] = 3 end return reply";
 
 /// A client of the baseline. Clones are cheap and share a connection, like the tasks of a process.
+/// All requests have the same ID, because no script checks it.
 #[derive(Clone)]
 pub struct Baseline {
     connection: MultiplexedConnection,
@@ -22,6 +23,7 @@ pub struct Baseline {
     release: String,
     refresh: String,
     keys: [String; 4],
+    id: String,
 }
 
 impl Baseline {
@@ -39,47 +41,34 @@ impl Baseline {
         let acquire = load(&mut connection, ACQUIRE).await?;
         let release = load(&mut connection, release).await?;
         let refresh = load(&mut connection, REFRESH).await?;
-        let name = unique_name("baseline");
-        let keys =
-            ["permits", "queue", "clients", "state"].map(|key| format!("sem:{{{name}}}:{key}"));
-        Ok(Self { connection, acquire, release, refresh, keys })
+        let keys = keys_of(&unique_name("baseline"));
+        Ok(Self { connection, acquire, release, refresh, keys, id: id() })
     }
 
-    pub async fn acquire(&mut self, id: &str) -> RedisResult<()> {
-        let mut cmd = self.call(&self.acquire);
-        cmd.arg("declare_if_unset").arg(1000).arg(15000).arg(id).arg("wait");
+    pub async fn acquire(&mut self) -> RedisResult<()> {
+        let mut cmd = evalsha(&self.acquire, &self.keys);
+        cmd.arg("declare_if_unset").arg(1000).arg(15000).arg(&self.id).arg("wait");
         self.send(cmd, 6).await
     }
 
-    pub async fn release(&mut self, id: &str) -> RedisResult<()> {
-        let mut cmd = self.call(&self.release);
-        cmd.arg("return").arg(id);
+    pub async fn release(&mut self) -> RedisResult<()> {
+        let mut cmd = evalsha(&self.release, &self.keys);
+        cmd.arg("return").arg(&self.id);
         self.send(cmd, 3).await
     }
 
     pub async fn refresh(&mut self, ids: &[String]) -> RedisResult<()> {
-        let mut cmd = self.call(&self.refresh);
+        let mut cmd = evalsha(&self.refresh, &self.keys);
         for id in ids {
             cmd.arg(id).arg(30000);
         }
         self.send(cmd, ids.len() + 2).await
     }
 
-    /// Makes both calls of an acquire/release cycle.
-    pub async fn pair(&mut self, id: &str) -> RedisResult<()> {
-        self.acquire(id).await?;
-        self.release(id).await
-    }
-
-    fn call(&self, script: &str) -> Cmd {
-        let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(script).arg(self.keys.len()).arg(&self.keys);
-        cmd
-    }
-
-    async fn send(&mut self, cmd: Cmd, answers: usize) -> RedisResult<()> {
+    /// Sends the call, whose reply has this length.
+    async fn send(&mut self, cmd: Cmd, length: usize) -> RedisResult<()> {
         let reply: Vec<i64> = cmd.query_async(&mut self.connection).await?;
-        assert_eq!(reply.len(), answers);
+        assert_eq!(reply.len(), length);
         Ok(())
     }
 }
@@ -87,7 +76,7 @@ impl Baseline {
 /// The baseline grants every request, because it has no limit.
 impl Design for Baseline {
     const NAME: &'static str = "baseline";
-    type Permit = String;
+    type Permit = ();
 
     async fn open(_: &str, _: u32) -> Result<Self> {
         Self::connect().await
@@ -97,14 +86,12 @@ impl Design for Baseline {
         Ok(self.clone())
     }
 
-    async fn acquire(&mut self) -> Result<String> {
-        let id = id();
-        self.acquire(&id).await?;
-        Ok(id)
+    async fn acquire(&mut self) -> Result<()> {
+        Ok(self.acquire().await?)
     }
 
-    async fn release(&mut self, id: String) -> Result<()> {
-        Ok(self.release(&id).await?)
+    async fn release(&mut self, (): ()) -> Result<()> {
+        Ok(self.release().await?)
     }
 }
 

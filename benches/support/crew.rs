@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::Result;
-use super::design::Design;
+use super::design::{Design, for_tasks};
 
 /// A crew of tasks. The tasks do not stop between two measurements, so that each measurement is in
 /// the middle of a long run.
@@ -29,10 +29,7 @@ struct Done {
 impl Crew {
     /// Starts tasks that acquire, work for this time, release, and begin again.
     pub async fn start<D: Design>(design: D, tasks: usize, work: Duration) -> Result<Self> {
-        let mut designs = Vec::with_capacity(tasks);
-        for _ in 0..tasks {
-            designs.push(design.for_task().await?);
-        }
+        let designs = for_tasks(&design, tasks).await?;
         let done = Done { turns: Arc::new(Semaphore::new(0)), work: Arc::default() };
         let tasks = designs.into_iter().map(|design| take_turns(design, work, done.clone()));
         Ok(Self { tasks: tasks.collect(), done })

@@ -1,5 +1,7 @@
 //! The interface of a semaphore for the benches, so that several designs can be compared.
 
+use std::ops::Range;
+
 use super::Result;
 
 pub trait Design: Send + Sized + 'static {
@@ -17,4 +19,19 @@ pub trait Design: Send + Sized + 'static {
     fn acquire(&mut self) -> impl Future<Output = Result<Self::Permit>> + Send;
 
     fn release(&mut self, permit: Self::Permit) -> impl Future<Output = Result<()>> + Send;
+
+    /// Adds holders with these numbers. They hold their permits until the bench ends. Does nothing
+    /// if the server stores no holders.
+    fn add_holders(&mut self, _: Range<u64>) -> impl Future<Output = Result<()>> {
+        async { Ok(()) }
+    }
+}
+
+/// Returns the same semaphore for each of these tasks.
+pub async fn for_tasks<D: Design>(design: &D, tasks: usize) -> Result<Vec<D>> {
+    let mut designs = Vec::with_capacity(tasks);
+    for _ in 0..tasks {
+        designs.push(design.for_task().await?);
+    }
+    Ok(designs)
 }

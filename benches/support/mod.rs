@@ -4,24 +4,21 @@
 // Each bench uses only a part of this.
 #![allow(dead_code)]
 
-pub mod apart;
 pub mod arguments;
 pub mod baseline;
+pub mod course;
 pub mod crew;
 pub mod design;
 pub mod designs;
 pub mod figure;
-pub mod holders;
-pub mod load;
-pub mod memory;
-pub mod network;
+pub mod line;
 pub mod open_files;
 pub mod ours;
 pub mod pairs;
 pub mod relay;
-pub mod report;
 pub mod rounds;
 pub mod runner;
+pub mod rush;
 pub mod scripts;
 pub mod server;
 

@@ -1,9 +1,12 @@
 //! The semaphore of this crate, with its default settings.
 
+use std::ops::Range;
+
 use redis_semaphore::{Permit, Semaphore};
 
 use super::Result;
 use super::design::Design;
+use super::scripts::Scripts;
 use super::server::semaphores;
 
 pub struct Ours {
@@ -29,5 +32,9 @@ impl Design for Ours {
 
     async fn release(&mut self, permit: Permit) -> Result<()> {
         Ok(permit.release().await?)
+    }
+
+    async fn add_holders(&mut self, numbers: Range<u64>) -> Result<()> {
+        Scripts::open(self.semaphore.name()).await?.hold(numbers).await
     }
 }

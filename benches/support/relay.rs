@@ -7,27 +7,20 @@ use futures_util::StreamExt;
 use redis::Client;
 use redis::aio::{MultiplexedConnection, PubSub};
 use tokio::sync::Semaphore;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 use super::Result;
 use super::baseline::Baseline;
 use super::design::Design;
 use super::server::{client, connection_to};
 
+#[derive(Clone)]
 pub struct Relay {
     baseline: Baseline,
     /// The permits that received messages have freed.
     places: Arc<Semaphore>,
-    _listener: Arc<Listener>,
-}
-
-/// The task that receives messages. The task ends when the last clone of `Relay` is dropped.
-struct Listener(AbortHandle);
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    /// The task that receives messages. It ends when the last clone is dropped.
+    _listener: Arc<JoinSet<()>>,
 }
 
 /// Returns a script that publishes the contents of a grant message: the semaphore, the ID, its
@@ -60,19 +53,16 @@ impl Relay {
     /// Connects with this client, for example through a network.
     pub async fn at(client: &Client, name: &str, limit: u32) -> Result<Self> {
         let baseline = publisher(connection_to(client).await?, name).await?;
-        Ok(Self::between(baseline, listen(client, name).await?, limit))
-    }
-
-    fn between(baseline: Baseline, messages: PubSub, limit: u32) -> Self {
-        let mut messages = messages.into_on_message();
+        let mut messages = listen(client, name).await?.into_on_message();
         let places = Arc::new(Semaphore::new(limit as usize));
         let freed = places.clone();
-        let listener = tokio::spawn(async move {
+        let mut listener = JoinSet::new();
+        listener.spawn(async move {
             while messages.next().await.is_some() {
                 freed.add_permits(1);
             }
         });
-        Self { baseline, places, _listener: Arc::new(Listener(listener.abort_handle())) }
+        Ok(Self { baseline, places, _listener: Arc::new(listener) })
     }
 }
 
@@ -80,24 +70,23 @@ impl Relay {
 /// every process.
 impl Design for Relay {
     const NAME: &'static str = "baseline";
-    type Permit = String;
+    type Permit = ();
 
     async fn open(name: &str, limit: u32) -> Result<Self> {
         Self::at(&client()?, name, limit).await
     }
 
     async fn for_task(&self) -> Result<Self> {
-        let (baseline, places) = (self.baseline.clone(), self.places.clone());
-        Ok(Self { baseline, places, _listener: self._listener.clone() })
+        Ok(self.clone())
     }
 
-    async fn acquire(&mut self) -> Result<String> {
-        let id = Design::acquire(&mut self.baseline).await?;
+    async fn acquire(&mut self) -> Result<()> {
+        self.baseline.acquire().await?;
         self.places.acquire().await?.forget();
-        Ok(id)
+        Ok(())
     }
 
-    async fn release(&mut self, id: String) -> Result<()> {
-        Ok(self.baseline.release(&id).await?)
+    async fn release(&mut self, (): ()) -> Result<()> {
+        Ok(self.baseline.release().await?)
     }
 }

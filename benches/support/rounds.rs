@@ -32,7 +32,7 @@ pub fn micros(duration: Duration) -> f64 {
 pub struct Rounds(Vec<(f64, f64)>);
 
 impl Rounds {
-    pub fn add(&mut self, baseline: f64, value: f64) {
+    pub fn add(&mut self, (baseline, value): (f64, f64)) {
         self.0.push((baseline, value));
     }
 

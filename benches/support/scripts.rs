@@ -1,24 +1,36 @@
 //! Calls the protocol's scripts directly, for operations that the library does not have, for
 //! example filling a semaphore with a million holders.
 
-use redis::ToRedisArgs;
+use std::ops::Range;
+
 use redis::aio::MultiplexedConnection;
+use redis::{Client, Cmd};
 use redis_semaphore::ScriptRegistry;
 
 use super::Result;
-use super::server::connection;
+use super::server::{client, connection_to, evalsha, keys_of, unique_name};
 
 /// The largest number of requests in a call.
-pub const BATCH: u64 = 1000;
+const BATCH: u64 = 1000;
 
 /// The lease and the heartbeat timeout in ms. They are longer than any bench, because the benches
 /// refresh no leases and send no heartbeats.
 const LONG: u32 = 60 * 60 * 1000;
 
-pub const GRANTED: i64 = 1;
-pub const QUEUED: i64 = 2;
+/// The result of all requests, in the short form of a reply.
+const ALL: i64 = 3;
 
-/// A client of the protocol without a subscription.
+/// Checks the first result of a reply.
+pub type Check = fn(&[i64]) -> bool;
+
+pub const GRANTED: Check = |reply| matches!(reply[3], 1 | ALL);
+pub const QUEUED: Check = |reply| reply[3] == 2;
+pub const NOT_GRANTED: Check = |reply| reply[3] == 0;
+pub const RELEASED: Check = |reply| matches!(reply[2], 1 | ALL);
+pub const REFRESHED: Check = |reply| reply[2] > 0;
+pub const UNCHECKED: Check = |_| true;
+
+/// One semaphore, as a client of the protocol without a subscription uses it.
 #[derive(Clone)]
 pub struct Scripts {
     connection: MultiplexedConnection,
@@ -27,44 +39,95 @@ pub struct Scripts {
 
 impl Scripts {
     pub async fn open(name: &str) -> Result<Self> {
-        let keys = ["permits", "queue", "clients", "state"];
-        let keys = keys.map(|key| format!("sem:{{{name}}}:{key}"));
-        Ok(Self { connection: connection().await?, keys })
+        Self::at(&client()?, name).await
     }
 
-    /// Acquires. Fails unless each of these IDs gets the result `answer`.
-    pub async fn acquire(&mut self, limit: u32, ids: &[String], answer: i64) -> Result<()> {
-        let mut arguments = Vec::with_capacity(3 + 2 * ids.len());
-        arguments.extend(["declare_if_unset".to_owned(), limit.to_string(), LONG.to_string()]);
-        for id in ids {
-            arguments.extend([id.clone(), "wait".to_owned()]);
-        }
-        let reply = self.call("acquire", &arguments).await?;
-        match reply[3..] {
-            // The short form of a reply has one result for all requests.
-            [3, ..] => all_are(answer, [1].into_iter()),
-            ref each => all_are(answer, each.chunks_exact(3).map(|request| request[0])),
-        }
+    /// Opens a new semaphore with this number of holders.
+    pub async fn with_holders(holders: u64) -> Result<Self> {
+        let mut scripts = Self::open(&unique_name("holders")).await?;
+        scripts.hold(0..holders).await?;
+        Ok(scripts)
     }
 
-    /// Releases. Fails unless all of these IDs held a permit.
+    pub async fn at(client: &Client, name: &str) -> Result<Self> {
+        let mut connection = connection_to(client).await?;
+        ScriptRegistry::embedded().load(&mut connection).await?;
+        Ok(Self { connection, keys: keys_of(name) })
+    }
+
+    /// Returns another semaphore, which uses the same connection.
+    pub fn another(&self, name: &str) -> Self {
+        Self { connection: self.connection.clone(), keys: keys_of(name) }
+    }
+
+    /// Adds holders with these numbers.
+    pub async fn hold(&mut self, numbers: Range<u64>) -> Result<()> {
+        for ids in batches(numbers) {
+            self.acquire(u32::MAX, &ids, GRANTED).await?;
+        }
+        Ok(())
+    }
+
+    /// Acquires in one call.
+    pub async fn acquire(&mut self, limit: u32, ids: &[String], check: Check) -> Result<()> {
+        let call = self.acquires(limit, ids, ids.len(), "wait");
+        self.send(call, check).await
+    }
+
+    /// Releases in one call.
     pub async fn release(&mut self, ids: &[String]) -> Result<()> {
-        let arguments: Vec<&str> =
-            ["return"].into_iter().chain(ids.iter().map(String::as_str)).collect();
-        let reply = self.call("release", &arguments).await?;
-        match reply[2..] {
-            [3] => Ok(()),
-            ref each => all_are(1, each.iter().copied()),
-        }
+        let call = self.releases(ids, ids.len());
+        self.send(call, RELEASED).await
     }
 
-    /// Refreshes. Fails unless all of these IDs hold a permit.
+    /// Refreshes in one call.
     pub async fn refresh(&mut self, ids: &[String]) -> Result<()> {
-        let lease = LONG.to_string();
-        let arguments: Vec<&str> =
-            ids.iter().flat_map(|id| [id.as_str(), lease.as_str()]).collect();
-        let reply = self.call("refresh", &arguments).await?;
-        all_are(1, reply[2..].iter().map(|end| i64::from(*end > 0)))
+        let mut call = self.call("refresh");
+        for id in ids {
+            call.arg(id).arg(LONG);
+        }
+        self.send(vec![call], REFRESHED).await
+    }
+
+    /// Returns calls with this number of requests each.
+    pub fn acquires(
+        &self,
+        limit: u32,
+        ids: &[String],
+        in_a_call: usize,
+        wait_mode: &str,
+    ) -> Vec<Cmd> {
+        let call = |ids: &[String]| {
+            let mut cmd = self.call("acquire");
+            cmd.arg("declare_if_unset").arg(limit).arg(LONG);
+            for id in ids {
+                cmd.arg(id).arg(wait_mode);
+            }
+            cmd
+        };
+        ids.chunks(in_a_call).map(call).collect()
+    }
+
+    pub fn releases(&self, ids: &[String], in_a_call: usize) -> Vec<Cmd> {
+        let call = |ids: &[String]| {
+            let mut cmd = self.call("release");
+            cmd.arg("return").arg(ids);
+            cmd
+        };
+        ids.chunks(in_a_call).map(call).collect()
+    }
+
+    /// Sends these calls together. Fails unless each reply passes the check.
+    pub async fn send(&mut self, calls: Vec<Cmd>, check: Check) -> Result<()> {
+        let mut pipe = redis::pipe();
+        for call in calls {
+            pipe.add_command(call);
+        }
+        let replies: Vec<Vec<i64>> = pipe.query_async(&mut self.connection).await?;
+        match replies.iter().find(|reply| !check(reply)) {
+            None => Ok(()),
+            Some(other) => Err(format!("a script returned {other:?}").into()),
+        }
     }
 
     /// Deletes the keys, because the server may be used for other purposes.
@@ -72,16 +135,9 @@ impl Scripts {
         Ok(redis::cmd("DEL").arg(&self.keys).exec_async(&mut self.connection).await?)
     }
 
-    async fn call<A: ToRedisArgs>(&mut self, name: &str, arguments: &[A]) -> Result<Vec<i64>> {
-        let registry = ScriptRegistry::embedded();
-        Ok(registry.run(&mut self.connection, name, &self.keys, arguments).await?)
-    }
-}
-
-fn all_are(wanted: i64, mut answers: impl Iterator<Item = i64>) -> Result<()> {
-    match answers.find(|answer| *answer != wanted) {
-        None => Ok(()),
-        Some(other) => Err(format!("a script answered {other} where {wanted} was due").into()),
+    fn call(&self, name: &str) -> Cmd {
+        let script = ScriptRegistry::embedded().script(name).expect("it is one of ours");
+        evalsha(script.sha1(), &self.keys)
     }
 }
 
@@ -92,7 +148,7 @@ pub fn numbered_id(number: u64) -> String {
 }
 
 /// Returns the IDs for these numbers, in batches of one call each.
-pub fn batches(numbers: std::ops::Range<u64>) -> impl Iterator<Item = Vec<String>> {
+pub fn batches(numbers: Range<u64>) -> impl Iterator<Item = Vec<String>> {
     let end = numbers.end;
     let starts = numbers.step_by(BATCH as usize);
     starts.map(move |start| (start..end.min(start + BATCH)).map(numbered_id).collect())

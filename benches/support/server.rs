@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, Connection, InfoDict, RedisResult};
+use redis::{AsyncConnectionConfig, Client, Cmd, Connection, InfoDict, RedisResult};
 use redis_semaphore::SemaphoreClient;
 
 use super::Result;
@@ -19,6 +19,13 @@ pub struct Work {
     pub usec: u64,
 }
 
+impl Work {
+    /// Returns the time for each call since an earlier moment, in µs.
+    pub fn time_of_a_call_since(&self, before: Self) -> f64 {
+        (self.usec - before.usec) as f64 / (self.calls - before.calls) as f64
+    }
+}
+
 /// A connection for the statistics of the measured server. The benches do not measure this
 /// connection.
 pub struct Server {
@@ -31,28 +38,12 @@ impl Server {
         Ok(Self { connection })
     }
 
-    /// Returns the number of script calls and their time. A script counts as one call, however many
-    /// commands it runs.
+    /// Returns the number of calls of scripts by their SHA-1, and their time. A script counts as one
+    /// call, however many commands it runs.
     pub fn scripts(&mut self) -> RedisResult<Work> {
         let stats = self.info("commandstats")?;
-        let mut work = Work { calls: 0, usec: 0 };
-        for command in ["evalsha", "eval"] {
-            let line: String = stats.get(&format!("cmdstat_{command}")).unwrap_or_default();
-            work.calls += number(&line, "calls");
-            work.usec += number(&line, "usec");
-        }
-        Ok(work)
-    }
-
-    /// Returns the server's time for scripts during `work`. An error ends the bench.
-    pub fn time_in_scripts<T>(&mut self, work: impl FnOnce() -> T) -> Duration {
-        let mut usec = || match self.scripts() {
-            Ok(work) => work.usec,
-            Err(error) => panic!("{error}"),
-        };
-        let before = usec();
-        work();
-        Duration::from_micros(usec() - before)
+        let line: String = stats.get("cmdstat_evalsha").unwrap_or_default();
+        Ok(Work { calls: number(&line, "calls"), usec: number(&line, "usec") })
     }
 
     pub fn used_memory(&mut self) -> Result<u64> {
@@ -74,7 +65,7 @@ impl Server {
 }
 
 fn memory(info: &InfoDict, kind: &str) -> Result<u64> {
-    info.get(kind).ok_or_else(|| format!("the server does not tell its {kind}").into())
+    info.get(kind).ok_or_else(|| format!("the server does not report {kind}").into())
 }
 
 /// Reads `name=number` from a line such as `calls=5,usec=120,usec_per_call=24.00`.
@@ -100,6 +91,18 @@ pub async fn semaphores() -> Result<SemaphoreClient> {
     Ok(SemaphoreClient::connect(&url()?).await?)
 }
 
+/// Returns the keys of the semaphore with this name.
+pub fn keys_of(name: &str) -> [String; 4] {
+    ["permits", "queue", "clients", "state"].map(|key| format!("sem:{{{name}}}:{key}"))
+}
+
+/// Returns a call of the script with this SHA-1, without arguments.
+pub fn evalsha(script: &str, keys: &[String]) -> Cmd {
+    let mut cmd = redis::cmd("EVALSHA");
+    cmd.arg(script).arg(keys.len()).arg(keys);
+    cmd
+}
+
 /// Connects as the crate does for its commands.
 pub async fn connection() -> Result<MultiplexedConnection> {
     connection_to(&client()?).await
@@ -109,12 +112,8 @@ pub async fn connection_to(client: &Client) -> Result<MultiplexedConnection> {
     connect(client, Some(RESPONSE_TIMEOUT)).await
 }
 
-/// Connects for blocking commands, without a response timeout.
-pub async fn blocking_connection() -> Result<MultiplexedConnection> {
-    connect(&client()?, None).await
-}
-
-async fn connect(
+/// Connects with this response timeout, or without one for blocking commands.
+pub async fn connect(
     client: &Client,
     response_timeout: Option<Duration>,
 ) -> Result<MultiplexedConnection> {

@@ -8,6 +8,8 @@
 //! other properties are as published: the clients' clocks are used, a new request may overtake a
 //! woken waiter, and each waiter blocks its own connection.
 
+use std::ops::Range;
+
 use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
 
@@ -15,7 +17,7 @@ use super::sets::{Sets, ended, now};
 use crate::support::Result;
 use crate::support::baseline::id;
 use crate::support::design::Design;
-use crate::support::server::{blocking_connection, connection, load};
+use crate::support::server::{client, connect, connection, load};
 
 /// After this many seconds, a waiter tries again by itself, because a holder may have died before
 /// its push.
@@ -41,10 +43,11 @@ redis.call('LPUSH', KEYS[3], 1)
 redis.call('LTRIM', KEYS[3], 0, ARGV[2] - 1)
 return 1";
 
+#[derive(Clone)]
 pub struct BlockingList {
-    pub connection: MultiplexedConnection,
+    connection: MultiplexedConnection,
     waiting: MultiplexedConnection,
-    pub sets: Sets,
+    sets: Sets,
     list: String,
     limit: u32,
     acquire: String,
@@ -78,7 +81,7 @@ impl Design for BlockingList {
             acquire: load(&mut connection, ACQUIRE).await?,
             release: load(&mut connection, RELEASE).await?,
             connection,
-            waiting: blocking_connection().await?,
+            waiting: connect(&client()?, None).await?,
             sets: Sets::new(name),
             list: format!("{{{name}}}:freed"),
             limit,
@@ -86,15 +89,7 @@ impl Design for BlockingList {
     }
 
     async fn for_task(&self) -> Result<Self> {
-        Ok(Self {
-            connection: self.connection.clone(),
-            waiting: blocking_connection().await?,
-            sets: self.sets.clone(),
-            list: self.list.clone(),
-            limit: self.limit,
-            acquire: self.acquire.clone(),
-            release: self.release.clone(),
-        })
+        Ok(Self { waiting: connect(&client()?, None).await?, ..self.clone() })
     }
 
     async fn acquire(&mut self) -> Result<String> {
@@ -111,5 +106,9 @@ impl Design for BlockingList {
         call.arg(&self.release).arg(3).arg(times).arg(owners).arg(&self.list);
         call.arg(id).arg(self.limit);
         Ok(call.exec_async(&mut self.connection).await?)
+    }
+
+    async fn add_holders(&mut self, numbers: Range<u64>) -> Result<()> {
+        self.sets.add_holders(&mut self.connection, numbers).await
     }
 }

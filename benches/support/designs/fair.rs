@@ -1,6 +1,8 @@
 //! The fair semaphore of "Redis in Action", 6.3.2: transactions, the clients' clocks, and polling
 //! while no permit is free.
 
+use std::ops::Range;
+
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult};
 
@@ -15,7 +17,7 @@ use crate::support::server::connection;
 #[derive(Clone)]
 pub struct Fair<const PAUSE: u64 = SHORT_PAUSE> {
     pub connection: MultiplexedConnection,
-    pub sets: Sets,
+    sets: Sets,
     limit: u64,
 }
 
@@ -86,5 +88,9 @@ impl<const PAUSE: u64> Design for Fair<PAUSE> {
 
     async fn release(&mut self, id: String) -> Result<()> {
         Ok(self.remove(&id).await?)
+    }
+
+    async fn add_holders(&mut self, numbers: Range<u64>) -> Result<()> {
+        self.sets.add_holders(&mut self.connection, numbers).await
     }
 }

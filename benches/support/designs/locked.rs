@@ -1,5 +1,6 @@
 //! The fair semaphore behind a lock ("Redis in Action", 6.3.4). The lock makes the design correct.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use redis::RedisResult;
@@ -23,7 +24,7 @@ const UNLOCK: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
 
 #[derive(Clone)]
 pub struct Locked {
-    pub fair: Fair,
+    fair: Fair,
     lock: String,
     unlock: String,
 }
@@ -41,8 +42,8 @@ impl Locked {
     async fn try_lock(&mut self, id: &str) -> RedisResult<bool> {
         let mut set = redis::cmd("SET");
         set.arg(&self.lock).arg(id).arg("NX").arg("PX").arg(LOCK_TIMEOUT);
-        let answer: Option<String> = set.query_async(&mut self.fair.connection).await?;
-        Ok(answer.is_some())
+        let reply: Option<String> = set.query_async(&mut self.fair.connection).await?;
+        Ok(reply.is_some())
     }
 
     async fn unlock(&mut self, id: &str) -> RedisResult<()> {
@@ -76,5 +77,9 @@ impl Design for Locked {
 
     async fn release(&mut self, id: String) -> Result<()> {
         Ok(self.fair.remove(&id).await?)
+    }
+
+    async fn add_holders(&mut self, numbers: Range<u64>) -> Result<()> {
+        self.fair.add_holders(numbers).await
     }
 }

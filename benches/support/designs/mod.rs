@@ -19,12 +19,7 @@ pub const LONG_PAUSE: u64 = 100;
 /// Pauses before the next attempt. The pause is random, so that tasks do not try again at the same
 /// time. It is at least a tenth of `longest`, and at most `longest`.
 async fn pause(longest: u64) {
-    let millis = longest as f64 * (0.1 + 0.9 * random());
+    let random = uuid::Uuid::new_v4().as_fields().0 as f64 / u32::MAX as f64;
+    let millis = longest as f64 * (0.1 + 0.9 * random);
     tokio::time::sleep(Duration::from_secs_f64(millis / 1000.0)).await;
-}
-
-/// Returns a random number from 0 to 1, which is made from a random ID. The benches therefore need
-/// no crate for random numbers.
-pub fn random() -> f64 {
-    uuid::Uuid::new_v4().as_fields().0 as f64 / u32::MAX as f64
 }

@@ -4,50 +4,48 @@
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
 
-use super::ends::Ends;
-use super::moment;
+use super::pair::now;
 use crate::support::Result;
+use crate::support::design::Design;
 use crate::support::runner::Runner;
 
-/// Environment variables contain the parameters of the other process. The process cannot get
-/// arguments, because criterion reads them.
+/// Environment variables contain the parameters of the other process. They keep the
+/// arguments free for users.
 const DESIGN: &str = "BENCH_HAND_OFF_DESIGN";
 const NAME: &str = "BENCH_HAND_OFF_NAME";
 
 /// The other process, as the measuring process sees it.
 pub struct Partner {
     child: Child,
-    input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
 impl Partner {
-    pub fn start<E: Ends>(name: &str) -> Result<Self> {
+    pub fn start(design: &str, name: &str) -> Result<Self> {
         let mut child = Command::new(env::current_exe()?)
-            .env(DESIGN, E::NAME)
+            .env(DESIGN, design)
             .env(NAME, name)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().ok_or("it has no output")?);
-        Ok(Self { child, input, output })
+        Ok(Self { child, output })
     }
 
     /// Starts a wait in the other process, and returns when the wait begins.
     pub fn asks(&mut self) -> Result<()> {
-        writeln!(self.input.as_ref().ok_or("it has no input")?)?;
+        writeln!(self.child.stdin.as_ref().ok_or("it has no input")?)?;
         self.line().map(drop)
     }
 
     pub fn received(&mut self) -> Result<Duration> {
-        moment::read(&self.line()?)
+        Ok(Duration::from_nanos(self.line()?.trim().parse()?))
     }
 
     fn line(&mut self) -> Result<String> {
@@ -61,7 +59,7 @@ impl Partner {
 
 impl Drop for Partner {
     fn drop(&mut self) {
-        drop(self.input.take()); // This ends the other process.
+        // Closes the input of the other process, which then ends.
         let _ = self.child.wait();
     }
 }
@@ -72,17 +70,24 @@ pub fn role() -> Option<(String, String)> {
 }
 
 /// Serves as the other process until its input ends.
-pub fn serve<E: Ends>(runner: &Runner, name: &str) -> Result<()> {
-    let here = Arc::new(Mutex::new(runner.run(E::open(name))));
+pub fn serve<D: Design>(name: &str) -> Result<()> {
+    let runner = Runner::new()?;
+    let here = Arc::new(Mutex::new(runner.run(D::open(name, 1))));
     for line in io::stdin().lines() {
         line?;
-        runner.run(async { here.lock().await.get_ready().await });
         println!("asks");
-        let here = here.clone();
         // The wait runs in a task, as in a program.
-        let receive =
-            async { tokio::spawn(async move { here.lock().await.receive().await }).await? };
-        println!("{}", moment::write(runner.run(receive)));
+        let wait = async { tokio::spawn(wait(here.clone())).await? };
+        println!("{}", runner.run(wait).as_nanos());
     }
     Ok(())
+}
+
+/// Waits for a permit, and releases it. Returns the time of the grant.
+async fn wait<D: Design>(here: Arc<Mutex<D>>) -> Result<Duration> {
+    let mut here = here.lock().await;
+    let permit = here.acquire().await?;
+    let granted = now()?;
+    here.release(permit).await?;
+    Ok(granted)
 }

@@ -7,23 +7,18 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::support::Result;
-use crate::support::design::Design;
-use crate::support::server::unique_name;
-
-const WARM_UP: Duration = Duration::from_secs(1);
+use super::Result;
+use super::arguments::only_tests;
+use super::course::Course;
+use super::design::{Design, for_tasks};
+use super::server::unique_name;
 
 pub struct Rush {
     pub limit: u32,
     pub tasks: usize,
     pub work: Duration,
+    pub warm_up: Duration,
     pub time: Duration,
-}
-
-pub struct Course {
-    pub design: &'static str,
-    pub outcomes: Vec<Outcome>,
-    pub most_inside: usize,
 }
 
 #[derive(Default)]
@@ -48,29 +43,27 @@ struct Task {
 impl Rush {
     /// Returns the rushes: one with 100 tasks and one with 1,000, because designs that poll suffer
     /// from more tasks.
-    pub fn all(only_tests: bool) -> Vec<Self> {
+    pub fn all() -> Vec<Self> {
         let work = Duration::from_millis(5);
-        if only_tests {
-            return vec![Self { limit: 2, tasks: 20, work, time: Duration::from_millis(200) }];
+        if only_tests() {
+            let time = Duration::from_millis(200);
+            return vec![Self { limit: 2, tasks: 20, work, warm_up: time, time }];
         }
-        let time = Duration::from_secs(5);
-        [100, 1000].map(|tasks| Self { limit: 10, tasks, work, time }).into()
+        let (warm_up, time) = (Duration::from_secs(1), Duration::from_secs(5));
+        [100, 1000].map(|tasks| Self { limit: 10, tasks, work, warm_up, time }).into()
     }
 
     pub async fn run<D: Design>(&self) -> Result<Course> {
-        let design = D::open(&unique_name("waits"), self.limit).await?;
-        let mut designs = Vec::with_capacity(self.tasks);
-        for _ in 0..self.tasks {
-            designs.push(design.for_task().await?);
-        }
-        let start = Instant::now() + WARM_UP.min(self.time);
+        let design = D::open(&unique_name("rush"), self.limit).await?;
+        let designs = for_tasks(&design, self.tasks).await?;
+        let start = Instant::now() + self.warm_up;
         let (inside, most_inside) = Default::default();
         let task = Task { work: self.work, start, end: start + self.time, inside, most_inside };
         let tasks: JoinSet<_> =
             designs.into_iter().map(|design| task.clone().run(design)).collect();
         let outcomes = tasks.join_all().await.into_iter().collect::<Result<Vec<_>>>()?;
         let most_inside = task.most_inside.load(Ordering::Relaxed);
-        Ok(Course { design: D::NAME, outcomes, most_inside })
+        Ok(Course::new(D::NAME, self, &outcomes, most_inside))
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use crate::support::Result;
-use crate::support::figure::{Better, Figure};
+use crate::support::figure::Figure;
 use crate::support::rounds::length_of;
 use crate::support::server::Server;
 
@@ -27,13 +27,12 @@ impl Memory {
         Ok(Self(Vec::new()))
     }
 
-    /// Reads the memory of this process and of the server while nothing else runs. `done` describes
-    /// the progress for a user.
-    pub async fn note(&mut self, done: String) -> Result<()> {
+    /// Reads the memory of this process and of the server while nothing else runs.
+    pub async fn note(&mut self) -> Result<()> {
         tokio::time::sleep(length_of(REST)).await;
         let client = resident()? / 1e6;
         let server = kept_by_server().await? as f64 / 1e3;
-        eprintln!("{done}: client {client:.2} MB, server {server:.1} KB");
+        eprintln!("client {client:.2} MB, server {server:.1} KB");
         self.0.push((client, server));
         Ok(())
     }
@@ -42,17 +41,18 @@ impl Memory {
     pub fn figures(
         self,
         (client, server): (&'static str, &'static str),
-        (what_of_client, what_of_server): (&'static str, &'static str),
+        what: &str,
     ) -> Result<Vec<Figure>> {
         let (Some(first), Some(last)) = (self.0.first(), self.0.last()) else {
             return Err("no memory was noted".into());
         };
-        let figure = |id, what, unit, (first, last): (f64, f64), growth| {
-            Figure::of_value(id, what, unit, (first, last), Better::AtMost(first + growth))
-        };
+        let client =
+            Figure::new(client, format!("{what}: client's memory"), "MB", (first.0, last.0));
+        let server =
+            Figure::new(server, format!("{what}: server's memory"), "KB", (first.1, last.1));
         Ok(vec![
-            figure(client, what_of_client, "MB", (first.0, last.0), CLIENT_TARGET),
-            figure(server, what_of_server, "KB", (first.1, last.1), SERVER_TARGET),
+            client.value_at_most(first.0 + CLIENT_TARGET),
+            server.value_at_most(first.1 + SERVER_TARGET),
         ])
     }
 }
@@ -68,7 +68,7 @@ async fn kept_by_server() -> Result<u64> {
         }
         tokio::time::sleep(length_of(BETWEEN_READINGS)).await;
     }
-    Err("the server's memory does not come to rest: does anybody else use it?".into())
+    Err("the server's memory keeps changing: does another program use the server?".into())
 }
 
 /// Returns this process's bytes in memory. The value in /proc/self/status may be several pages off.
@@ -76,5 +76,5 @@ fn resident() -> Result<f64> {
     let rollup = fs::read_to_string("/proc/self/smaps_rollup")?;
     let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:"));
     let kilobytes = line.and_then(|line| line.split_whitespace().next());
-    Ok(kilobytes.ok_or("the system does not tell the memory")?.parse::<f64>()? * 1024.0)
+    Ok(kilobytes.ok_or("the system does not report the memory")?.parse::<f64>()? * 1024.0)
 }
