@@ -223,7 +223,8 @@ test("a release during an outage rejects, and continues; tryAcquire ends as earl
   assert.equal(permit.isLost, false);
   await server.kill("SIGCONT");
   await empty(send, name);
-  assert.equal(await permit.release(), true);
+  // On a busy machine, replies may take longer than the response timeout of this client.
+  await until("the release is confirmed", () => permit.release().catch(() => false));
 });
 
 test("waits and releases survive a server that accepts no more connections", async (t) => {
