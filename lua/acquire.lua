@@ -69,18 +69,19 @@ local s = read_semaphore(KEYS, ids)
 local failed = s.err and s or configure(s, ARGV)
 if failed then return failed end
 
-local ends, wanted, expired = s.ends, 0, {} -- wanted: the weight of the requests without a permit
+local ends, now, limit, runtime = s.ends, s.now, s.limit, s.runtime
+local wanted, expired = 0, {} -- weight of requests without a permit; IDs with expired leases
 for i = 1, count do
   local weight = parts[i].weight
-  if ends[i] and ends[i] + 0 <= s.now then
+  if ends[i] and ends[i] + 0 <= now then
     s.permits, s.held = s.permits - 1, s.held - weight
     ends[i], expired[#expired + 1] = false, ids[i]
   end
   if not ends[i] then
     wanted = wanted + weight
-    if weight > s.limit and not s.runtime then
+    if weight > limit and not runtime then
       return redis.error_reply(string.format(
-        'SEM_TOO_HEAVY ARGV[%d] (id) weighs %.0f, the limit is %.0f', 2 * i + 2, weight, s.limit
+        'SEM_TOO_HEAVY ARGV[%d] (id) weighs %.0f, the limit is %.0f', 2 * i + 2, weight, limit
       ))
     end
   end
@@ -92,7 +93,7 @@ remove_expired(s)
 
 local tickets = s.queued > 0 and redis.call('ZMSCORE', s.queue_key, unpack(ids)) or {}
 local crowd = 0
-if may_wait and (s.queued > 0 or s.held + wanted > s.limit) then
+if may_wait and (s.queued > 0 or s.held + wanted > limit) then
   -- Requests that may overtake others enter the queue before it is served. A new number replaces a
   -- ticket that cannot have been issued. A head start lowers a new number, and is ignored if the
   -- clock was set back.
@@ -114,14 +115,15 @@ end
 -- to a live client, which always calls `wake`.
 serve_queue(s, asked, crowd > CALLERS and tickets[1])
 
-local positions, waits = {}, false
+local indexes, positions, waits = {}, {}, false
 for i = 1, count do
-  local id, weight, is_served = ids[i], parts[i].weight, s.index_of[ids[i]]
-  if ends[i] or not is_served and s.queued == 0 and s.held + weight <= s.limit then
-    grant(s, id, weight, parts[i].lease, ends[i])
-  elseif not is_served and tickets[i] then
+  local id, part = ids[i], parts[i]
+  indexes[i] = s.index_of[id] -- of a permit that serve_queue has granted
+  if not indexes[i] and (ends[i] or s.queued == 0 and s.held + part.weight <= limit) then
+    indexes[i] = grant(s, id, part.weight, part.lease, ends[i])
+  elseif not indexes[i] and tickets[i] then
     positions[i], waits = redis.call('ZRANK', s.queue_key, id) - #s.leaving + 1, true
-  elseif not is_served and ARGV[2 * i + 3] ~= 'try' then
+  elseif not indexes[i] and ARGV[2 * i + 3] ~= 'try' then
     s.last_number = math.max(s.last_number + 1, s.now_us)
     add_to_queue(s, id, s.last_number)
     tickets[i], positions[i], waits = s.last_number, s.queued, true
@@ -133,19 +135,18 @@ if not waits and not s.granted[1] then
 end
 local wake_in = commit(s, waits and is_caller(s, first.client, timeout, crowd))
 
-local alike = count > 1
-for i = 1, alike and count or 0 do
-  alike = alike and s.granted[i] == ids[i] and parts[i].lease == first.lease
+local token, lease, alike = s.token, first.lease, count > 1
+for i = 1, count do
+  alike = alike and indexes[i] == i and parts[i].lease == lease
 end
 if alike then
-  return {s.now, wake_in, s.declared_before, 3, s.token, s.now + first.lease}
+  return {now, wake_in, s.declared_before, 3, token, now + lease}
 end
-local reply = {s.now, wake_in, s.declared_before, 0, 0, 0}
+local reply = {now, wake_in, s.declared_before, 0, 0, 0}
 for i = 1, count do
-  local index, at = s.index_of[ids[i]], 3 * i
+  local index, at = indexes[i], 3 * i
   if index then
-    local held_until = s.now + parts[i].lease
-    reply[at + 1], reply[at + 2], reply[at + 3] = 1, s.token + index - 1, held_until
+    reply[at + 1], reply[at + 2], reply[at + 3] = 1, token + index - 1, now + parts[i].lease
   elseif positions[i] then
     reply[at + 1], reply[at + 2], reply[at + 3] = 2, tickets[i] + 0, positions[i]
   else

@@ -79,8 +79,7 @@ end
 
 local BOUND = 1000 -- each loop of a script examines at most this many members
 
--- Reads the keys before the first write. Returns the state, or an error. `ends` in the state has
--- the expiries of the permits with the given IDs.
+-- Reads the keys before the first write. Returns the state with the expiries of `ids`, or an error.
 local function read_semaphore(keys, ids)
   local failed = check_keys(keys)
   if failed then return failed end
@@ -112,7 +111,7 @@ local function read_semaphore(keys, ids)
   local s = {
     permits_key = keys[1], queue_key = keys[2], clients_key = keys[3], state_key = keys[4],
     now = now, now_us = now_us, -- ms, microseconds
-    ends = ends, -- ms; false: no permit
+    ends = ends, -- expiries of the given IDs in ms; false: no permit
     permits = permits, held = permits + (extra or 0), -- number and weight of all permits
     extra = extra, -- the sum of (weight - 1) over all permits, as stored; nil: not stored
     queued = queued, clients = clients, -- numbers of members of these keys
@@ -127,15 +126,14 @@ local function read_semaphore(keys, ids)
     changed = {}, -- fields of the key `state`, except `last_number`
     live_until = 0, -- ms; the keys must not expire earlier; 0 if this call does not write `state`
     granted = {}, leases = {}, -- IDs whose leases begin now; their leases in ms
-    index_of = {}, token = nil, -- ID -> index in `granted`; the token of the first ID in `granted`
+    index_of = {}, token = nil, -- IDs from the queue -> index in `granted`; token of the first
     leaving = {}, notices = {}, -- IDs that leave the queue; IDs whose clients get a message
     has_new_key = not extra, -- whether a key may be new, so that it has no expiry yet
     has_new_runtime = false, -- whether the runtime limit was set or cleared
     more = false, -- whether the script stopped at a bound, so that a client must call `wake`
   }
   if not state[1] then
-    -- The semaphore is new, or `state` was lost. Then permits may have any lease, and requests may
-    -- have any ticket.
+    -- It is new, or `state` was lost. Then permits may have any lease, and requests any ticket.
     s.first_expiry = MAX_NUMBER
     if permits + queued + clients > 0 then
       s.longest_lease, s.first_expiry, s.live_until = MAX_TIME, 0, now + MAX_TIME
@@ -147,13 +145,14 @@ local function read_semaphore(keys, ids)
   return s
 end
 
--- Grants a permit. `is_held` is true if only the lease of a permit restarts.
+-- Grants a permit. If `is_held` is true, only its lease restarts. Returns the index in `granted`.
 local function grant(s, id, weight, lease, is_held)
   local index = #s.granted + 1
-  s.granted[index], s.leases[index], s.index_of[id] = id, lease, index
+  s.granted[index], s.leases[index] = id, lease
   if not is_held then
     s.permits, s.held = s.permits + 1, s.held + weight
   end
+  return index
 end
 
 local function configure(s, args)
@@ -261,7 +260,7 @@ local function serve_request(s, id, asked, listening)
   if s.held >= s.limit or not is_too_heavy and s.held + weight > s.limit then
     return false
   elseif not is_too_heavy then
-    grant(s, id, weight, lease + 0)
+    s.index_of[id] = grant(s, id, weight, lease + 0)
   end
   if channel then
     s.notices[#s.notices + 1] = {id = id, channel = channel, notify = notify}
@@ -270,8 +269,8 @@ local function serve_request(s, id, asked, listening)
 end
 
 -- Serves requests until one does not fit. If `sweeps` is true, dead requests before the first live
--- request leave the queue even if no permit is free. The queue is read in batches of at most 100
--- requests. A batch is as large as the free weight, or larger if more requests than that have left.
+-- request leave the queue even if no permit is free. The queue is read in batches of at most 100:
+-- the free weight, or the number of requests that have left the queue if that is more.
 local function serve_queue(s, asked, sweeps)
   if s.queued == 0 or s.held >= s.limit and not sweeps then return end
   local leaving, listening, is_blocked = s.leaving, {}, false
@@ -408,18 +407,19 @@ local s = read_semaphore(KEYS, ids)
 local failed = s.err and s or configure(s, ARGV)
 if failed then return failed end
 
-local ends, wanted, expired = s.ends, 0, {} -- wanted: the weight of the requests without a permit
+local ends, now, limit, runtime = s.ends, s.now, s.limit, s.runtime
+local wanted, expired = 0, {} -- weight of requests without a permit; IDs with expired leases
 for i = 1, count do
   local weight = parts[i].weight
-  if ends[i] and ends[i] + 0 <= s.now then
+  if ends[i] and ends[i] + 0 <= now then
     s.permits, s.held = s.permits - 1, s.held - weight
     ends[i], expired[#expired + 1] = false, ids[i]
   end
   if not ends[i] then
     wanted = wanted + weight
-    if weight > s.limit and not s.runtime then
+    if weight > limit and not runtime then
       return redis.error_reply(string.format(
-        'SEM_TOO_HEAVY ARGV[%d] (id) weighs %.0f, the limit is %.0f', 2 * i + 2, weight, s.limit
+        'SEM_TOO_HEAVY ARGV[%d] (id) weighs %.0f, the limit is %.0f', 2 * i + 2, weight, limit
       ))
     end
   end
@@ -431,7 +431,7 @@ remove_expired(s)
 
 local tickets = s.queued > 0 and redis.call('ZMSCORE', s.queue_key, unpack(ids)) or {}
 local crowd = 0
-if may_wait and (s.queued > 0 or s.held + wanted > s.limit) then
+if may_wait and (s.queued > 0 or s.held + wanted > limit) then
   -- Requests that may overtake others enter the queue before it is served. A new number replaces a
   -- ticket that cannot have been issued. A head start lowers a new number, and is ignored if the
   -- clock was set back.
@@ -453,14 +453,15 @@ end
 -- to a live client, which always calls `wake`.
 serve_queue(s, asked, crowd > CALLERS and tickets[1])
 
-local positions, waits = {}, false
+local indexes, positions, waits = {}, {}, false
 for i = 1, count do
-  local id, weight, is_served = ids[i], parts[i].weight, s.index_of[ids[i]]
-  if ends[i] or not is_served and s.queued == 0 and s.held + weight <= s.limit then
-    grant(s, id, weight, parts[i].lease, ends[i])
-  elseif not is_served and tickets[i] then
+  local id, part = ids[i], parts[i]
+  indexes[i] = s.index_of[id] -- of a permit that serve_queue has granted
+  if not indexes[i] and (ends[i] or s.queued == 0 and s.held + part.weight <= limit) then
+    indexes[i] = grant(s, id, part.weight, part.lease, ends[i])
+  elseif not indexes[i] and tickets[i] then
     positions[i], waits = redis.call('ZRANK', s.queue_key, id) - #s.leaving + 1, true
-  elseif not is_served and ARGV[2 * i + 3] ~= 'try' then
+  elseif not indexes[i] and ARGV[2 * i + 3] ~= 'try' then
     s.last_number = math.max(s.last_number + 1, s.now_us)
     add_to_queue(s, id, s.last_number)
     tickets[i], positions[i], waits = s.last_number, s.queued, true
@@ -472,19 +473,18 @@ if not waits and not s.granted[1] then
 end
 local wake_in = commit(s, waits and is_caller(s, first.client, timeout, crowd))
 
-local alike = count > 1
-for i = 1, alike and count or 0 do
-  alike = alike and s.granted[i] == ids[i] and parts[i].lease == first.lease
+local token, lease, alike = s.token, first.lease, count > 1
+for i = 1, count do
+  alike = alike and indexes[i] == i and parts[i].lease == lease
 end
 if alike then
-  return {s.now, wake_in, s.declared_before, 3, s.token, s.now + first.lease}
+  return {now, wake_in, s.declared_before, 3, token, now + lease}
 end
-local reply = {s.now, wake_in, s.declared_before, 0, 0, 0}
+local reply = {now, wake_in, s.declared_before, 0, 0, 0}
 for i = 1, count do
-  local index, at = s.index_of[ids[i]], 3 * i
+  local index, at = indexes[i], 3 * i
   if index then
-    local held_until = s.now + parts[i].lease
-    reply[at + 1], reply[at + 2], reply[at + 3] = 1, s.token + index - 1, held_until
+    reply[at + 1], reply[at + 2], reply[at + 3] = 1, token + index - 1, now + parts[i].lease
   elseif positions[i] then
     reply[at + 1], reply[at + 2], reply[at + 3] = 2, tickets[i] + 0, positions[i]
   else
@@ -739,19 +739,6 @@ end}
 redis.register_function{function_name = 'sem_release', flags = {'allow-oom'},
 callback = function(KEYS, ARGV)
 
--- Removes the ID. Returns its entry in the reply.
-local function remove(s, id, weight)
-  local has_ended = s.more and (redis.call('ZSCORE', s.permits_key, id) or 0) + 0 <= s.now
-  if redis.call('ZREM', s.permits_key, id) == 1 then
-    s.permits, s.held = s.permits - 1, s.held - weight
-    return has_ended and 0 or 1
-  elseif s.queued > 0 and redis.call('ZREM', s.queue_key, id) == 1 then
-    s.queued = s.queued - 1
-    return 2
-  end
-  return 0
-end
-
 local release_mode = ARGV[1]
 if release_mode ~= 'return' and release_mode ~= 'forget' then
   return wrong(ARGV, 1, 'release_mode', '"return" or "forget"')
@@ -764,13 +751,21 @@ remove_expired(s)
 
 -- The first write is always a ZREM, even if the ID is unknown. A replica rejects the ZREM. A server
 -- that is out of memory accepts the ZREM, and then lets the script continue.
-local reply, freed, all_held = {s.now, 0}, 0, #ids > 1
+local now, more, reply = s.now, s.more, {s.now, 0}
+local removed, weight_removed, freed, all_held = 0, 0, 0, #ids > 1
 for i = 1, #ids do
-  local weight = parts[i].weight
-  local entry = remove(s, ids[i], weight)
+  local id, weight, entry = ids[i], parts[i].weight, 0
+  local has_ended = more and (redis.call('ZSCORE', s.permits_key, id) or 0) + 0 <= now
+  if redis.call('ZREM', s.permits_key, id) == 1 then
+    removed, weight_removed = removed + 1, weight_removed + weight
+    entry = has_ended and 0 or 1
+  elseif s.queued > 0 and redis.call('ZREM', s.queue_key, id) == 1 then
+    s.queued, entry = s.queued - 1, 2
+  end
   reply[i + 2], all_held = entry, all_held and entry == 1
   freed = entry == 1 and freed + weight or freed
 end
+s.permits, s.held = s.permits - removed, s.held - weight_removed
 if release_mode == 'forget' and freed > 0 and (s.runtime or s.declared) then
   s.runtime, s.has_new_runtime = math.max(0, s.limit - freed), true
   s.limit, s.changed.runtime, s.live_until = s.runtime, s.runtime, math.max(s.live_until, s.now)

@@ -30,19 +30,6 @@
 -- include: lib/serve.lua
 -- include: lib/commit.lua
 
--- Removes the ID. Returns its entry in the reply.
-local function remove(s, id, weight)
-  local has_ended = s.more and (redis.call('ZSCORE', s.permits_key, id) or 0) + 0 <= s.now
-  if redis.call('ZREM', s.permits_key, id) == 1 then
-    s.permits, s.held = s.permits - 1, s.held - weight
-    return has_ended and 0 or 1
-  elseif s.queued > 0 and redis.call('ZREM', s.queue_key, id) == 1 then
-    s.queued = s.queued - 1
-    return 2
-  end
-  return 0
-end
-
 local release_mode = ARGV[1]
 if release_mode ~= 'return' and release_mode ~= 'forget' then
   return wrong(ARGV, 1, 'release_mode', '"return" or "forget"')
@@ -55,13 +42,21 @@ remove_expired(s)
 
 -- The first write is always a ZREM, even if the ID is unknown. A replica rejects the ZREM. A server
 -- that is out of memory accepts the ZREM, and then lets the script continue.
-local reply, freed, all_held = {s.now, 0}, 0, #ids > 1
+local now, more, reply = s.now, s.more, {s.now, 0}
+local removed, weight_removed, freed, all_held = 0, 0, 0, #ids > 1
 for i = 1, #ids do
-  local weight = parts[i].weight
-  local entry = remove(s, ids[i], weight)
+  local id, weight, entry = ids[i], parts[i].weight, 0
+  local has_ended = more and (redis.call('ZSCORE', s.permits_key, id) or 0) + 0 <= now
+  if redis.call('ZREM', s.permits_key, id) == 1 then
+    removed, weight_removed = removed + 1, weight_removed + weight
+    entry = has_ended and 0 or 1
+  elseif s.queued > 0 and redis.call('ZREM', s.queue_key, id) == 1 then
+    s.queued, entry = s.queued - 1, 2
+  end
   reply[i + 2], all_held = entry, all_held and entry == 1
   freed = entry == 1 and freed + weight or freed
 end
+s.permits, s.held = s.permits - removed, s.held - weight_removed
 if release_mode == 'forget' and freed > 0 and (s.runtime or s.declared) then
   s.runtime, s.has_new_runtime = math.max(0, s.limit - freed), true
   s.limit, s.changed.runtime, s.live_until = s.runtime, s.runtime, math.max(s.live_until, s.now)

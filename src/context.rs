@@ -280,9 +280,7 @@ impl Context {
         let patience = self.settings.response_timeout.min(LONGEST_END);
         let thread = std::thread::Builder::new().name("redis-semaphore".to_owned());
         let making = thread.spawn(move || make(remaining, patience));
-        making
-            .inspect_err(|error| tracing::warn!(%error, "no thread can be started, so the remaining permits and requests expire"))
-            .ok()
+        making.inspect_err(|error| warn_of_expiry("thread", error)).ok()
     }
 
     /// Returns whether the I/O runtime still runs. A runtime that ends drops spawned tasks.
@@ -314,6 +312,10 @@ impl Context {
     }
 }
 
+fn warn_of_expiry(what: &str, error: &std::io::Error) {
+    tracing::warn!(%error, "no {what} can be started, so the remaining permits and requests expire");
+}
+
 /// Makes all calls, and reports the requests that Redis has not confirmed after `patience`.
 fn make(remaining: Vec<Remaining>, patience: Duration) {
     let requests = AtomicUsize::new(remaining.iter().map(|remaining| remaining.requests).sum());
@@ -324,9 +326,7 @@ fn make(remaining: Vec<Remaining>, patience: Duration) {
     });
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => {
-            return tracing::warn!(%error, "no runtime can be started, so the remaining permits and requests expire");
-        }
+        Err(error) => return warn_of_expiry("runtime", &error),
     };
     // The requests that are not confirmed in time are counted below.
     let _ = runtime.block_on(async { timeout(patience, join_all(calls)).await });

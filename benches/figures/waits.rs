@@ -1,5 +1,5 @@
-//! W: the waits of tasks under contention, and the fairness of grants: for this crate, the baseline
-//! of a handoff, and older designs.
+//! W: how long tasks wait under contention, and how fair the grants are. The figures compare this
+//! crate with the baseline of a handoff and with older designs.
 
 use crate::support::Result;
 use crate::support::designs::blocking_list::BlockingList;

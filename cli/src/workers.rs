@@ -1,6 +1,7 @@
 //! Worker processes of this program that share a semaphore, for `demo` and `load`. The processes
 //! exchange messages in pipes: JSON, one line each.
 
+use std::fmt::Display;
 use std::io::BufRead;
 use std::process::Stdio;
 use std::time::Duration;
@@ -29,8 +30,8 @@ pub struct Crew<R> {
     children: Vec<Child>,
     /// The reports, each with the index of its worker. After the last report of a worker: `None`.
     events: mpsc::Receiver<(usize, Result<Option<R>>)>,
-    /// Workers that have closed their output, but may not have ended.
-    ending: Vec<usize>,
+    /// A worker that has closed its output, but may not have ended.
+    ending: Option<usize>,
     killed: Option<usize>,
 }
 
@@ -45,7 +46,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Crew<R> {
             tokio::spawn(pass_on(worker, output, sender.clone()));
             children.push(child);
         }
-        Ok(Self { children, events, ending: Vec::new(), killed: None })
+        Ok(Self { children, events, ending: None, killed: None })
     }
 
     pub async fn send(&mut self, worker: usize, message: &impl Serialize) -> Result<()> {
@@ -63,8 +64,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Crew<R> {
     }
 
     pub fn signal(&self, worker: usize, signal: Signal) -> Result<()> {
-        let ended = || format!("worker process {} has ended", worker + 1);
-        let id = self.process_id(worker).ok_or_else(ended)?;
+        let id = self.process_id(worker).ok_or_else(|| failure_of(worker, "it has ended"))?;
         Ok(kill(Pid::from_raw(id as i32), signal)?)
     }
 
@@ -78,21 +78,18 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Crew<R> {
     /// Fails if a worker has failed, unless this process killed the worker.
     pub async fn next_report(&mut self) -> Result<Option<(usize, R)>> {
         loop {
-            if let Some(&worker) = self.ending.last() {
+            if let Some(worker) = self.ending {
                 let status = self.children[worker].wait().await?;
-                self.ending.pop();
+                self.ending = None;
                 if !status.success() && self.killed != Some(worker) {
-                    return Err(format!(
-                        "worker process {}: it ended unexpectedly ({status})",
-                        worker + 1
-                    )
-                    .into());
+                    let ended = format!("it ended unexpectedly ({status})");
+                    return Err(failure_of(worker, ended));
                 }
             }
             match self.events.recv().await {
-                Some((worker, event)) => match event? {
+                Some((worker, event)) => match event.map_err(|error| failure_of(worker, error))? {
                     Some(report) => return Ok(Some((worker, report))),
-                    None => self.ending.push(worker),
+                    None => self.ending = Some(worker),
                 },
                 None => return Ok(None),
             }
@@ -119,6 +116,10 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Crew<R> {
             }
         }
     }
+}
+
+pub fn failure_of(worker: usize, reason: impl Display) -> AnyError {
+    format!("worker process {}: {reason}", worker + 1).into()
 }
 
 /// Starts this program again, with the same options. The new process must end when its input ends,

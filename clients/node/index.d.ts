@@ -181,7 +181,8 @@ export class PermitLost extends SemaphoreError {
 
 /**
  * A wait has failed for the outage tolerance, another call has failed for two response timeouts, or `connect` has
- * failed. The server cannot be reached, or cannot serve the call now, for example because it is a replica. The text has the address and the failed step.
+ * failed. The server cannot be reached, or cannot serve the call now, for example because it is a replica. The text
+ * has the address and the failed step.
  */
 export class Unavailable extends SemaphoreError {
   readonly code: "SEM_UNAVAILABLE";

@@ -7,8 +7,7 @@
 
 local BOUND = 1000 -- each loop of a script examines at most this many members
 
--- Reads the keys before the first write. Returns the state, or an error. `ends` in the state has
--- the expiries of the permits with the given IDs.
+-- Reads the keys before the first write. Returns the state with the expiries of `ids`, or an error.
 local function read_semaphore(keys, ids)
   local failed = check_keys(keys)
   if failed then return failed end
@@ -40,7 +39,7 @@ local function read_semaphore(keys, ids)
   local s = {
     permits_key = keys[1], queue_key = keys[2], clients_key = keys[3], state_key = keys[4],
     now = now, now_us = now_us, -- ms, microseconds
-    ends = ends, -- ms; false: no permit
+    ends = ends, -- expiries of the given IDs in ms; false: no permit
     permits = permits, held = permits + (extra or 0), -- number and weight of all permits
     extra = extra, -- the sum of (weight - 1) over all permits, as stored; nil: not stored
     queued = queued, clients = clients, -- numbers of members of these keys
@@ -55,15 +54,14 @@ local function read_semaphore(keys, ids)
     changed = {}, -- fields of the key `state`, except `last_number`
     live_until = 0, -- ms; the keys must not expire earlier; 0 if this call does not write `state`
     granted = {}, leases = {}, -- IDs whose leases begin now; their leases in ms
-    index_of = {}, token = nil, -- ID -> index in `granted`; the token of the first ID in `granted`
+    index_of = {}, token = nil, -- IDs from the queue -> index in `granted`; token of the first
     leaving = {}, notices = {}, -- IDs that leave the queue; IDs whose clients get a message
     has_new_key = not extra, -- whether a key may be new, so that it has no expiry yet
     has_new_runtime = false, -- whether the runtime limit was set or cleared
     more = false, -- whether the script stopped at a bound, so that a client must call `wake`
   }
   if not state[1] then
-    -- The semaphore is new, or `state` was lost. Then permits may have any lease, and requests may
-    -- have any ticket.
+    -- It is new, or `state` was lost. Then permits may have any lease, and requests any ticket.
     s.first_expiry = MAX_NUMBER
     if permits + queued + clients > 0 then
       s.longest_lease, s.first_expiry, s.live_until = MAX_TIME, 0, now + MAX_TIME
@@ -75,11 +73,12 @@ local function read_semaphore(keys, ids)
   return s
 end
 
--- Grants a permit. `is_held` is true if only the lease of a permit restarts.
+-- Grants a permit. If `is_held` is true, only its lease restarts. Returns the index in `granted`.
 local function grant(s, id, weight, lease, is_held)
   local index = #s.granted + 1
-  s.granted[index], s.leases[index], s.index_of[id] = id, lease, index
+  s.granted[index], s.leases[index] = id, lease
   if not is_held then
     s.permits, s.held = s.permits + 1, s.held + weight
   end
+  return index
 end

@@ -1,10 +1,9 @@
 -- Grants free permits to the waiters, in the order of their tickets.
 
--- Decides about the request at the head of the queue. Returns whether the request leaves the queue:
--- it is granted, too heavy, dead, or no ID. Requests in `asked` are part of this call, and alive.
--- Other requests are alive if their client has sent a heartbeat in time and is subscribed. Clients
--- with the NOTIFY N need no subscription. A client counts as subscribed if the server cannot count
--- subscribers. `listening` contains channels, each with whether it has subscribers.
+-- Decides about the request at the head of the queue. Returns whether it leaves the queue: it is
+-- granted, too heavy, dead, or no ID. Requests in `asked` are part of this call, and alive. Others
+-- are alive if their client has sent a heartbeat in time and is subscribed (not with NOTIFY N, and
+-- not if the server cannot count subscribers). `listening`: channel -> whether it has subscribers.
 local function serve_request(s, id, asked, listening)
   local notify, client, weight, lease = string.match(id, '^([PSN]):([^:]*):(%d+):(%d+):')
   if not notify then return true end
@@ -20,7 +19,7 @@ local function serve_request(s, id, asked, listening)
   if s.held >= s.limit or not is_too_heavy and s.held + weight > s.limit then
     return false
   elseif not is_too_heavy then
-    grant(s, id, weight, lease + 0)
+    s.index_of[id] = grant(s, id, weight, lease + 0)
   end
   if channel then
     s.notices[#s.notices + 1] = {id = id, channel = channel, notify = notify}
@@ -29,8 +28,8 @@ local function serve_request(s, id, asked, listening)
 end
 
 -- Serves requests until one does not fit. If `sweeps` is true, dead requests before the first live
--- request leave the queue even if no permit is free. The queue is read in batches of at most 100
--- requests. A batch is as large as the free weight, or larger if more requests than that have left.
+-- request leave the queue even if no permit is free. The queue is read in batches of at most 100:
+-- the free weight, or the number of requests that have left the queue if that is more.
 local function serve_queue(s, asked, sweeps)
   if s.queued == 0 or s.held >= s.limit and not sweeps then return end
   local leaving, listening, is_blocked = s.leaving, {}, false

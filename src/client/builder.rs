@@ -103,8 +103,8 @@ impl SemaphoreClientBuilder {
     /// Default: 2 s; range: 1 ms to 1 hour.
     ///
     /// After two consecutive timeouts, the connection is replaced. The timeout of a refresh is at
-    /// most a sixth of the lease. A refresh timeout that is shorter than
-    /// both 200 ms and the response timeout does not count as one of the two.
+    /// most a sixth of the lease. A refresh timeout that is shorter than both 200 ms and the response
+    /// timeout does not count as one of the two.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.settings.response_timeout = timeout;
         self
@@ -246,9 +246,9 @@ impl SemaphoreClientBuilder {
     /// return a different name.
     ///
     /// The provider may take at most nine tenths of the response timeout. If the provider fails, or
-    /// the server rejects the password, connecting fails. A reconnect is retried, the first connect is not.
-    /// Existing connections are kept. With `connect_sentinel` (feature `sentinel`), redis-rs checks
-    /// the primary's role with the credentials of the `SentinelClient`.
+    /// the server rejects the password, the connect fails. A failed reconnect is retried, but not a
+    /// failed first connect. Existing connections are kept. With `connect_sentinel` (feature
+    /// `sentinel`), redis-rs checks the primary's role with the credentials of the `SentinelClient`.
     ///
     /// # Examples
     ///

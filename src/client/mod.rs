@@ -62,8 +62,7 @@ pub use names::Names;
 ///
 /// **Paused clock.** If Tokio's clock is paused (`tokio::time::pause`), connecting returns
 /// [`Error::Invalid`], because timeouts would not follow real time. Do not pause the clock after
-/// connecting either. For tests with a paused clock,
-/// use semaphores in memory (feature `local`).
+/// connecting either. For tests with a paused clock, use semaphores in memory (feature `local`).
 ///
 /// # Examples
 ///

@@ -177,7 +177,8 @@ impl Probe {
     }
 
     /// Checks that a function is on the server and is this crate's function. This crate's functions
-    /// reject a call without keys and arguments. A server whose memory is full may reject the call itself.
+    /// reject a call without keys and arguments. A server whose memory is full may reject the call
+    /// itself.
     async fn find_function(&self, connection: &Connection, name: &str) -> Result<(), Error> {
         let no_keys = |cmd: &mut Cmd| {
             cmd.arg(0);

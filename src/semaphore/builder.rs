@@ -73,8 +73,9 @@ impl SemaphoreBuilder {
     /// to 4,294,967,295. If a quantity does not fit, count it in a larger unit, such as MiB instead
     /// of bytes.
     ///
-    /// A new semaphore declares the limit with its first acquire or limit change. If processes declare
-    /// different limits, the most recent declaration applies to all of them, and a warning is logged.
+    /// A new semaphore declares the limit with its first acquire or limit change. If processes
+    /// declare different limits, the most recent declaration applies to all of them, and a warning
+    /// is logged.
     pub fn limit(mut self, limit: u32) -> Self {
         self.limit = Some(limit);
         self

@@ -197,7 +197,8 @@ impl Cluster {
     pub(crate) fn link(&self, node: &Address) -> Arc<Link> {
         let new = || {
             let source = Source::Client(Box::new(self.client(node)));
-            Arc::new(Link::new(source, self.call_by, self.dialer.clone()).with(self.origin(node)))
+            let link = Link::new(source, self.call_by, self.dialer.clone());
+            Arc::new(link.with_origin(self.origin(node)))
         };
         self.links().entry(node.clone()).or_insert_with(new).clone()
     }

@@ -19,10 +19,10 @@
 //! If the permit is lost before the response, the client gets status 503, too, and the handler's
 //! future is dropped. If the permit is lost later, the body ends with
 //! [`Error::Lost`](crate::Error::Lost) when the server polls the next part of the body. The server
-//! then closes the connection. The server polls the body only while its send buffers have
-//! room. If a client does not read, the body keeps its resources, although another
-//! request may already have the permit. Tasks that the handler has spawned continue, unless they
-//! watch the [`PermitWatch`](crate::PermitWatch) in the request's extensions.
+//! then closes the connection. The server polls the body only while its send buffers have room. If
+//! a client does not read, the body keeps its resources, although another request may already have
+//! the permit. Tasks that the handler has spawned continue, unless they watch the
+//! [`PermitWatch`](crate::PermitWatch) in the request's extensions.
 //!
 //! # Slow clients
 //!

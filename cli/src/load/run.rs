@@ -20,7 +20,7 @@ use crate::load::summary::Summary;
 use crate::output::{note, tell};
 use crate::server::options::Server;
 use crate::server::{connect, single};
-use crate::workers::Crew;
+use crate::workers::{Crew, failure_of};
 
 /// The interval between lines of progress.
 const TICK: Duration = Duration::from_secs(1);
@@ -126,10 +126,9 @@ fn order(asked: &Load, worker: u32) -> Order {
 }
 
 fn unexpected(worker: usize, report: Report) -> AnyError {
-    let worker = worker + 1;
     match report {
-        Report::Failed(reason) => format!("worker process {worker}: {reason}").into(),
-        other => format!("worker process {worker} sent an unexpected report: {other:?}").into(),
+        Report::Failed(reason) => failure_of(worker, reason),
+        other => failure_of(worker, format_args!("it sent an unexpected report: {other:?}")),
     }
 }
 

@@ -48,7 +48,8 @@ class PermitLost(SemaphoreError):
 class Unavailable(SemaphoreError):
     """A wait has failed for `outage_tolerance`, another call for two response timeouts, or `connect` at once.
 
-    The server cannot be reached, or cannot serve the call now, for example because it is a replica. The text and `__cause__` contain the last error.
+    The server cannot be reached, or cannot serve the call now, for example because it is a replica. The text and
+    `__cause__` contain the last error.
     """
 
 
@@ -63,7 +64,8 @@ class MissingPermission(SemaphoreError):
 class Rejected(SemaphoreError):
     """The server rejected the call, for example because its memory is full or a key has another type.
 
-    The call changed nothing. `connect` raises this error for a wrong password, too.
+    An error of the scripts, which begins with SEM_, means that the call changed nothing. `connect` raises this error
+    for a wrong password, too.
     """
 
 

@@ -110,13 +110,13 @@ impl Link {
     }
 
     /// Sets the text that follows the server in messages.
-    pub(super) fn with(self, origin: &'static str) -> Self {
+    pub(super) fn with_origin(self, origin: &'static str) -> Self {
         Self { origin, ..self }
     }
 
     /// Returns a link to the same server, with its own connection and state.
     pub(crate) fn separate(&self) -> Self {
-        Self::new(self.source.clone(), self.call_by, self.dialer.clone()).with(self.origin)
+        Self::new(self.source.clone(), self.call_by, self.dialer.clone()).with_origin(self.origin)
     }
 
     /// Returns a receiver whose value changes when the connection is replaced.

@@ -263,8 +263,8 @@ async fn rejected_releases_and_forgets_are_retried_in_the_background() {
     assert_eq!(observer.sees(0, 0).await.limit, 2);
 }
 
-/// After this loss, the server does not accept the tickets, and numbers the requests in the order
-/// of the call.
+/// After this loss, the server does not accept the tickets. It numbers the requests in their order
+/// in the call.
 #[tokio::test]
 async fn requests_keep_their_order_if_the_queue_is_lost_and_the_clock_is_set_back() {
     let server = Server::start();

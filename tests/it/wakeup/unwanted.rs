@@ -43,11 +43,11 @@ fn client_of(permit: &Permit) -> &str {
     permit.id().split(':').nth(1).unwrap()
 }
 
-/// The fencing token in the messages of [`tell`].
+/// The fencing token in the messages that [`publish`] sends.
 const TOKEN: u64 = 9_000_000_000_000_000;
 
 /// Publishes a message like the message of a script that hands off a permit.
-fn tell(server: &Server, client: &str, id: &str) {
+fn publish(server: &Server, client: &str, id: &str) {
     let channel = format!("sem:wake:{client}");
     let message = format!("told\n{id} {TOKEN} 9000000000000");
     redis::cmd("PUBLISH").arg(channel).arg(message).exec(&mut server.connect()).unwrap();
@@ -69,7 +69,7 @@ async fn give_back_a_stranger(server: &Server, client: &str, observer: &Observer
     let mut scripts = Scripts::new(server.connect(), "told");
     let reply = scripts.ok("acquire", &format!("declare_if_unset 5 1000 {stranger} try"));
     assert_eq!(reply[3], 1, "granted");
-    tell(server, client, &stranger);
+    publish(server, client, &stranger);
     let holders = async || observer.look().await.holders;
     let is_gone = |holders: &Vec<Holder>| holders.iter().all(|holder| holder.id != stranger);
     eventually("released", holders, is_gone).await;
@@ -84,7 +84,7 @@ async fn a_grant_message_with_the_weight_of_another_request_grants_nothing() {
     let holder = semaphore.acquire().await.unwrap();
     let waiting = tokio::spawn(semaphore.request().acquire());
     let id = observer.sees(1, 1).await.waiters[0].id.clone();
-    tell(&server, client_of(&holder), &id.replacen(":1:", ":2:", 1));
+    publish(&server, client_of(&holder), &id.replacen(":1:", ":2:", 1));
     // The grant message of this release arrives after the forged message.
     holder.release().await.unwrap();
     let permit = in_time("its turn", waiting).await.unwrap().unwrap();
@@ -108,7 +108,7 @@ async fn no_grant_message_ends_a_held_permit() {
     ];
     let client = client_of(&permits[0]);
     for _ in 0..2 {
-        permits.iter().for_each(|permit| tell(&server, client, permit.id()));
+        permits.iter().for_each(|permit| publish(&server, client, permit.id()));
     }
     renewed.set_limit(5).await.unwrap();
     give_back_a_stranger(&server, client, &observer).await;
@@ -136,7 +136,7 @@ async fn no_grant_message_ends_a_permit_that_is_being_forgotten() {
     let swallowed = async || proxy.swallowed_requests();
     eventually("the call is lost", swallowed, |swallowed| *swallowed > 0).await;
     proxy.commands(Flow::Pass);
-    tell(&server, &client, &id);
+    publish(&server, &client, &id);
     give_back_a_stranger(&server, &client, &observer).await;
     assert_eq!(observer.look().await.holders[0].id, id);
 }
@@ -160,7 +160,7 @@ async fn no_grant_message_ends_a_detached_or_expiring_permit() {
     let detached = passed_on.detach();
     left.let_expire().await.unwrap();
     drop(dropped);
-    ids.iter().for_each(|id| tell(&server, &client, id));
+    ids.iter().for_each(|id| publish(&server, &client, id));
     give_back_a_stranger(&server, &client, &observer).await;
     observer.sees(3, 0).await;
     semaphore.adopt(detached).await.unwrap().release().await.unwrap();
@@ -194,7 +194,7 @@ async fn is_forgotten(server: &Server, client: &str, id: &str, observer: &Observ
     let tell_again = async || {
         let held = observer.look().await.holders.iter().any(|holder| holder.id == id);
         scripts.ok("acquire", &format!("declare_if_unset 4 1000 {id} try"));
-        tell(server, client, id);
+        publish(server, client, id);
         held || !std::mem::replace(&mut is_told, true)
     };
     eventually("forgotten and released", tell_again, |is_held| !is_held).await;
