@@ -10,12 +10,12 @@
 //!
 //! - `try`: the counting semaphore, a sorted set of holders by the client's time. A client with a
 //!   slow clock took the permit of another client.
-//! - `queue`: the fair semaphore, with a counter and a second sorted set. It did not queue
+//! - `queue`: the fair semaphore, with a counter and a second sorted set. This design did not queue
 //!   requests, so clients had to poll. Each acquire read all holders, in several round trips.
 //! - `stream`: the refreshed semaphore. Each holder had to refresh by itself, and found out about a
 //!   loss only during a refresh. For a moment, a lost permit seemed to be held again.
 //! - `lock`: the lock with a timeout. Waiters polled every millisecond, in no order. A crash
-//!   between its two commands left it locked permanently.
+//!   between the two commands of an acquire left the lock locked permanently.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -85,7 +85,7 @@ async fn trades_per_second(name: &str, locking: &str) -> Result<f64> {
     Ok(trades.iter().sum::<f64>() / start.elapsed().as_secs_f64())
 }
 
-/// Starts this program as a trader. Returns how much the trader bought.
+/// Starts this program as a trader. Returns how many items the trader bought.
 async fn in_process(name: &str, me: u32, locking: &str) -> Result<f64> {
     let mut trader = Command::new(std::env::current_exe()?);
     trader.arg(name).arg(me.to_string()).arg(locking).kill_on_drop(true);
@@ -127,9 +127,10 @@ async fn trade(name: &str, me: u32, locking: Locking) -> Result<()> {
     Ok(())
 }
 
-/// Buys an item. The lock of the item makes these steps atomic. It does not protect the buyer's
-/// funds, which only this process spends, one purchase after the other. If several processes spent
-/// the same funds, each would first acquire a lock for the buyer, and then the lock of the item.
+/// Buys an item. The lock of the item makes these steps atomic. The lock does not protect the
+/// buyer's funds, which only this process spends, one purchase after the other. If several
+/// processes spent the same funds, each would first acquire a lock for the buyer, and then the lock
+/// of the item.
 async fn buy(offer: &Offer, me: u32, locks: &Locks, goods: &mut Goods) -> Result<bool> {
     let permit = locks.of(offer.item).acquire().await?;
     let price = goods.price(offer).await?;

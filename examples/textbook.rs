@@ -199,7 +199,7 @@ const READING: Duration = Duration::from_millis(3);
 /// for every writer that arrived before it.
 async fn readers(role: &str, table: &mut Table) -> Result<()> {
     let access = table.semaphore("access", AT_ONCE)?;
-    // The two numbers must always be equal.
+    // A reader must find two equal numbers.
     let command = |command, key| -> Cmd {
         let mut command = cmd(command);
         command.arg(key);

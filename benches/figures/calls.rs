@@ -1,5 +1,5 @@
 //! S1 to S7: the server's time for a call, if many calls follow each other immediately. The
-//! baseline is a script that does nothing. Its arguments are the arguments of the crate's first
+//! baseline is a script that does nothing. The script gets the arguments of the crate's first
 //! scripts, so that the baseline never changes.
 
 use redis::aio::{MultiplexedConnection, PubSub};
@@ -12,7 +12,7 @@ use crate::support::scripts::{Check, GRANTED, NOT_GRANTED, QUEUED, RELEASED, Scr
 use crate::support::server::{Server, client, connection_to, evalsha, keys_of, load, unique_name};
 
 const ROUNDS: usize = 9;
-/// The number of requests measured in a round.
+/// The smallest number of requests measured in a round.
 const REQUESTS: usize = 200;
 const CLIENT: &str = "bench-host.4711.k3f9zq";
 pub const NO_LIMIT: u32 = u32::MAX;
@@ -74,7 +74,7 @@ impl Case {
     }
 }
 
-/// Calls the scripts directly, in pipelines, so that only the server's time counts.
+/// Calls the scripts directly. Pipelines make the calls follow each other immediately.
 pub struct Calls {
     server: Server,
     connection: MultiplexedConnection,
@@ -101,7 +101,7 @@ impl Calls {
     }
 
     /// Returns the server's time for a call in µs. The semaphore has no waiters, and the weight
-    /// `held` is held. This function leaves the semaphore unchanged.
+    /// `held` is held. This function releases all permits that it acquires.
     pub async fn time(&mut self, semaphore: &mut Scripts, held: u64, case: Case) -> Result<f64> {
         let one_more = held as u32 + 1;
         let weight = if let Case::Grants { weight, .. } = case { weight } else { 1 };

@@ -1,6 +1,6 @@
 //! H: the cost of a cycle while many other holders exist. Q: the cost of queuing a request and of a
-//! handoff to the first waiter, while many other requests wait. Both are the caller's time, and the
-//! server's time for scripts.
+//! handoff to the first waiter, while many other requests wait. Each cost is measured twice: as the
+//! caller's time, and as the server's time for scripts.
 
 use serde_json::json;
 
@@ -24,7 +24,7 @@ const PAIRS: u64 = 200;
 
 pub async fn holders() -> Result<Vec<Figure>> {
     let mut figures = among_holders::<Ours>(6).await?;
-    // Each acquire of an older design copies a set with all holders.
+    // Each acquire of the blocking list copies a set with all holders.
     figures.extend(among_holders::<BlockingList>(4).await?);
     // These designs use transactions, so the time in scripts says nothing.
     let by_transactions = [among_holders::<Fair>(4).await?, among_holders::<Locked>(4).await?];

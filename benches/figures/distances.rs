@@ -1,5 +1,5 @@
-//! D: the share of the possible turns that is taken over networks of different lengths, with and
-//! without jitter: for this crate, and for the baseline of a handoff.
+//! D: the share of the possible turns that tasks take over networks of different lengths, with and
+//! without jitter. The figures compare this crate with the baseline of a handoff.
 
 use std::time::Duration;
 

@@ -49,7 +49,7 @@ impl Load {
         Ok((possible, turns as f64 / elapsed))
     }
 
-    /// Does the same with this crate's semaphore. Then disconnects the client.
+    /// Measures this crate's semaphore like `turns`, and then disconnects the client.
     pub async fn turns_of_ours(
         &self,
         semaphores: SemaphoreClient,

@@ -38,7 +38,7 @@ pub fn steady_network(one_way: Duration) -> Result<(Proxy, Client)> {
     network(Delay::of(one_way))
 }
 
-/// Returns the round trip time of a script that does nothing. It is measured in a task, as in a
+/// Returns the round trip time of a script that does nothing. The calls run in a task, as in a
 /// program.
 pub async fn round_trip(baseline: &Baseline) -> Result<Duration> {
     let mut baseline = baseline.clone();

@@ -1,5 +1,5 @@
-//! Grants per second within one process, with more tasks than permits and without work. The figures W
-//! measure tasks that work.
+//! Grants per second within one process, with more tasks than permits and without work. The figures
+//! W measure tasks that work.
 
 use std::fmt;
 use std::time::Duration;

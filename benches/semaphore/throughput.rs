@@ -12,9 +12,9 @@ use crate::support::server::unique_name;
 
 pub const TASKS: [usize; 4] = [1, 16, 256, 2048];
 
-/// Creates the group. Measures the time of a round, with as many cycles as there are tasks. All
-/// tasks make their calls at the same time, so a part of a round may contain only acquires or only
-/// releases.
+/// Creates the group, which measures the time of a round. A round has as many cycles as there are
+/// tasks. All tasks make their calls at the same time, so a part of a round may contain only
+/// acquires or only releases.
 pub fn group(criterion: &mut Criterion) -> BenchmarkGroup<'_, WallTime> {
     let mut group = criterion.benchmark_group("throughput");
     group.sampling_mode(SamplingMode::Flat).sample_size(10);

@@ -9,7 +9,8 @@ pub struct Arguments {
     /// Measure only these figures: IDs, such as P2, or the first letters of IDs [default: P S N]
     ///
     /// P this machine, S scripts, N networks, C clients, O other designs' handoffs, H holders,
-    /// Q queues, R refreshes, M other designs' memory, W waits, D networks of many lengths, L leaks of long runs
+    /// Q queues, R refreshes, M other designs' memory, W waits, D networks of many lengths, L leaks
+    /// of long runs
     ids: Vec<String>,
     /// Print one line of JSON
     #[arg(long)]

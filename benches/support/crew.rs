@@ -22,7 +22,7 @@ pub struct Crew {
 struct Done {
     /// One permit for each turn.
     turns: Arc<Semaphore>,
-    /// The actual time of work in ns. It differs from the planned time, because timers end late.
+    /// The actual time of work in ns, which exceeds the planned time, because timers end late.
     work: Arc<AtomicU64>,
 }
 

@@ -1,7 +1,7 @@
 //! Shared code of the benches: the designs that they compare, the baseline, and the server's
 //! statistics.
 
-// Each bench uses only a part of this.
+// Each bench uses only a part of this module.
 #![allow(dead_code)]
 
 pub mod arguments;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::Result;
 use super::design::Design;
 
-/// Returns the time for this many cycles, one after the other. They run in a task, as in a program.
+/// Returns the time for this many consecutive cycles. The cycles run in a task, as in a program.
 /// Outside a task, each reply would have to wake the main thread.
 pub async fn time_pairs<D: Design>(design: &D, pairs: u64) -> Result<Duration> {
     let mut design = design.for_task().await?;

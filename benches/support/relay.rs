@@ -17,7 +17,7 @@ use super::server::{client, connection_to};
 #[derive(Clone)]
 pub struct Relay {
     baseline: Baseline,
-    /// The permits that received messages have freed.
+    /// The free permits. Each received message adds one.
     places: Arc<Semaphore>,
     /// The task that receives messages. It ends when the last clone is dropped.
     _listener: Arc<JoinSet<()>>,

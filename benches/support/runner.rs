@@ -1,4 +1,5 @@
-//! Criterion, and a runtime for asynchronous code inside its closures, which cannot return errors.
+//! Criterion, and a runtime for asynchronous code in Criterion's closures. The closures cannot
+//! return errors.
 
 use std::time::Duration;
 

@@ -13,8 +13,8 @@ use super::server::{client, connection_to, evalsha, keys_of, unique_name};
 /// The largest number of requests in a call.
 const BATCH: u64 = 1000;
 
-/// The lease and the heartbeat timeout in ms. They are longer than any bench, because the benches
-/// refresh no leases and send no heartbeats.
+/// The lease and the heartbeat timeout in ms. Both are longer than any bench takes, because the
+/// benches send no heartbeats, and refresh leases only to measure refreshes.
 const LONG: u32 = 60 * 60 * 1000;
 
 /// The result of all requests, in the short form of a reply.
@@ -30,7 +30,7 @@ pub const RELEASED: Check = |reply| matches!(reply[2], 1 | ALL);
 pub const REFRESHED: Check = |reply| reply[2] > 0;
 pub const UNCHECKED: Check = |_| true;
 
-/// One semaphore, as a client of the protocol without a subscription uses it.
+/// One semaphore, used directly through the protocol's scripts.
 #[derive(Clone)]
 pub struct Scripts {
     connection: MultiplexedConnection,
@@ -141,8 +141,8 @@ impl Scripts {
     }
 }
 
-/// Returns the ID for this number, with the length of the crate's IDs. It contains a fixed process
-/// ID, because the length of a real process ID would affect the measurement.
+/// Returns the ID for this number, with the length of the crate's IDs. The process ID in this ID is
+/// fixed, because the length of a real process ID would affect the measurement.
 pub fn numbered_id(number: u64) -> String {
     format!("N:bench-host.12345.12345678:1:{LONG}:{number:022x}")
 }

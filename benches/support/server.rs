@@ -38,8 +38,8 @@ impl Server {
         Ok(Self { connection })
     }
 
-    /// Returns the number of calls of scripts by their SHA-1, and their time. A script counts as one
-    /// call, however many commands it runs.
+    /// Returns the number of calls of scripts by their SHA-1, and their time. A script counts as
+    /// one call, however many commands it runs.
     pub fn scripts(&mut self) -> RedisResult<Work> {
         let stats = self.info("commandstats")?;
         let line: String = stats.get("cmdstat_evalsha").unwrap_or_default();

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use crate::failure::Failure;
 
-/// The signals that ask this program to end.
+/// Catches these signals, except those that this process was started to ignore.
 pub fn interruptions() -> Result<mpsc::UnboundedReceiver<Signal>, Failure> {
     let asks = not_ignored([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
     listen(asks).map_err(Failure::system("cannot install signal handlers"))

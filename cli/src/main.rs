@@ -3,7 +3,7 @@
 //! Read `options.rs` first: it defines the commands and the global options. `server/` connects. The
 //! larger commands `run`, `top`, `exporter`, `demo` and `load` have folders. Every other command is
 //! a file in `commands/`, with its arguments. `failure.rs` defines the errors that end a command.
-//! All output goes through `output.rs`.
+//! All output goes through `output.rs`, except the picture of `top`.
 #![forbid(unsafe_code)]
 
 #[cfg(not(target_os = "linux"))]

@@ -1,5 +1,5 @@
-//! The output of the CLI. It uses neither `println!` nor `eprintln!`, because they panic if the
-//! reader has gone or the disk is full.
+//! The output of the CLI. The functions use neither `println!` nor `eprintln!`, because these
+//! macros panic if the reader has gone or the disk is full.
 //!
 //! All functions except `write` and `whisper` escape their text, because servers and other clients
 //! may have written parts of it.

@@ -21,7 +21,7 @@ impl Pattern {
     }
 
     /// Suggests another pattern if this pattern matches none of the names, and is probably a
-    /// mistake. Without names, only a pattern that can match no name counts as a mistake.
+    /// mistake. Without names, checks only the text of the pattern.
     pub fn advice(&self, prefix: &str, names: &[String]) -> Option<String> {
         let Self(pattern) = self;
         if let Err(escaped) = argument(pattern) {
@@ -77,7 +77,7 @@ impl Display for Pattern {
     }
 }
 
-/// Returns whether a name matches a pattern with * and ?.
+/// Returns whether a name matches a pattern: see `HELP`.
 fn is_like(name: &str, pattern: &str) -> bool {
     let (mut name, mut pattern) = (name.chars(), pattern.chars());
     // The pattern after the last star, and the part of the name that the star has not matched yet.

@@ -17,7 +17,7 @@ const THIS_PROGRAM: &str = "/proc/self/exe";
 /// The environment variable that contains the role of a process.
 pub const VARIABLE: &str = "REDIS_SEMAPHORE_ROLE";
 
-/// The roles. In the variable, an argument follows the role.
+/// The roles of `run`. In the variable, an argument follows the role.
 pub const GUARD: &str = "guard";
 pub const STARTER: &str = "starter";
 

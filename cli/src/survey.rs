@@ -25,7 +25,7 @@ pub struct Summary {
     pub runtime: Option<u32>,
     pub held: u64,
     pub queued: u64,
-    /// The longest wait of the requests whose process is alive.
+    /// The longest wait of the first requests whose process is alive: see `longest_wait`.
     pub longest_wait: Option<Duration>,
 }
 

@@ -1,6 +1,6 @@
--- raise: sets a number to the given number if the given number is higher.
+-- raise: sets a number for 60 s to the given number, unless the given number is lower.
 --
--- KEYS[1] highest   string: the highest number so far
+-- KEYS[1] highest   string: the highest number, until it expires
 -- ARGV[1] number    an integer
 -- Reply             the highest number now
 local highest = tonumber(redis.call('GET', KEYS[1]) or ARGV[1])

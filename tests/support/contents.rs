@@ -87,7 +87,8 @@ impl Contents {
         self.permits.iter().filter(move |(_, ends)| **ends > now).map(|(id, _)| id)
     }
 
-    /// Checks rule L2: no key stays forever, and no key expires while it is used.
+    /// Checks rule L2: no key stays forever, except a state with a runtime limit. No key expires
+    /// before the last lease.
     pub fn check_expiry(&self, now: i64, keys: &[String]) -> Result<(), String> {
         let last_lease = self.permits.values().map(|ends| ends - now).max().unwrap_or(0);
         for (key, ttl) in keys.iter().zip(&self.expiries) {

@@ -1,5 +1,5 @@
-//! The delays of a proxy. They are precise to a few microseconds, while tokio's timers are only
-//! precise to a millisecond.
+//! The delays of a proxy, which are precise to a few microseconds. Tokio's timers are only precise
+//! to a millisecond.
 
 use std::hint::spin_loop;
 use std::io;
@@ -13,8 +13,8 @@ use tokio::net::tcp::OwnedWriteHalf;
 use tokio::runtime::{Builder, Handle};
 use uuid::Uuid;
 
-/// The runtime of all proxies with a delay. It has its own thread, so that the tasks of the program
-/// do not make data late.
+/// The runtime of all proxies with a delay. This runtime has its own thread, so that the tasks of
+/// the program do not make data late.
 pub static RUNTIME: LazyLock<Handle> = LazyLock::new(|| {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let handle = runtime.handle().clone();

@@ -14,8 +14,8 @@ pub fn kind_of(error: &Error) -> Option<ConnectErrorKind> {
     }
 }
 
-/// Returns the texts of an error and of its sources. An error of redis-rs contains the text of its
-/// source.
+/// Returns the text of an error, and the texts of the causes below the error of redis-rs. The
+/// library's text already contains the text of the error of redis-rs.
 pub fn chain(error: &Error) -> Vec<String> {
     let mut texts = vec![error.to_string()];
     let mut source = error.source();

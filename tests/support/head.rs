@@ -44,8 +44,8 @@ impl Head {
         head
     }
 
-    /// Adds a line. The text of a label begins at column 19, or after two blanks if the label is
-    /// longer. A line without a label continues the text above.
+    /// Adds a line. The text of a label begins 19 characters after the dashes, or after two blanks
+    /// if the label is longer. A line without a label continues the text above.
     fn add(&mut self, line: &str) {
         let ends = line
             .get(18..)

@@ -59,8 +59,8 @@ impl Proxy {
         Self::serving(server, None)
     }
 
-    /// Starts a proxy that delays all data, in both directions. It runs in its own thread, and
-    /// therefore works for programs whose runtime is busy.
+    /// Starts a proxy that delays all data, in both directions. The proxy runs in its own thread,
+    /// and therefore works for programs whose runtime is busy.
     pub fn start_with_delay(server: u16, delay: Delay) -> Self {
         let _its_runtime = delay::RUNTIME.enter();
         Self::serving(server, Some(delay))

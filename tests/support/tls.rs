@@ -105,8 +105,8 @@ impl TlsServer {
     }
 }
 
-/// Whether the server has TLS, as the server itself reports. Servers from Python wheels have no
-/// TLS, and all others must have TLS.
+/// Whether the server has TLS, as the server itself reports. Redis 6.2 and Valkey may lack TLS,
+/// because their Python wheels have no TLS. All other servers must have TLS.
 static HAS_TLS: LazyLock<bool> = LazyLock::new(|| {
     let ask = |arguments: &[&str]| {
         let Output { stdout, stderr, .. } =

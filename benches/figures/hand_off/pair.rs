@@ -11,8 +11,8 @@ use crate::support::Result;
 use crate::support::design::Design;
 use crate::support::server::unique_name;
 
-/// The other process prints a line, and then queues its request. This time after the line, the
-/// request is in the queue.
+/// The other process prints a line, and then queues its request. After this time, the request is in
+/// the queue.
 const TIME_TO_QUEUE: Duration = Duration::from_millis(5);
 
 /// The holder in this process, and the waiter in the other process.

@@ -22,7 +22,7 @@ pub struct Memory(Vec<(f64, f64)>);
 
 impl Memory {
     pub fn new() -> Result<Self> {
-        // The server keeps some memory for the first connection that reads it.
+        // The first reading makes the server allocate some memory that it keeps.
         Server::connect()?.kept_memory()?;
         Ok(Self(Vec::new()))
     }

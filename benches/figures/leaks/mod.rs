@@ -1,5 +1,5 @@
 //! L: the memory of a long-running process, and the memory of its server, after a tenth of the run
-//! and at the end. These figures need Linux, which reports a process's memory.
+//! and at the end. These figures need Linux, because they read /proc.
 
 mod memory;
 
@@ -20,7 +20,7 @@ const TASKS: u32 = 256;
 /// The number of tasks that build a semaphore for each request.
 const BUILDERS: u64 = 16;
 const CUSTOMERS: u64 = 1000;
-/// The lease is longer than the run, so that any memory that is kept until a lease expires adds up.
+/// The lease of L2 is longer than the run, so that memory kept until a lease expires adds up.
 const LEASE: Duration = Duration::from_secs(60 * 60);
 /// The pause between two requests of a task.
 const PAUSE: Duration = Duration::from_millis(1);

@@ -1,4 +1,5 @@
-//! The fair semaphore behind a lock ("Redis in Action", 6.3.4). The lock makes the design correct.
+//! The fair semaphore behind a lock ("Redis in Action", 6.3.4). The lock prevents the race of
+//! `Fair::try_acquire`.
 
 use std::ops::Range;
 use std::time::Duration;

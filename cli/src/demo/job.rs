@@ -57,9 +57,9 @@ impl Job {
     /// once.
     ///
     /// Fencing tokens grow from permit to permit. If a store replaces earlier writes with later
-    /// writes, it must reject a token that is lower than the last token. Such a token belongs to a
-    /// worker that was suspended when its permit was lost, and has not found out about the loss
-    /// yet.
+    /// writes, it must reject a token that is lower than the page's last token. Such a token
+    /// belongs to a worker that was suspended when its permit was lost, and has not found out about
+    /// the loss yet.
     pub async fn finish_page(&self, page: u32, worker: &str, token: u64) -> Result<bool> {
         let mut steps = pipe();
         steps.atomic().hset_nx(&self.done, page, format!("{token} {worker}"));

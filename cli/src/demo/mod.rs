@@ -2,8 +2,8 @@
 //! same time.
 //!
 //! Imagine a batch job with any number of processes, which together may use only three database
-//! connections. One worker is killed in the middle of a page. Its permit, one of three, is free when
-//! the lease expires. Another worker finishes the page.
+//! connections. One worker is killed in the middle of a page. The killed worker's permit, one of
+//! three, is free when the lease expires. Another worker finishes the page.
 //!
 //! Read `worker.rs` first: it is written like a program that uses the semaphore. `plan.rs` defines
 //! the semaphore and the job for all processes. The other files run the workers, and show and check

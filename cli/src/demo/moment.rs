@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock;
 
-/// A moment on the clock that all processes share. The clock is never set.
+/// A moment on the clock that all processes share. Changes of the system time do not affect it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Moment(Duration);
 

@@ -12,9 +12,9 @@ pub const WORKERS: usize = 6;
 /// How many workers may work at the same time.
 pub const LIMIT: u32 = 3;
 
-/// How long a dead worker keeps its permit. Two seconds suit a short demonstration. The default of
-/// 30 s suits most programs, because the lease also limits how long an outage of Redis may last
-/// before a permit is lost.
+/// The longest time for which a dead worker keeps its permit. Two seconds suit a short
+/// demonstration. The default of 30 s suits most programs, because the lease also limits how long
+/// an outage of Redis may last before a permit is lost.
 pub const LEASE: Duration = Duration::from_secs(2);
 
 pub const PAGES: u32 = 60;

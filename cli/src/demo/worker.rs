@@ -46,14 +46,14 @@ async fn work_off_one(semaphore: &Semaphore, job: &Job, name: &str) -> Result<()
     let permit = semaphore.acquire().await?;
     report(What::Holds)?;
 
-    // If this fails, the permit is dropped, which also releases it.
+    // If `do_next_page` fails, the permit is dropped, which also releases it.
     do_next_page(&permit, job, name).await?;
 
     // This report is sent before the release, because the next holder may start before this worker
     // has the reply to its release.
     report(What::Leaves)?;
-    // Dropping the permit would also release it. After `release`, Redis has confirmed the release
-    // before the next wait, and an error shows that the permit was lost.
+    // Dropping the permit would also release it. `release` also waits until Redis has confirmed the
+    // release, and reports a lost permit.
     match permit.release().await {
         Err(Error::Lost { .. }) => report(What::Loses),
         released => Ok(released?),

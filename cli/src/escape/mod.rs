@@ -1,11 +1,11 @@
 //! Escapes text that a terminal must not get. Text that a server or another client wrote can
-//! neither steer the terminal, nor hide, nor look like other text.
+//! neither steer the terminal nor hide. Different letters of similar shape are not escaped.
 //!
-//! `output.rs` escapes everything that it prints, and `top/text.rs` everything that is drawn. An
-//! escape looks like `\u{202e}`. These characters are escaped: control and format characters,
-//! separators other than the space, unassigned characters, characters for private use, and
-//! invisible characters. A character is also escaped if it is not in Unicode's normalization form
-//! C, because it looks the same as its normalized form.
+//! `output.rs` escapes what it prints, except in `write` and `whisper`. `top/text.rs` escapes what
+//! is drawn. An escape looks like `\u{202e}`. These characters are escaped: control and format
+//! characters, separators other than the space, unassigned characters, characters for private use,
+//! and invisible characters. A character is also escaped if it is not in Unicode's normalization
+//! form C, because it looks the same as its normalized form.
 
 use std::fmt::Write;
 use std::io;
@@ -31,8 +31,8 @@ pub fn line(text: &str) -> String {
 }
 
 /// Escapes a name or a similar value, so that no other value has the same output. A backslash is
-/// escaped if it would begin an escape. A space is escaped if it is not between two other
-/// characters. The result may be used as a part of a line.
+/// escaped if it would begin an escape. A space is escaped at the beginning, at the end, and after
+/// another space. The result may be used as a part of a line.
 pub fn value(text: &str) -> String {
     let mut signs = Vec::new();
     each(text, |c, is_shown| signs.push((c, is_shown)));

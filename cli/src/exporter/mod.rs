@@ -1,7 +1,7 @@
 //! `exporter`: serves metrics of the semaphores for Prometheus.
 //!
-//! Read `look.rs` first: it reads the semaphores at each scrape. `shared.rs` limits the time and
-//! shares the result among scrapes. `text.rs` formats it, and `web.rs` serves it.
+//! Read `look.rs` first: it reads the semaphores. `shared.rs` limits the time, and shares the
+//! result among concurrent scrapes. `text.rs` formats the result, and `web.rs` serves the text.
 
 mod look;
 pub mod options;

@@ -92,7 +92,8 @@ impl Looks {
         text(looked.ok(), started.elapsed()).into()
     }
 
-    /// Reports each reason once. Reports at each scrape would fill the log.
+    /// Reports a reason only if it differs from the last one, because a report at each scrape would
+    /// fill the log.
     pub fn tell_changes(&self, failure: Option<&Failure>) {
         let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
         // Elapsed times in the text differ from scrape to scrape.

@@ -37,7 +37,7 @@ impl Window {
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Report {
     Ready,
-    /// Sent a few times a second.
+    /// Sent every 50 ms.
     Progress(Progress),
     /// The cycles of a task. They are sent only after the run, because sending them during the run
     /// would change the measurement.

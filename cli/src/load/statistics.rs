@@ -13,8 +13,8 @@ pub struct Served {
 }
 
 impl Served {
-    /// Returns the work since `before`. Returns `None` if the server's statistics were reset after
-    /// `before`.
+    /// Returns the work since `before`. Returns `None` if a number is lower than in `before`,
+    /// because the server's statistics were reset.
     pub fn since(self, before: Self) -> Option<Self> {
         let calls = self.calls.checked_sub(before.calls)?;
         Some(Self { calls, us: self.us.checked_sub(before.us)? })

@@ -88,8 +88,8 @@ impl<'a> Summary<'a> {
     }
 }
 
-/// Returns how many permits per second the limit would allow if a released permit were granted
-/// again immediately. Ignores holds that the end of the run cut short.
+/// Returns how many permits per second the limit and the number of tasks would allow if a released
+/// permit were granted again immediately. Ignores holds that the end of the run cut short.
 fn ideal_per_second(options: &Load, limit: u32, window: Window, turns: &[Turn]) -> Option<f64> {
     let whole = turns.iter().filter(|turn| turn.freed < window.end);
     let (count, held) =

@@ -45,7 +45,8 @@ async fn work(server: &Server, input: &mut Input) -> Result<Vec<Log>> {
     logs
 }
 
-/// Runs the tasks until the time is over or a task fails. Returns when all tasks have ended.
+/// Runs the tasks until the time is over, the input ends or a task fails. Returns when all tasks
+/// have ended.
 async fn take_turns(
     semaphore: Semaphore,
     order: &Order,
@@ -73,7 +74,7 @@ async fn take_turns(
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                // If the parent has ended, the input ends, too.
+                // The report fails only if the parent has ended. The input then ends, too.
                 let _ = report(&Report::Progress(work.progress()));
             }
             () = tokio::time::sleep_until(end), if !work.is_over.is_cancelled() => {

@@ -138,9 +138,9 @@ async fn told<T>(semaphore: &Semaphore, waiting: impl Future<Output = T>) -> T {
     waiting.await
 }
 
-/// Prints notes if the limits of the semaphore are probably not as the user expects: if the declared
-/// limit differs from the effective limit, and if the wait may last forever. The notes are printed
-/// before the limit is declared, because the wait may be long.
+/// Prints notes if the limits of the semaphore are probably not as the user expects: if `--limit`
+/// differs from the effective limit, and if the wait may last forever. The notes are printed before
+/// the limit is declared, because the wait may be long.
 async fn tell_limits(semaphore: &Semaphore, asked: &Run) -> Result<(), Error> {
     if asked.limit.is_none() && asked.weight == 1 {
         return Ok(());

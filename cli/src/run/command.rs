@@ -1,5 +1,5 @@
-//! The command: a child of the guard, or of the CLI if there is no guard. It runs in its own
-//! process group.
+//! The command: a child of the guard, or of the CLI if there is no guard. The command runs in its
+//! own process group.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
@@ -105,13 +105,13 @@ impl Running {
 
     /// Sends a signal to all processes in the command's group.
     pub fn signal(&self, signal: Signal) {
-        // This fails if the group has ended or belongs to another user.
+        // The call fails if the group has ended or belongs to another user.
         let _ = killpg(self.group, signal);
     }
 
     /// Sends a stop signal only to the processes that catch it. The signal would stop other
-    /// processes, and no shell could continue these processes. The system acts in the same way.
-    /// Without /proc, sends nothing and returns `false`.
+    /// processes, and no shell could continue these processes. The system, too, does not stop
+    /// processes that no shell could continue. Without /proc, sends nothing and returns `false`.
     pub fn signal_those_that_catch(&self, signal: Signal) -> bool {
         family::of_group(self.group).is_some_and(|members| {
             members.iter().filter(|member| member.catches(signal)).for_each(|it| it.signal(signal));
@@ -119,7 +119,7 @@ impl Running {
         })
     }
 
-    /// Ends the command with SIGTERM, and continues it in case it is stopped.
+    /// Sends SIGTERM to the command's group, and continues the group in case it is stopped.
     pub fn terminate(&self) {
         self.signal(Signal::SIGTERM);
         self.signal(Signal::SIGCONT);

@@ -57,19 +57,19 @@ impl Family {
     }
 
     pub fn signal(&self, signal: Signal) {
-        // This fails if the group has ended or belongs to another user.
+        // The call fails if the group has ended or belongs to another user.
         let _ = killpg(self.command, signal);
         self.signal_others(signal);
     }
 
-    /// Ends all members with SIGTERM, and continues them in case they are stopped.
+    /// Sends SIGTERM to all members, and continues them in case they are stopped.
     pub fn terminate(&self) {
         let _ = killpg(self.command, Signal::SIGTERM);
         let _ = killpg(self.command, Signal::SIGCONT);
         self.terminate_others();
     }
 
-    /// Ends the members outside the group of the command, as `terminate` does.
+    /// Sends the signals of `terminate` to the members outside the group of the command.
     pub fn terminate_others(&self) {
         self.signal_others(Signal::SIGTERM);
         self.signal_others(Signal::SIGCONT);
@@ -113,8 +113,9 @@ impl Family {
         }
     }
 
-    /// Returns the members that are alive: those below `root`, and the group of the command.
-    /// Returns `None` without /proc.
+    /// Returns the members that are alive: descendants of `root`, the group of the command, earlier
+    /// members, and processes that the CLI inherited, with their descendants. Returns `None`
+    /// without /proc.
     fn entries(&self) -> Option<Vec<Entry>> {
         // The CLI may have other children, which started before the command.
         let is_inherited = |entry: &Entry, (tool, started)| {
@@ -182,13 +183,14 @@ impl Entry {
         mask.is_some_and(|mask| mask & 1 << (signal as u32 - 1) != 0)
     }
 
-    /// Sends a signal to this process, and never to another process that reuses its ID.
+    /// Sends a signal to this process. Another process that reuses the ID gets no signal, unless
+    /// the system has no `pidfd_open`.
     pub fn signal(&self, signal: Signal) {
         let Some(process) = Process::from_raw(self.id.as_raw()) else { return };
         let Some(number) = rustix::process::Signal::from_named_raw(signal as i32) else { return };
         match pidfd_open(process, PidfdFlags::empty()) {
             Ok(file) if Self::read(self.id).is_some_and(|(now, _)| now.started == self.started) => {
-                // This fails if the process has ended or belongs to another user.
+                // The call fails if the process has ended or belongs to another user.
                 let _ = pidfd_send_signal(file, number);
             }
             Err(rustix::io::Errno::NOSYS) => {

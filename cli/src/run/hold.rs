@@ -275,7 +275,7 @@ impl<'a> Hold<'a> {
         self.is_to_stop = false;
         if self.is_stopped && self.kill_at.is_none() {
             if let Some(held) = &self.held {
-                // The other half of the lease is needed to end the command if no reply arrives.
+                // The other half of this time is needed to end the command if no reply arrives.
                 let patience = PATIENCE.min(held.permit.expires_in() / 2);
                 let answer = timeout(patience, held.permit.refresh()).await;
                 let is_lost = matches!(answer, Ok(Err(Error::Lost { .. })));

@@ -1,4 +1,4 @@
-//! The client name of a job: `LABEL.HOST.PROCESS`.
+//! The client name of a job: `LABEL.HOST.PROCESS`, or `HOST.PROCESS` without a label.
 
 use std::path::Path;
 

@@ -313,8 +313,8 @@ async fn given_back(
     Ok(as_command(outcome?.ended, given_up.filter(|_| to_end.is_none())))
 }
 
-/// Returns how the CLI ends after the command. `given_up` is the signal that arrived after the command
-/// and cut the CLI's remaining work short.
+/// Returns how the CLI ends after the command. `given_up` is the signal that arrived after the end
+/// of the command, and cut the CLI's remaining work short.
 fn as_command(ended: Ended, given_up: Option<Signal>) -> End {
     // ^C ends a shell's loop only if the process in it died of SIGINT.
     match ended.is_interrupt() || given_up == Some(Signal::SIGINT) {

@@ -75,8 +75,8 @@ pub fn listener<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
 }
 
 impl<S: Subscriber> Layer<S> for Connection {
-    /// Several connections may fail in one outage. The first failure and the last recovery are
-    /// reported.
+    /// Several connections may fail in one outage. The first failure, repeated warnings and the
+    /// last recovery are reported.
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut fields = Fields::default();
         event.record(&mut fields);

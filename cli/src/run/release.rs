@@ -22,8 +22,8 @@ pub async fn release(client: &SemaphoreClient, name: &str, permit: Permit) -> Re
         "{error}; the release is retried until the lease expires or a signal arrives"
     ));
     let semaphore = client.semaphore(name).existing_limit().build()?;
-    // The library retries the release, too, but does not report whether a retry succeeds. A retry
-    // revokes the permit, and its error would name that operation.
+    // The library retries the release, too, but does not report whether a retry succeeds. The
+    // retries here revoke the permit. Their errors name that operation, so the first error is kept.
     while Instant::now() < ends {
         if semaphore.revoke(&id).await.is_ok() {
             return Ok(());

@@ -74,7 +74,7 @@ impl Signals {
     }
 }
 
-/// Ends this process by a signal. A shell that waits for this process then ends its loop.
+/// Ends this process by a signal. After SIGINT, a shell that waits for this process ends its loop.
 pub fn die_of(signal: Signal) -> ExitCode {
     // By default, signals do not end the first process of a container.
     if getpid().as_raw() != 1 {

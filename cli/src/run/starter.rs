@@ -1,6 +1,6 @@
 //! The process of a command before it becomes the command. The process stays stopped until the
-//! guard knows it and it has the terminal. If the guard is killed before that, the process ends,
-//! too.
+//! guard knows its ID, and the CLI has given it the terminal, if the CLI has a terminal. If the
+//! guard is killed before that, the process ends, too.
 
 use std::env;
 use std::os::unix::process::{CommandExt, parent_id};

@@ -1,4 +1,4 @@
-//! Files that options name. They are read before each use, because they may change. Input that
+//! Files that options name. Each file is read before each use, because it may change. Input that
 //! cannot be read twice (a FIFO, standard input, `<(command)`) is read once and kept.
 
 use std::collections::BTreeMap;

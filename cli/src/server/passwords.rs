@@ -95,7 +95,7 @@ fn behind_scheme(text: &str) -> Option<&str> {
     }
 }
 
-/// Returns whether a parameter of a URL may be a password. Its name may be escaped.
+/// Returns whether a parameter of a URL may be a password. The parameter's name may be escaped.
 fn is_password(parameter: &str) -> bool {
     let (name, value) = parameter.split_once('=').unwrap_or_default();
     let name = name.to_ascii_lowercase();

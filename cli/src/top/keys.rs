@@ -8,8 +8,8 @@ use crate::top::event::{Call, Change, Wish};
 use crate::top::look::lease_of;
 use crate::top::state::{Column, Open, Sort, State};
 
-/// The length of the longest text that can be typed. It exceeds the length of any limit, so that a
-/// limit that is too large can be typed and is then rejected.
+/// The length of the longest text that can be typed. This length exceeds the length of any limit,
+/// so that a limit that is too large can be typed and is then rejected.
 const MOST_TYPED: usize = 12;
 
 pub fn pressed(state: &mut State, key: KeyEvent) -> Option<Wish> {

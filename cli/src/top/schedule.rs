@@ -11,7 +11,7 @@ const AT_ONCE: usize = 4;
 /// The factor between the two intervals: semaphores that are not on the screen are read this many
 /// times less often than the others.
 pub const OTHERS: u32 = 10;
-/// The shortest interval between reads of semaphores that are not on the screen.
+/// The shortest mean interval between reads of two semaphores that are not on the screen.
 const PAUSE_OF_OTHERS: Duration = Duration::from_millis(10);
 
 /// Returns the calls that are due now, and marks them as made.

@@ -15,8 +15,8 @@ use crate::top::event::Event;
 
 const UNUSABLE: &str = "the terminal cannot be used";
 
-/// Restores the terminal when it is dropped. After a panic in any thread, ratatui's hook has
-/// restored the terminal before the message is printed.
+/// The terminal, which is restored when this value is dropped. After a panic in any thread,
+/// ratatui's hook has restored the terminal before the message is printed.
 pub struct Screen {
     terminal: DefaultTerminal,
 }

@@ -148,7 +148,7 @@ impl State {
     }
 
     /// Updates the cursor after the list may have changed. This function sorts the list, which
-    /// takes time. It is called before a picture and before a key, and not for each reply.
+    /// takes time. It runs before a picture and before a key, and not for each reply.
     pub fn settle(&mut self) {
         let mut cursor = self.cursor.clone();
         cursor.settle(&self.sorted());

@@ -6,7 +6,8 @@
 -- Reply             the names in their shown form
 -- Cost              O(log N + the names)
 -- include: lib/entry.lua
--- Every entry with this prefix sorts before the prefix and the byte 255, which UTF-8 does not use.
+-- Every entry with this prefix sorts before the prefix with a byte 255 at its end. UTF-8 does not
+-- use this byte.
 local low, high = '[' .. ARGV[1], '(' .. ARGV[1] .. '\255'
 local names = {}
 for _, entry in ipairs(redis.call('ZRANGEBYLEX', KEYS[1], low, high, 'LIMIT', 0, ARGV[2])) do

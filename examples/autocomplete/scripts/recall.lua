@@ -6,7 +6,7 @@
 -- include: lib/entry.lua
 local names = {}
 for _, entry in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do
-  -- Comparing bytes is enough, because in UTF-8 no character is a part of another one.
+  -- Comparing bytes is enough, because in UTF-8 no character is a part of another character.
   if string.sub(entry, 1, #ARGV[1]) == ARGV[1] then
     names[#names + 1] = shown(entry)
   end

@@ -1,6 +1,6 @@
-//! The guard: the parent of the command. It ends the command if the CLI was killed or stopped. The
-//! guard is a second process of this program. Both processes exchange messages over a socket, which
-//! is the guard's input. The socket closes whenever the CLI ends.
+//! The guard: the parent of the command. The guard ends the command if the CLI was killed or
+//! stopped. The guard is a second process of this program. The CLI and the guard exchange messages
+//! over a socket, which is the guard's input. The socket closes whenever the CLI ends.
 //!
 //! The guard is a "subreaper": it becomes the parent of each of its descendants that loses its
 //! parent. So no process of the command escapes from the guard, neither with a new process group or
@@ -37,7 +37,7 @@ pub use watch::watch;
 /// The timeout for a step that normally takes a millisecond.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// After this many guards in a row that ended within a second, no other guard is started.
+/// If more than this many guards in a row ended within a second, no other guard is started.
 const MOST_HASTY: u32 = 10;
 
 /// A guard process that was started before the async runtime.
@@ -124,12 +124,12 @@ impl Guard {
     }
 
     pub fn tell(&mut self, word: Word) {
-        // This fails if the guard has ended. The CLI continues without a guard.
+        // The write fails if the guard has ended. The CLI continues without a guard.
         let _ = self.started.socket.write_all(format!("{word}\n").as_bytes());
     }
 
-    /// Waits for the next report. If the guard has ended, this function waits forever. As the
-    /// guard's parent, the CLI finds out about the end in another way.
+    /// Waits for the next report. If the guard has ended, this function waits forever. The CLI gets
+    /// SIGCHLD at that moment, because it is the guard's parent.
     pub async fn report(&mut self) -> Report {
         match self.next_report().await {
             Some(report) => report,

@@ -32,9 +32,9 @@ const PAUSE_WHILE_STOPPED: Duration = Duration::from_millis(100);
 /// How long killed processes may remain before the guard names them. On a busy machine, they end
 /// only when they get CPU time.
 const UNTIL_NAMED: Duration = Duration::from_secs(2);
-/// The guard kills all processes this many times before it names the remaining processes. Without
-/// /proc it finds only its own children, so each attempt kills one generation. A search takes up to
-/// a second after the system has begun to reuse low process IDs.
+/// The guard kills all processes more than this many times before it names the remaining processes.
+/// Without /proc, it finds only its own children, so each attempt kills one generation. A search
+/// takes up to a second after the system has begun to reuse low process IDs.
 const KILLS_UNTIL_NAMED: u32 = 10;
 
 enum Event {
@@ -331,7 +331,7 @@ impl Watch {
     }
 
     fn tell(&self, report: &Report) {
-        // This fails if the CLI has ended.
+        // The write fails if the CLI has ended.
         let _ = (&self.socket).write_all(format!("{report}\n").as_bytes());
     }
 }

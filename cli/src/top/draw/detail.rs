@@ -24,7 +24,7 @@ const CLIENT_NAME: RangeInclusive<u16> = 8..=20;
 const WEIGHT: u16 = 10;
 const POSITION: u16 = 8;
 
-/// The fewest lines that holders and waiters get.
+/// The history is drawn only if holders and waiters get more than this many lines.
 const LEAST: u16 = 6;
 const BAR: usize = 10;
 
