@@ -6,8 +6,8 @@
 //!
 //! Permits are granted in order of arrival. Waiters do not poll: the script that frees a permit
 //! grants it to the next waiter and notifies that waiter's process. If a holder crashes, its permit
-//! is freed when its lease (default 30 s) expires. Only the server's clock counts, so wrong clocks
-//! on other machines do no harm.
+//! is freed when its lease (default 30 s) expires. Leases expire by the server's clock, so wrong
+//! clocks on other machines do no harm.
 //!
 //! ```
 //! use redis_semaphore::SemaphoreClient;
@@ -40,7 +40,7 @@
 //!
 //! - **All tasks run in one process.** Use `tokio::sync::Semaphore`.
 //! - **The limit must hold even through a failover.** Redis replicates asynchronously. A promoted
-//!   replica, or a server that restarts without its data, can grant permits that are still held.
+//!   replica, or a server that restarts without its data, can grant more permits than the limit.
 //! - **A crashed holder must be replaced within milliseconds.** The crashed holder's permit stays
 //!   taken until the lease expires.
 //! - **Work is shorter than a network round trip.** A local limit in each process is faster.
@@ -76,8 +76,9 @@
 //! items by name. A glob import (`use redis_semaphore::*`) also imports the names `redis` and
 //! `include_dir`. These names then hide your program's own dependencies with the same names.
 //!
-//! Logs are written with [`tracing`]. The level is `warn` for lost permits, lost connections and
-//! differing limits, `info` for restored connections, and `debug` for spans and single grants.
+//! Logs are written with [`tracing`]. The level is `warn` for problems, such as lost permits,
+//! outages of Redis and differing limits. The level is `info` for the end of an outage, and `debug`
+//! for spans, single grants and single failed attempts.
 #![forbid(unsafe_code)]
 // Makes docs.rs show the feature that an item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]

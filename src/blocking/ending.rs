@@ -9,10 +9,11 @@ use tokio::sync::oneshot;
 
 use crate::client::SemaphoreClient;
 
-/// Shuts the background thread down once: after the last handle is gone, or when the main thread
-/// ends. The maximum time between the call timeout and the return of a shutdown.
+/// The maximum time between the call timeout and the return of a shutdown.
 const SLACK: Duration = Duration::from_millis(100);
 
+/// Shuts the background thread down once: after the last handle is gone, or when the main thread
+/// ends.
 pub(super) struct Ending {
     told: Mutex<Option<(oneshot::Sender<SemaphoreClient>, SemaphoreClient)>>,
     over: Arc<Over>,

@@ -58,7 +58,7 @@ impl Home {
         &self.client
     }
 
-    /// Waits for the future. Fails if the current thread must not block.
+    /// Waits for the future. Fails in a forked process, and if the current thread must not block.
     pub(super) fn wait<T>(&self, future: impl Future<Output = T>) -> Result<T, Error> {
         check_thread()?;
         self.client.context().check_process()?;

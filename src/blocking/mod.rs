@@ -12,10 +12,10 @@
 //! release is lost at the end of `main`, not even after `?` or a panic. On a thread of an async
 //! runtime, dropping the last handle does not block.
 //!
-//! A handle in a `static` is never dropped, and `std::process::exit` drops nothing. But if the main
-//! thread has used the client, it waits for the delivery when it ends. This applies to Linux with
-//! glibc, and to macOS. In the following cases, the program ends without waiting, so call
-//! [`SemaphoreClient::shutdown`]:
+//! A handle in a `static` is never dropped, and `std::process::exit` drops nothing. But a main
+//! thread that has used the client waits for the delivery when that thread ends. This applies to
+//! Linux with glibc, and to macOS. In the following cases, the program ends without waiting, so
+//! call [`SemaphoreClient::shutdown`]:
 //!
 //! - The program runs on another platform.
 //! - A thread other than the main thread calls `exit`.
@@ -31,9 +31,12 @@
 //!
 //! A thread of an async runtime must not block: calls return
 //! [`Error::Invalid`](crate::Error::Invalid). Inside of `tokio::task::spawn_blocking`, calls work.
-//! In three cases, the crate cannot detect the runtime, and Tokio panics: in a `Drop` while a runtime
-//! ends, inside of `tokio::task::unconstrained`, and in the future of `Runtime::block_on` after
-//! `tokio::task::block_in_place`, until the future has awaited something.
+//! In three cases, the crate cannot detect the runtime, and Tokio panics:
+//!
+//! - in a `Drop` while a runtime ends
+//! - inside of `tokio::task::unconstrained`
+//! - in the future of `Runtime::block_on` after `tokio::task::block_in_place`, until the future has
+//!   awaited something
 //!
 //! # Examples
 //!

@@ -91,9 +91,9 @@ impl SemaphoreClientBuilder {
         self
     }
 
-    /// Sets the label under which [`inspect`](crate::Semaphore::inspect) shows the permits of this
-    /// process. Default: host name and process ID. A label has 1 to 91 letters, digits, `.`, `_`
-    /// and `-`.
+    /// Sets the label under which [`inspect`](crate::Semaphore::inspect) shows the permits and
+    /// requests of this process. Default: host name and process ID. A label has 1 to 91 letters,
+    /// digits, `.`, `_` and `-`.
     pub fn client_name(mut self, client_name: impl Into<String>) -> Self {
         self.client_name = Some(client_name.into());
         self
@@ -103,8 +103,8 @@ impl SemaphoreClientBuilder {
     /// Default: 2 s; range: 1 ms to 1 hour.
     ///
     /// After two consecutive timeouts, the connection is replaced. The timeout of a refresh is at
-    /// most a sixth of the lease. A refresh timeout that is shorter than both 200 ms and the response
-    /// timeout does not count as one of the two.
+    /// most a sixth of the lease. A refresh timeout that is shorter than both 200 ms and the
+    /// response timeout does not count as one of the two.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.settings.response_timeout = timeout;
         self
@@ -114,8 +114,9 @@ impl SemaphoreClientBuilder {
     ///
     /// With a timeout, a program can start before its server, or during a failover. Connecting is
     /// retried after each error for which [`Error::is_transient`] returns true, and while the
-    /// server's memory or disk is full. Any other error, such as a wrong password, is returned
-    /// immediately. The first failure is logged.
+    /// server's memory or disk is full. Other errors, such as a wrong password, are returned
+    /// immediately. Too many open files are also returned immediately, although this error is
+    /// transient. The first failure is logged.
     ///
     /// # Examples
     ///
@@ -136,8 +137,8 @@ impl SemaphoreClientBuilder {
         self
     }
 
-    /// Sets the heartbeat timeout: the server skips the waiting requests of this process if no
-    /// heartbeat has arrived for this long. Default: 15 s; range: 100 ms to 7 days.
+    /// Sets the heartbeat timeout: the server removes a waiting request of this process at its turn
+    /// if no heartbeat has arrived for this long. Default: 15 s; range: 100 ms to 7 days.
     ///
     /// Heartbeats are sent at intervals of a third of this time. The reply to a heartbeat also
     /// replaces a lost grant message.
@@ -147,7 +148,7 @@ impl SemaphoreClientBuilder {
     }
 
     /// Sets how long a waiting `acquire` keeps retrying while Redis does not reply. Default: 30 s.
-    /// Values below twice the response timeout have no effect.
+    /// A value below twice the response timeout counts as twice the response timeout.
     pub fn outage_tolerance(mut self, tolerance: Duration) -> Self {
         self.settings.outage_tolerance = tolerance;
         self
@@ -157,9 +158,8 @@ impl SemaphoreClientBuilder {
     /// 7.0 or newer, or Valkey.
     ///
     /// Functions run the scripts' code on the same keys, so clients with functions and clients with
-    /// scripts share semaphores. Functions are part of the server's data, so they survive restarts
-    /// and failovers. A user may have the permission to call functions without the permission to
-    /// run scripts.
+    /// scripts share semaphores. Functions are saved and replicated with the server's data. A user
+    /// may have the permission to call functions without the permission to run scripts.
     ///
     /// If a server does not have the library `redis_semaphore` (`lua/functions.lua`), the client
     /// loads it. If the server's memory is too full for the library and the user may run scripts,
@@ -193,12 +193,13 @@ impl SemaphoreClientBuilder {
     ///
     /// Connecting performs no writes and may use a replica. These calls work:
     /// [`names`](crate::SemaphoreClient::names), [`inspect`](crate::Semaphore::inspect),
-    /// [`limit`](crate::Semaphore::limit) and [`doctor`](crate::SemaphoreClient::doctor), which
-    /// checks only the permissions of a read-only user.
+    /// [`limit`](crate::Semaphore::limit) and [`doctor`](crate::SemaphoreClient::doctor). `doctor`
+    /// then expects only the permissions of a read-only user.
     ///
-    /// Other calls still work if the user's permissions allow them: this setting prevents no change.
-    /// A call that the permissions do not allow returns [`Error::Rejected`]. In a cluster, a wait
-    /// returns [`Error::Unavailable`] after the outage tolerance if the user cannot subscribe.
+    /// Other calls still work if the user's permissions allow them: this setting prevents no
+    /// change. A call that the permissions do not allow returns [`Error::Rejected`]. In a cluster,
+    /// a wait returns [`Error::Unavailable`] after the outage tolerance if the user cannot
+    /// subscribe.
     ///
     /// # Examples
     ///
@@ -241,14 +242,16 @@ impl SemaphoreClientBuilder {
     /// Sets a function that supplies credentials for every new connection, including connections to
     /// cluster nodes. Use it for rotating passwords and expiring tokens.
     ///
-    /// If a provider is set, a URL or client with a password is rejected with [`Error::Invalid`].
-    /// If the URL or client contains a user name, the provider may omit the name, but must not
-    /// return a different name.
+    /// If a provider is set, a URL or `redis::Client` with a password is rejected with
+    /// [`Error::Invalid`]. The passwords of sentinels are allowed, because the provider is not used
+    /// for sentinels. If the URL or client contains a user name, the provider may omit the name,
+    /// but must not return a different name.
     ///
     /// The provider may take at most nine tenths of the response timeout. If the provider fails, or
     /// the server rejects the password, the connect fails. A failed reconnect is retried, but not a
     /// failed first connect. Existing connections are kept. With `connect_sentinel` (feature
-    /// `sentinel`), redis-rs checks the primary's role with the credentials of the `SentinelClient`.
+    /// `sentinel`), redis-rs checks the primary's role with the credentials of the
+    /// `SentinelClient`.
     ///
     /// # Examples
     ///

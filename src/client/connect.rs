@@ -27,7 +27,7 @@ impl SemaphoreClientBuilder {
     ///
     /// # Errors
     ///
-    /// - [`Error::Connect`]: no usable connection was made within the response timeout. Its
+    /// - [`Error::Connect`]: no usable connection was made. The field
     ///   [`kind`](crate::ConnectErrorKind) is the reason, such as a wrong password, a missing
     ///   permission, a replica, or a server that is older than Redis 6.2.
     /// - [`Error::Invalid`]: the URL or a setting is invalid.
@@ -166,10 +166,11 @@ impl SemaphoreClientBuilder {
     /// primary.
     ///
     /// After a failover, the sentinels are queried again. Calls and grant messages never use a
-    /// replica. Sentinels are queried one after the other, each for at most 1 s, and all together
-    /// for at most 10 s. Prefer [`connect_sentinels`](Self::connect_sentinels) to this method. The
-    /// errors of `connect_sentinels` contain the address that failed. In this method, redis-rs does
-    /// not report that address.
+    /// replica. Sentinels are queried one after the other. Finding the primary and connecting to it
+    /// may take 10 s, or four response timeouts if that is longer. Prefer
+    /// [`connect_sentinels`](Self::connect_sentinels) to this method. The errors of
+    /// `connect_sentinels` contain the address that failed. In this method, redis-rs does not
+    /// report the address of a sentinel that failed.
     ///
     /// # Errors
     ///
@@ -228,11 +229,11 @@ impl SemaphoreClientBuilder {
     /// - [`Error::Connect`] of the kind [`TooOld`](crate::ConnectErrorKind::TooOld): the cluster
     ///   does not support sharded channels.
     ///
-    /// The errors mark an address that the nodes announce (`cluster-announce-ip`) and that is not in
-    /// `nodes`.
+    /// The errors mark an address that the nodes announce (`cluster-announce-ip`) and that is not
+    /// in `nodes`.
     ///
-    /// Nodes are queried three at a time. If none of the three replies, the next three are queried
-    /// after the response timeout.
+    /// Up to three nodes are queried at the same time. When a query fails or times out, the next
+    /// node is queried.
     ///
     /// # Cancel safety
     ///

@@ -18,9 +18,11 @@ impl SemaphoreClient {
     /// as with a real server, including errors and losses. These are the differences:
     ///
     /// - Outages, lost messages, failovers, full memory and races between machines do not occur.
-    /// - The end of a client's runtime releases nothing: permits stay held until their leases expire.
+    /// - The end of a client's runtime releases nothing: permits stay held until their leases
+    ///   expire.
     /// - Unused semaphores do not expire, and nothing survives the process.
-    /// - [`acknowledged_by`](crate::SemaphoreBuilder::acknowledged_by) finds no replicas.
+    /// - [`acknowledged_by`](crate::SemaphoreBuilder::acknowledged_by) finds no replicas, and
+    ///   [`names`](Self::names) does not count the keys.
     /// - Calls become slower with the number of holders and waiters.
     /// - [`doctor`](Self::doctor) reports that the server is in memory, as a critical finding.
     ///
@@ -113,7 +115,7 @@ impl SemaphoreClient {
 
 impl SemaphoreClientBuilder {
     /// Creates a client like [`SemaphoreClient::local`], with custom settings. Settings for servers
-    /// and connections have no effect: the response timeout, functions, credentials and read-only
+    /// and connections have no effect, such as functions, credentials, certificates and read-only
     /// mode.
     ///
     /// # Errors

@@ -21,13 +21,13 @@ pub use names::Names;
 /// The connection to Redis that all semaphores of a process share. Clones are cheap.
 ///
 /// A client uses two connections, regardless of the number of semaphores and waits: one for
-/// commands and one for grant messages. In a cluster, a client uses two connections for each node.
-/// A semaphore whose permits are [acknowledged](SemaphoreBuilder::acknowledged_by) by replicas uses
-/// one more connection.
+/// commands and one for grant messages. In a cluster, a client uses up to two connections for each
+/// node. A semaphore whose permits are [acknowledged](SemaphoreBuilder::acknowledged_by) by
+/// replicas uses one more connection.
 ///
 /// Background tasks refresh permits and release dropped permits. These tasks end with
 /// [`shutdown`](Self::shutdown), or when all semaphores and permits are dropped. If `detach` or
-/// `let_expire` was called for a permit, the tasks end one lease later.
+/// `let_expire` was called for a permit, the tasks may continue for one more lease.
 ///
 /// # Runtimes
 ///
@@ -36,8 +36,8 @@ pub use names::Names;
 /// names the missing part.
 ///
 /// That runtime is the *I/O runtime*. Connections, timers and background work belong to it, so it
-/// must keep running. The API may be used from any thread, in another runtime or in none: the caller
-/// only waits for the I/O runtime.
+/// must keep running. The API may be used from any thread, in another runtime or in none: the
+/// caller only waits for the I/O runtime.
 ///
 /// | I/O runtime | Calls | Permits |
 /// |---|---|---|
@@ -46,8 +46,8 @@ pub use names::Names;
 /// | has ended | return [`Error::Shutdown`] | are lost when their leases expire, or earlier |
 ///
 /// If the I/O runtime is blocked, [`Permit::lost`](crate::Permit::lost) in another runtime returns
-/// when the I/O runtime runs again. If the I/O runtime has ended, `lost` returns immediately, and the
-/// permit is lost from then on.
+/// when the I/O runtime runs again. If the I/O runtime has ended, `lost` returns immediately, and
+/// the permit is lost from then on.
 ///
 /// Do not block the I/O runtime: use `tokio::task::spawn_blocking` for blocking work, or connect in
 /// a runtime with its own threads.
@@ -125,12 +125,12 @@ impl SemaphoreClient {
     ///
     /// Such conditions are settings that can lose permits, missing ACL permissions, and a lack of
     /// memory or connections. The result contains each check with its finding and a suggested fix.
-    /// The call runs a few commands, uses only keys that no semaphore uses, and leaves no data
+    /// The call runs a few commands, uses only keys that no semaphore uses, and leaves no keys
     /// behind.
     ///
     /// If the client was built with
-    /// [`read_only`](crate::SemaphoreClientBuilder::read_only), only the permissions of a read-only
-    /// user are checked. If permissions may be missing, connect with
+    /// [`read_only`](crate::SemaphoreClientBuilder::read_only), `doctor` expects only the
+    /// permissions of a read-only user. If permissions may be missing, connect with
     /// [`for_doctor`](crate::SemaphoreClientBuilder::for_doctor).
     ///
     /// Most checks need `+info` and `+config|get`, which semaphores do not need. A check that the
@@ -139,8 +139,8 @@ impl SemaphoreClient {
     ///
     /// # Errors
     ///
-    /// - [`Error::Connect`]: the server cannot be reached. The error is returned after at most
-    ///   three response timeouts, plus 10 s with sentinels.
+    /// - [`Error::Connect`]: the server cannot be reached. The error is returned after about three
+    ///   response timeouts. With sentinels, finding the primary takes additional time.
     /// - [`Error::Shutdown`]: the I/O runtime has ended.
     ///
     /// # Cancel safety

@@ -47,8 +47,8 @@ pub(crate) async fn check_one(
     }
 }
 
-/// Finds the nodes, and checks all reachable primaries, because each may have different users. After
-/// one primary was checked, a silent primary delays connecting only briefly.
+/// Finds the nodes, and checks all reachable primaries, because each may have different users.
+/// After one primary was checked, a silent primary delays connecting only briefly.
 pub(crate) async fn check_cluster(
     cluster: &Arc<Cluster>,
     prefix: &str,

@@ -1,4 +1,4 @@
-//! Finds out more exactly why a server is unusable, with one more request. redis-rs drops the
+//! Finds out more exactly why a server is unusable, with further requests. redis-rs drops the
 //! replies of servers that are not Redis, and some errors of Redis.
 
 use std::time::Duration;

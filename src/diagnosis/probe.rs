@@ -90,7 +90,7 @@ impl Probe {
         self.try_reads(connection, &keys).await?;
         let (registry, mut connection) = (ScriptRegistry::embedded(), connection.clone());
         if matches!(self.link.call_by(), CallBy::Sha1) {
-            // The permission to load scripts is needed if the server loses the scripts later.
+            // The first call of each script then needs no second round trip.
             let loaded = registry.load(&mut connection).await;
             loaded.map_err(|error| self.explain_script(error))?;
         }
@@ -305,8 +305,8 @@ impl Probe {
     pub(crate) fn explain(&self, error: RedisError) -> Error {
         let text = error.to_string();
         if lacks_right(&text) {
-            // Redis quotes the command, unless the keys are rejected. Only scripts are sent with
-            // keys.
+            // Redis quotes the command, unless the keys are rejected. Nearly all keys are sent with
+            // scripts.
             let command = text.split('\'').nth(1).unwrap_or(self.calling_command());
             return self.lacking(command, error);
         }
@@ -352,7 +352,7 @@ impl Probe {
         self.link.server()
     }
 
-    /// The command that calls scripts or functions. Only this command contains keys.
+    /// The command that calls scripts or functions.
     fn calling_command(&self) -> &'static str {
         match self.link.call_by() {
             CallBy::Sha1 => "evalsha",

@@ -34,7 +34,7 @@ const TAKES_LONG: (&str, &str) = (
 
 const GIVE_PASSWORD: &str = "add one to the URL, as in redis://user:password@host:6379/";
 
-/// Errors of servers, by code. The codes that may occur in the errors of scripts are first.
+/// Errors of servers, by code.
 const CODES: [Known; 13] = [
     (
         "OOM",
@@ -106,7 +106,7 @@ const CODES: [Known; 13] = [
     ),
 ];
 
-/// Errors that servers return without a specific code, by text.
+/// Errors whose code does not name the cause, by text.
 const DETAILS: [Known; 7] = [
     (
         SENTINEL_WANTS_PASSWORD,
@@ -146,7 +146,7 @@ const DETAILS: [Known; 7] = [
         "remove the number from the URL (Valkey 9 has more databases with its setting \
          `cluster-databases`)",
     ),
-    // The error for SELECT, without its code BUSY, over a connection that only redis-rs can make.
+    // If only redis-rs can make the connection, its error for SELECT lacks the server's code BUSY.
     ("is busy running", Kind::NotReady, TAKES_LONG.0, TAKES_LONG.1),
 ];
 
@@ -157,7 +157,7 @@ pub(crate) fn of(error: &RedisError) -> Cause {
     found.unwrap_or_else(|| of_client(error))
 }
 
-/// The text of redis-rs for a reply that is neither OK nor an error.
+/// The text of redis-rs for a reply to AUTH that is neither OK nor an error.
 const STRANGE_AUTH: &str = "Redis server refused to authenticate, returns";
 /// The text of `server/source/mod.rs` for a list of servers. The detail contains the error of each
 /// server.

@@ -93,7 +93,7 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut printed = f.debug_tuple(self.variant());
         printed.field(&format_args!("{:.MAX_PRINTED$}", self.to_string()));
-        // An error without a source of its own is already part of the displayed text.
+        // A `RedisError` without a source is already part of the displayed text.
         if let Some(source) = self.source().and_then(StdError::source) {
             printed.field(&format_args!("{:.MAX_PRINTED$}", source.to_string()));
         }

@@ -24,9 +24,11 @@
 pub enum ConnectErrorKind {
     /// No server listens at the address: the server is not running, or uses another address.
     Refused,
-    /// The name cannot be resolved, or no network route exists.
+    /// The connection fails for another reason: for example, the name cannot be resolved, no
+    /// network route exists, or this process has too many open files.
     Unreachable,
-    /// No reply arrived within the response timeout.
+    /// No reply arrived within the response timeout, or no connection was made within the connect
+    /// timeout.
     TimedOut,
     /// The server closed the connection after it was made.
     Closed,
@@ -34,13 +36,15 @@ pub enum ConnectErrorKind {
     /// connections, or runs a long script. It may also have too few replicas to accept writes, or
     /// belong to a cluster that is down.
     NotReady,
-    /// The server does not speak the Redis protocol.
+    /// The server does not speak the Redis protocol, or is a sentinel instead of a Redis server.
     NotRedis,
-    /// The server requires a password, or rejected the given password (`NOAUTH`, `WRONGPASS`).
+    /// The server requires a password, or rejected the given password (`NOAUTH`, `WRONGPASS`). This
+    /// kind also includes a failed credentials provider, and a server that accepts only local
+    /// connections (`DENIED`).
     Authentication,
     /// The user lacks a permission, which the field `right` contains.
     Permission,
-    /// The TLS handshake failed: a certificate is not trusted, or a certificate is missing.
+    /// The TLS handshake failed, for example because a certificate is missing or not trusted.
     Tls,
     /// The server is older than Redis 6.2, or older than 7.0 if a cluster or functions are used.
     TooOld,

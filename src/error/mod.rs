@@ -69,8 +69,9 @@ pub enum Error {
     /// A value is invalid (a URL, name, limit, lease or weight), or a call is impossible in this
     /// thread, runtime or process.
     ///
-    /// Nothing was sent. If a release fails with this error, the permit is still released in the
-    /// background. In a forked process, the permit stays with the parent. A retry does not help.
+    /// The call has changed nothing. If a release fails with this error, the permit is still
+    /// released in the background. In a forked process, the permit stays with the parent. A retry
+    /// does not help.
     #[non_exhaustive]
     Invalid {
         /// The name of the value.
@@ -86,7 +87,8 @@ pub enum Error {
     /// help if [`is_transient`](Self::is_transient) returns true.
     #[non_exhaustive]
     Connect {
-        /// The host and port, or the path of the socket, without the password.
+        /// The host and port, or the path of the socket, without the password. With sentinels, a
+        /// cluster or several servers, the text may contain a note or several addresses.
         address: String,
         /// The reason, for programs to match on.
         kind: ConnectErrorKind,
@@ -138,7 +140,7 @@ pub enum Error {
         /// attempt of a call succeeded, or if no attempt has failed yet.
         outage: Option<String>,
     },
-    /// Redis did not reply for too long.
+    /// Redis was unavailable for too long: it did not reply, or returned only transient errors.
     ///
     /// The call was retried for `elapsed`, and may have been executed. A permit that may have been
     /// granted is released in the background. A release or `forget` is retried in the background.
@@ -147,26 +149,26 @@ pub enum Error {
     Unavailable {
         /// The name of the semaphore.
         semaphore: String,
-        /// The operation: `acquire`, `release`, `set_limit`.
+        /// The operation, such as `acquire`, `release` or `set_limit`.
         operation: &'static str,
         /// The address of the server that was called last, without the password.
         server: String,
-        /// The time during which Redis did not reply.
+        /// The time during which no attempt succeeded.
         elapsed: Duration,
         /// The last failure.
         source: RedisError,
     },
     /// Redis returned a permanent error.
     ///
-    /// The semaphore's keys have another type (`SEM_TYPE`) or were written by another version of
-    /// the protocol (`SEM_VERSION`), or the server is out of memory. Nothing was changed, with two
-    /// exceptions: the source is an unreadable reply, or the user has lost a permission since
-    /// connecting. A retry does not help until the cause is fixed.
+    /// For example, the semaphore's keys have another type (`SEM_TYPE`) or were written by another
+    /// version of the protocol (`SEM_VERSION`), or the server is out of memory. Nothing was
+    /// changed, with two exceptions: the source is an unreadable reply, or the user lacks a
+    /// permission. A retry does not help until the cause is fixed.
     #[non_exhaustive]
     Rejected {
         /// The name of the semaphore.
         semaphore: String,
-        /// The operation: `acquire`, `release`, `set_limit`.
+        /// The operation, such as `acquire`, `release` or `set_limit`.
         operation: &'static str,
         /// The address of the server, without the password.
         server: String,
@@ -269,8 +271,8 @@ impl Error {
     /// Returns whether the same call may succeed later without any fix.
     ///
     /// Examples are a server that is unavailable or starting, a failover, a long queue, and lagging
-    /// replicas. Wait before you retry, because the crate itself has already retried for the
-    /// configured time.
+    /// replicas. Wait before you retry. Before the crate returns `Unavailable`, it has already
+    /// retried the call.
     ///
     /// | Error | Transient |
     /// |---|---|
@@ -343,8 +345,8 @@ impl Error {
         }
     }
 
-    /// Whether a script rejected the call before changing anything. A full server rejects a script
-    /// before the script writes.
+    /// Whether the call has certainly changed nothing. A full server rejects a script before the
+    /// script writes.
     pub(crate) fn has_changed_nothing(&self) -> bool {
         match self {
             Self::TooHeavy { .. } | Self::NoLimit { .. } | Self::Invalid { .. } => true,

@@ -1,4 +1,4 @@
-//! Decides which errors are transient. No other module decides this.
+//! Decides which errors of redis-rs and of servers are transient.
 
 use redis::{ErrorKind, RedisError};
 
@@ -6,9 +6,9 @@ use super::answer::{is_missing_function, says};
 use super::cause;
 
 /// Whether the same call may succeed later. The result is true if the network failed, if the server
-/// is starting, failing over or busy, or if the server's functions are being removed. Connecting,
-/// calls, releases and reads all use this function. The function uses the kind of the cause, so
-/// `cause.rs` has the only list of codes.
+/// is starting, failing over or busy, or if the server has lost its functions. Connecting, calls,
+/// releases and reads all use this function. The function uses the kind of the cause, so most codes
+/// are listed only in `cause.rs`.
 pub(crate) fn is_transient(error: &RedisError) -> bool {
     error.is_io_error()
         || error.is_unrecoverable_error()

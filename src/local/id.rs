@@ -1,4 +1,4 @@
-//! IDs, `NOTIFY:CLIENT:WEIGHT:LEASE:NONCE`. The semaphore stores no other data about a request.
+//! IDs, `NOTIFY:CLIENT:WEIGHT:LEASE:NONCE`. The semaphore stores these parts only in the ID.
 
 use super::Refusal;
 use crate::protocol::id;

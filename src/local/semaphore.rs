@@ -13,7 +13,7 @@ pub struct Semaphore {
     pub listening: BTreeSet<String>,
     pub declared: Option<i64>,
     pub runtime: Option<i64>,
-    /// The last number that was issued as a token or ticket.
+    /// No token or ticket that was issued is higher.
     pub last: i64,
     /// An upper bound of all current leases.
     pub longest_lease: i64,
@@ -133,7 +133,8 @@ impl Semaphore {
         }
     }
 
-    /// Raises the last number to the current time, to detect later that the clock was set back.
+    /// Raises the last number to almost the current time, to detect later that the clock was set
+    /// back.
     fn is_written_now(&mut self) {
         self.last = self.last.max(self.now_us - 1);
     }

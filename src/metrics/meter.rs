@@ -186,7 +186,7 @@ impl Hold {
 }
 
 pub(crate) struct CallMeter {
-    /// The times of failed calls, and of calls with a reply.
+    /// The times of failed calls, and of successful calls. A call that returns an error has failed.
     times: [Histogram; 2],
     sizes: Histogram,
 }
@@ -204,7 +204,7 @@ impl CallMeter {
     }
 }
 
-/// Records that a call has ended. Used only for calls that are not batched with other requests.
+/// Records that a call has ended. Calls with a [`CallMeter`] do not use this function.
 pub(crate) fn called(script: &str, sent: Instant, is_answered: bool) {
     time(script, is_answered).record(sent.elapsed());
 }

@@ -1,5 +1,5 @@
-//! IDs: the names of requests on the server, `NOTIFY:CLIENT:WEIGHT:LEASE:NONCE`. An ID contains all
-//! parameters of its request. The granted permit keeps the ID.
+//! IDs: the names of requests on the server, `NOTIFY:CLIENT:WEIGHT:LEASE:NONCE`. The server stores
+//! the client, weight and lease of a request only in its ID. The granted permit keeps the ID.
 
 use std::time::Duration;
 

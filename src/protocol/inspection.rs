@@ -40,12 +40,13 @@ pub struct Inspection {
     /// The runtime limit, or `None` if no runtime limit is set. A runtime limit is also the
     /// effective limit.
     pub runtime_limit: Option<u32>,
-    /// The weight of all permits.
+    /// The weight of all permits. If the server still has to remove over 1,000 expired permits,
+    /// this value is too high.
     pub held: u64,
     /// The number of waiting requests.
     pub queued: u64,
-    /// The newest fencing token or ticket. No permit has a larger token. Only the holder of a
-    /// permit knows the permit's token.
+    /// The last number of the sequence of fencing tokens and tickets. No permit has a larger token.
+    /// The server does not store the tokens of permits.
     pub last_token: u64,
     /// The permits, sorted by the expiry of their leases. At most 1,000.
     pub holders: Vec<Holder>,

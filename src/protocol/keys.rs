@@ -9,7 +9,7 @@ const MAX_PREFIX: usize = 200;
 /// The keys `permits`, `queue`, `clients` and `state`, in the order in which every script takes
 /// them. The name in braces is the hash tag, so a cluster keeps the keys together.
 pub(crate) struct Keys {
-    /// All keys in one text, because a process may have many semaphores.
+    /// All keys in one text, to save memory: a process may have many semaphores.
     joined: Box<str>,
     ends: [u16; 4],
 }

@@ -1,6 +1,6 @@
 //! The scripts as a library of Redis functions: the same code, stored by the server under names.
 //!
-//! The code that scripts share stands once, before the functions. A server creates its functions
+//! The code that scripts share stands once, before the functions. A server runs the shared code
 //! when it loads the library, not in each call.
 
 use std::collections::HashSet;

@@ -2,8 +2,8 @@
 //!
 //! `include_dir!` embeds a folder of scripts. Each `.lua` file at its top level is a script. A file
 //! that begins with `#!lua name=` is a library of Redis functions, and is skipped. Files in
-//! subfolders are shared code. A script includes shared code with a line `-- include:
-//! lib/file.lua`. The header comment of a script names its keys and arguments.
+//! subfolders are shared code. A script includes shared code with a line
+//! `-- include: lib/file.lua`. The header comment of a script names its keys and arguments.
 
 mod header;
 mod include;
@@ -151,8 +151,8 @@ impl ScriptRegistry {
     ///
     /// # Errors
     ///
-    /// - [`Error::Script`]: the server's SHA-1 of a script differs, because a proxy changes the
-    ///   text.
+    /// - [`Error::Script`]: the server's SHA-1 of a script differs, for example because a proxy
+    ///   changes the text.
     /// - [`Error::Redis`]: the server returned an error or was unreachable.
     ///
     /// # Cancel safety

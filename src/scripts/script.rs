@@ -52,8 +52,8 @@ impl Script {
         &self.name
     }
 
-    /// Returns the source as it is sent to the server. It begins with the included files, and has no
-    /// header comments (lines that begin with `--`, and empty lines, at the start of a file).
+    /// Returns the source as it is sent to the server. It begins with the included files, and has
+    /// no header comments (lines that begin with `--`, and empty lines, at the start of a file).
     pub fn source(&self) -> &str {
         &self.source
     }
@@ -84,7 +84,7 @@ impl Script {
     }
 
     /// Returns the script's flags as a Redis function, from a line `-- Flags  no-writes` of the
-    /// header comment. A script that is not called as a function has no flags.
+    /// header comment. The flags have no effect if the script is called by its SHA-1.
     ///
     /// # Examples
     ///

@@ -5,9 +5,10 @@
 //! the body of its response ends or is dropped. If a request gets no permit, it is shed: the
 //! response has status 503 and a `Retry-After` header. A request gets no permit if:
 //!
-//! - too many requests wait already
+//! - too many requests wait already, and no permit is free
 //! - the wait takes too long
 //! - Redis is unavailable, because the number of running requests is then unknown
+//! - the semaphore is closed, or acquiring fails with another error
 //!
 //! If Redis is unavailable, the response is sent after the shorter of two times: the semaphore's
 //! acquire timeout, and the outage tolerance (default 30 s). If too many requests wait already, the
@@ -19,10 +20,11 @@
 //! If the permit is lost before the response, the client gets status 503, too, and the handler's
 //! future is dropped. If the permit is lost later, the body ends with
 //! [`Error::Lost`](crate::Error::Lost) when the server polls the next part of the body. The server
-//! then closes the connection. The server polls the body only while its send buffers have room. If
-//! a client does not read, the body keeps its resources, although another request may already have
-//! the permit. Tasks that the handler has spawned continue, unless they watch the
-//! [`PermitWatch`](crate::PermitWatch) in the request's extensions.
+//! then closes the connection or, with HTTP/2, resets the stream. The server polls the body only
+//! while its send buffers have room. If a client does not read, the body keeps its resources,
+//! although another request may already have been granted a permit. Tasks that the handler has
+//! spawned continue, unless they watch the [`PermitWatch`](crate::PermitWatch) in the request's
+//! extensions.
 //!
 //! # Slow clients
 //!

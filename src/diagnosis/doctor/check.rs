@@ -16,7 +16,7 @@ pub struct Check {
     pub verdict: Verdict,
     /// The finding, and its consequence.
     pub finding: String,
-    /// The fix, if possible as a command for `redis-cli`. `None` if nothing needs to be fixed.
+    /// The fix, if possible as a command for `redis-cli`. `None` if no fix is needed or known.
     pub fix: Option<String>,
 }
 
@@ -29,7 +29,7 @@ pub enum Verdict {
     Critical,
     /// The finding is worth knowing, but may be intended.
     Notice,
-    /// The server does not allow the check, so the risk is unknown.
+    /// The check was not possible, for example because the user lacks a permission.
     Unchecked,
     /// Nothing needs to be fixed.
     Ok,

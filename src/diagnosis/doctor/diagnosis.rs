@@ -40,8 +40,7 @@ pub struct Diagnosis {
 pub struct ServerReport {
     /// The host and port, or the path of the socket.
     pub address: String,
-    /// The name and version of the server, such as `redis 8.0.6`. Empty if the server does not
-    /// return them.
+    /// The name and version of the server, such as `redis 8.0.6`. Empty if they are unknown.
     pub version: String,
     /// All checks, the worst first.
     pub checks: Vec<Check>,

@@ -87,8 +87,8 @@ async fn examine_server(
             Ok(examination) => return Ok(examination),
             Err(error) => error,
         };
-        // After a rejected write, the client's link reports a replica without asking again for a
-        // while. A server whose connections run out accepts no separate connection.
+        // After a rejected write, the client's link reports a replica for a while, without a new
+        // query. Other errors need no separate connection, which a full server would reject.
         if matches!(&error, Error::Connect { kind: Kind::Replica, .. }) && !is_separate {
             probe = probe.separate();
             is_separate = true;
