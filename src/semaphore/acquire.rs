@@ -22,8 +22,8 @@ use crate::semaphore::lease::{Grant, lasts};
 use crate::semaphore::ledger::{ACQUIRE, ADOPT, Acquisition};
 use crate::server::Failure;
 
-/// The maximum number of calls by one `try_acquire`. The call is repeated while the server reports
-/// that more expired leases must be removed. Each call removes up to 1,000 leases.
+/// The maximum number of calls by one `try_acquire`. The call is repeated after a late grant, and
+/// if the script stopped at its bound. Each call removes up to 1,000 expired leases.
 const MAX_TRIES: u32 = 1000;
 
 /// An acquire fails after this number of late grants in a row. A grant is late if its lease expires
@@ -34,8 +34,8 @@ const MAX_LATE_GRANTS: u32 = 5;
 /// before it is returned. This factor is for a grant in a reply. The factor is low, because a
 /// refresh takes another round trip.
 pub(super) const AGES_BY_REPLY: u32 = 2;
-/// This factor replaces [`AGES_BY_REPLY`] after a grant by message. With this factor, two thirds of
-/// the lease are left at the first refresh in the background.
+/// This factor replaces [`AGES_BY_REPLY`] if the request was queued. With this factor, about two
+/// thirds of the lease remain at the first refresh in the background.
 const AGES_BY_MESSAGE: u32 = 6;
 
 /// Guards an acquisition that is not a permit yet: if the guard is dropped, it ends the wait.
@@ -50,8 +50,8 @@ impl<'a> Pending<'a> {
     }
 
     /// Handles an error, and returns it. A script that rejects a request changes nothing. If no
-    /// earlier call can have changed anything either, no release is sent, because the server would
-    /// reject it, too.
+    /// earlier call can have changed anything either, no release is needed. The server might reject
+    /// the release, too.
     fn refused(&self, error: Error, late_grants: u32) -> Error {
         let calls = &self.acquisition.calls;
         let is_known =
@@ -80,7 +80,7 @@ impl<'a> Pending<'a> {
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        // The caller has the permit, or a close or a shutdown has ended and released the wait.
+        // The caller has the permit, or `settle`, a close or a shutdown has already ended the wait.
         if !self.acquisition.end_wait() {
             return;
         }
@@ -104,7 +104,7 @@ impl Core {
         Ok(())
     }
 
-    /// Waits until a connection subscribes to this semaphore's grant messages. Fails after
+    /// Waits until a connection is subscribed to this semaphore's grant messages. Fails after
     /// `patience`.
     async fn listen_first(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
         let deadline = Instant::now().checked_add(patience);
@@ -200,7 +200,7 @@ impl Core {
                         None => self.count_late(&mut late_grants)?,
                     }
                 }
-                // The request was not granted, but the server has more expired leases to remove.
+                // The request was not granted, but the script stopped at its bound.
                 _ if answer.reply.has_more => {}
                 _ => {
                     // A release is needed if an earlier attempt may still reach the server, or if
@@ -215,8 +215,8 @@ impl Core {
         Ok(None)
     }
 
-    /// Handles a timeout of zero: the request is still sent once. Tokio's `timeout` also polls its
-    /// future once if the duration is zero.
+    /// Handles a timeout of zero: the request is still sent, but never queued. Tokio's `timeout`
+    /// also polls its future once if the duration is zero.
     async fn without_waiting(self: &Arc<Self>, weight: u32) -> Result<Permit, Error> {
         let started = Instant::now();
         Box::pin(self.try_now(weight)).await?.ok_or_else(|| Error::Timeout {
@@ -321,10 +321,11 @@ impl Core {
         Err(Error::LeaseTooShort { semaphore, lease })
     }
 
-    /// Waits for the grant of a queued request. The maintenance ends the wait at the first
-    /// heartbeat that fails after the outage tolerance has passed.
+    /// Waits for the grant of a queued request. If Redis stops replying, the maintenance ends the
+    /// wait: see `maintenance/heartbeat.rs`.
     async fn outcome(acquisition: &Acquisition) -> Result<Grant, Error> {
-        // No outcome follows if the I/O runtime has ended.
+        // If no outcome follows, a close, a shutdown or the end of the I/O runtime has ended the
+        // wait.
         let outcome = acquisition.await_outcome().await;
         outcome.map_or(Err(Error::Shutdown), |outcome| outcome.map_err(|error| *error))
     }

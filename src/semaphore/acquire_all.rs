@@ -17,8 +17,8 @@ use crate::semaphore::{AcquireRequest, Permits};
 /// all processes with the same prefix. A caller that already holds a permit can still deadlock, so
 /// request all permits in one call.
 ///
-/// Each semaphore grants permits in order of arrival. Permits that are already acquired are held
-/// and refreshed while the next permit is awaited.
+/// Each semaphore grants permits in order of arrival. While the next permit is awaited, the permits
+/// that are already acquired stay held, and are refreshed as usual.
 ///
 /// The shortest [timeout](AcquireRequest::timeout) of the requests applies to the whole call, and
 /// counts from the first poll. If `requests` is empty, the result contains no permits.
@@ -34,8 +34,8 @@ use crate::semaphore::{AcquireRequest, Permits};
 ///   the call may wait for its own permit.
 /// - [`Error::Invalid`] if a weight is 0 or a head start is out of range. Nothing was sent.
 /// - [`Error::Lost`] if a permit was lost while another permit was awaited.
-/// - The errors of [`Semaphore::acquire`](crate::Semaphore::acquire). The error contains the name
-///   of the semaphore.
+/// - The errors of [`Semaphore::acquire`](crate::Semaphore::acquire). An error about one semaphore
+///   contains the name of the semaphore.
 ///
 /// # Cancel safety
 ///
@@ -73,8 +73,8 @@ pub fn acquire_all(
         let order = order(&requests)?;
         let timeout = requests.iter().filter_map(|request| request.timeout).min();
         let (started, mut permits) = (Instant::now(), Vec::<Permit>::new());
-        // A stream of the indexes of lost permits. Without this stream, each poll would check all
-        // permits that are already acquired.
+        // This stream returns the indexes of lost permits. Without this stream, each poll would
+        // check all permits that are already acquired.
         let mut losses = FuturesUnordered::new();
         for index in &order {
             let left = timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));

@@ -73,9 +73,9 @@ impl SemaphoreBuilder {
     /// to 4,294,967,295. If a quantity does not fit, count it in a larger unit, such as MiB instead
     /// of bytes.
     ///
-    /// A new semaphore declares the limit with its first acquire or limit change. If processes
-    /// declare different limits, the most recent declaration applies to all of them, and a warning
-    /// is logged.
+    /// The first acquire or limit change of each semaphore that is built declares the limit. If
+    /// processes declare different limits, the most recent declaration applies to all of them, and
+    /// a warning is logged.
     pub fn limit(mut self, limit: u32) -> Self {
         self.limit = Some(limit);
         self
@@ -84,7 +84,7 @@ impl SemaphoreBuilder {
     /// Makes this a signaling semaphore. `permits` is the number of initial permits, and may be 0.
     /// [`add_permits`](Semaphore::add_permits) adds permits, and
     /// [`Permit::forget`](crate::Permit::forget) uses them up. The number of initial permits
-    /// becomes the limit only if the semaphore is new. The server keeps this limit until
+    /// becomes the runtime limit only if no limit exists. The server keeps the runtime limit until
     /// [`clear_limit`](Semaphore::clear_limit).
     pub fn initial_permits(mut self, permits: u32) -> Self {
         self.initial_permits = Some(permits);
@@ -125,8 +125,8 @@ impl SemaphoreBuilder {
     /// 10 ms to 7 days.
     ///
     /// If a holder crashes, its permit stays taken for up to one lease. Holders survive a Redis
-    /// outage of almost two thirds of the lease. Each refresh attempt times out after a sixth of the
-    /// lease. Choose a lease for which this timeout is several round trips long.
+    /// outage of almost two thirds of the lease. An automatic refresh without a reply fails after a
+    /// sixth of the lease, and is repeated. A sixth of the lease must be several round trips long.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
@@ -159,8 +159,9 @@ impl SemaphoreBuilder {
     ///
     /// With this setting, the semaphore limits starts: in any window that is as long as the
     /// [`lease`](Self::lease), or [`max_hold`](Self::max_hold) if that is shorter, work starts at
-    /// most [`limit`](Self::limit) times. Permits that never reached the caller, such as the permit
-    /// of a dropped wait, are released.
+    /// most [`limit`](Self::limit) times. [`Permit::let_expire`](crate::Permit::let_expire) lists
+    /// the conditions. Permits that never reached the caller, such as the permit of a dropped wait,
+    /// are released.
     ///
     /// # Examples
     ///
@@ -209,11 +210,11 @@ impl SemaphoreBuilder {
     ///
     /// If one of these replicas is promoted, it knows the permit, and does not grant one permit too
     /// many. The setting is not a full guarantee: a replica that has not acknowledged the permit
-    /// may still be promoted, and refreshes are not acknowledged. Each acquire takes two more round
+    /// may still be promoted, and refreshes are not acknowledged. Each grant takes two more round
     /// trips. Each semaphore with this setting uses one more connection.
     ///
-    /// While too few replicas follow the primary, every acquire of this semaphore fails after
-    /// `within`. Waiters fail one after the other, because the next waiter gets the permit only
+    /// While too few replicas follow the primary, each acquire fails when `within` has passed since
+    /// its grant. Waiters fail one after the other, because the next waiter gets the permit only
     /// after the failed waiter's release. With ten waiters, a limit of 1 and a `within` of 300 ms,
     /// the last waiter fails after 3 s. A waiter behind these ten waiters also waits for 3 s, even
     /// if its process does not use this setting. Choose a short `within`, and set an
@@ -249,7 +250,7 @@ impl SemaphoreBuilder {
     ///
     /// # Errors
     ///
-    /// - [`Error::Invalid`] if a name, limit or duration is out of range.
+    /// - [`Error::Invalid`] if the name is invalid, or a setting is out of range.
     /// - [`Error::Invalid`] unless exactly one of [`limit`](Self::limit),
     ///   [`initial_permits`](Self::initial_permits) and [`existing_limit`](Self::existing_limit) is
     ///   set.

@@ -10,11 +10,11 @@ use crate::semaphore::Permit;
 
 /// A permit that no process holds: the data that another process needs to adopt it. Created by
 /// [`Permit::detach`], and used by [`Semaphore::adopt`](crate::Semaphore::adopt). Send this value
-/// as text, or send its parts in your own format.
+/// as text: `to_string` writes the text, and `parse` reads it.
 ///
 /// Until a process adopts the permit, no process refreshes or releases it. If no process adopts the
-/// permit before its lease expires, the permit is lost. Keep this value secret: any process that
-/// has the value can adopt the permit.
+/// permit before its lease expires, the permit is free again. Keep this value secret: any process
+/// that has the value can adopt the permit.
 ///
 /// The text is one line: ID, fencing token, [`expires_in`](Self::expires_in) in ms, and the name of
 /// the semaphore, separated by spaces. The text does not contain the server or the key prefix, so
@@ -73,8 +73,7 @@ impl DetachedPermit {
 
     /// Returns the [fencing token](Permit::fencing_token). An adoption does not change the token. A
     /// store that checks fencing tokens therefore rejects holders of earlier permits, but cannot
-    /// distinguish the successive holders of this permit. Stop the work before you detach the
-    /// permit.
+    /// distinguish the successive holders of this permit.
     pub fn fencing_token(&self) -> u64 {
         self.token
     }
@@ -129,8 +128,8 @@ impl FromStr for DetachedPermit {
 }
 
 impl Permit {
-    /// Detaches the permit, so that another process can [adopt](crate::Semaphore::adopt) it. The
-    /// work moves to that process, and the permit is never free.
+    /// Detaches the permit, so that another process can [adopt](crate::Semaphore::adopt) the permit
+    /// and continue the work. During the transfer, the permit stays taken until its lease expires.
     ///
     /// Nothing is sent. The lease counts from the last refresh, so usually at least two thirds of
     /// it are left. [`expires_in`](DetachedPermit::expires_in) returns the remaining time. If this

@@ -17,6 +17,7 @@ impl Semaphore {
     ///
     /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout.
     /// - [`Error::Rejected`] if Redis returns an error.
+    /// - [`Error::Shutdown`] if the [I/O runtime](crate::SemaphoreClient#runtimes) has ended.
     ///
     /// # Cancel safety
     ///

@@ -1,9 +1,9 @@
 //! A lease: how long a permit is held, and how long it may be refreshed.
 //!
 //! In this process, a lease counts from a moment before the request was sent. The lease therefore
-//! expires in this process before it expires on the server. The server's clock is never compared
-//! with the clock of this process. The server counts in whole ms, starting with the ms in which the
-//! request arrived: see [`lasts`].
+//! expires in this process before it expires on the server, unless the server's clock jumps
+//! forward. The server's clock is never compared with the clock of this process. The server counts
+//! in whole ms, starting with the ms in which the request arrived: see [`lasts`].
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -111,7 +111,7 @@ impl Lease {
         (left >= Duration::from_millis(1)).then_some(left)
     }
 
-    /// Notes a refresh that was sent at `sent`. Returns whether the permit is still held.
+    /// Notes a refresh that was sent at `sent`. Returns false if the permit is lost.
     pub(crate) fn renewed(&self, sent: Instant, duration: Duration) -> bool {
         let ends = sent + lasts(duration);
         // The refresh may have been sent some time after its duration was computed.

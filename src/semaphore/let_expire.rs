@@ -20,21 +20,23 @@ impl Permit {
     /// - Work that panics after its start, or is dropped, counts if the semaphore was built with
     ///   [`let_expire_on_drop`](crate::SemaphoreBuilder::let_expire_on_drop).
     /// - If a process is killed between a start and its `let_expire`, the start counts from the
-    ///   last refresh. This refresh was at most a third of the lease before the start. If the bound
-    ///   must hold even in this case, make the lease one and a half times D: the remaining lease is
-    ///   then at least D.
+    ///   last refresh. If Redis replied in time, this refresh was at most a third of the lease
+    ///   before the start. If the bound must hold even in this case, choose a lease of one and a
+    ///   half times the window.
     /// - If `max_hold` is set, an earlier refresh that the network delayed may arrive after
-    ///   `let_expire`. The lease then ends at `max_hold`. Rate limits are more exact without
-    ///   `max_hold`.
+    ///   `let_expire`. The lease may then expire too early, when `max_hold` passes. Rate limits are
+    ///   more exact without `max_hold`.
     ///
     /// # Errors
     ///
     /// - [`Error::Lost`] if the permit was already lost: another start may have been too early.
-    /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout. The call
-    ///   is retried in the background until Redis confirms it or the lease expires.
+    /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout.
     /// - [`Error::Rejected`] if Redis returns an error.
     /// - [`Error::Shutdown`] if the [I/O runtime](crate::SemaphoreClient#runtimes) has ended. A
     ///   thread then makes the call, as after a [drop](Permit#dropping).
+    ///
+    /// After `Unavailable` or `Rejected`, the call is retried in the background until Redis
+    /// confirms the call or the lease expires.
     ///
     /// # Cancel safety
     ///

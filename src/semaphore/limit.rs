@@ -34,6 +34,7 @@ impl Semaphore {
     ///
     /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout.
     /// - [`Error::Rejected`] if Redis returns an error.
+    /// - [`Error::Shutdown`] if the [I/O runtime](crate::SemaphoreClient#runtimes) has ended.
     ///
     /// # Cancel safety
     ///
@@ -59,8 +60,8 @@ impl Semaphore {
         Ok(u32::try_from(before).unwrap_or(self.core.settings.limit.number()))
     }
 
-    /// Adds `n` to the effective limit, like the operation V of a textbook semaphore. Returns the
-    /// new limit.
+    /// Sets the runtime limit to the effective limit plus `n`, like the operation V of a textbook
+    /// semaphore. Returns the new limit.
     ///
     /// # Errors
     ///
@@ -69,7 +70,8 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the permits may or may not have been added. The client's own retries of a call add nothing more.
+    /// If the future is dropped, the permits may or may not have been added. The client's own
+    /// retries of a call add nothing more.
     ///
     /// # Examples
     ///
@@ -92,7 +94,7 @@ impl Semaphore {
     /// ```
     pub async fn add_permits(&self, n: u32) -> Result<u32, Error> {
         let changed = self.core.change_limit(Change::Add(n)).await.map_err(|error| match error {
-            // The script has checked only this argument against the limit.
+            // All other arguments are valid, so the error is about `n`.
             Error::Rejected { source, .. } if source.code() == Some("SEM_ARG") => {
                 let reason = format!("the limit would exceed {}", u32::MAX);
                 Error::invalid("n", reason)

@@ -1,6 +1,6 @@
 //! Semaphores: the public types, and the calls to the server that implement them.
 
-// Layers, lowest first. The files that are not listed are above these layers, in no order:
+// Layers, lowest first. All other modules are above these layers, and have no order:
 // closing, settings, term, lease, ledger, core, maintenance
 mod acquire;
 mod acquire_all;
@@ -45,16 +45,17 @@ pub use revoke::Revoked;
 /// A counting semaphore that many processes and machines share.
 ///
 /// Build a semaphore once per process, and clone it for each task. Clones are cheap, and a single
-/// call to Redis can contain requests of several clones. Semaphores that are built separately do
-/// not share calls. `Semaphore`, its permits and the futures of [`request`](Self::request) are
-/// `Send`, `Sync` and `'static`: move them into tasks, or store them in structs.
+/// call to Redis can contain requests of several clones. Requests of semaphores that are built
+/// separately are sent in separate calls. `Semaphore` and its permits are `Send`, `Sync` and
+/// `'static`: move them into tasks, or store them in structs. The futures of
+/// [`request`](Self::request) are `Send` and `'static`, so they can be spawned.
 ///
 /// # Which method?
 ///
 /// | method | if no permit is free | use it |
 /// |---|---|---|
 /// | [`acquire`](Self::acquire) | waits in the queue | if the work must be done |
-/// | [`acquire_timeout`](Self::acquire_timeout) | waits for `timeout` | if late work is useless |
+/// | [`acquire_timeout`](Self::acquire_timeout) | waits up to `timeout` | if late work is useless |
 /// | [`try_acquire`](Self::try_acquire) | returns `None` | if the work can be skipped |
 /// | [`request`](Self::request) | you choose | if you set weight or head start, or spawn the wait |
 ///
@@ -70,11 +71,14 @@ pub use revoke::Revoked;
 ///
 /// A program's own calls take effect in the order in which the program makes them, as with Tokio's
 /// semaphore. For example, a call can use a permit that the program dropped before the call. A call
-/// does not queue behind a wait that the program canceled before the call. This order applies to
-/// all semaphores of one [`SemaphoreClient`](crate::SemaphoreClient) that have the same name, except
-/// that waits of separately built semaphores may be queued in either order. The program itself must order its calls: it makes the calls in one task, or it synchronizes its
-/// tasks and threads. The order costs no round trip: pending releases are sent just before the next
-/// call, over the same connection.
+/// does not queue behind a wait that the program canceled before the call. If several calls are in
+/// flight at the same time, only acquires keep their order.
+///
+/// This order applies to all semaphores of one [`SemaphoreClient`](crate::SemaphoreClient) that
+/// have the same name. However, waits of separately built semaphores may be queued in either order.
+/// The program must make its calls in one task, or synchronize its tasks and threads. The order
+/// costs no round trip: pending releases are sent just before the next call, over the same
+/// connection.
 ///
 /// # Examples
 ///
@@ -134,18 +138,21 @@ impl Semaphore {
 
     /// Waits in the queue for one permit.
     ///
-    /// Queueing takes one call. While a request waits, its process sends only these calls:
+    /// Queueing takes one call. In a cluster, queueing takes two calls until the process has
+    /// subscribed to the semaphore's grant messages. While a request waits, its process sends only
+    /// these calls:
     ///
     /// - a heartbeat at intervals of a third of the heartbeat timeout (by default, every 5 s): one
     ///   call for up to 1,000 waiting requests of this semaphore
-    /// - one call when a lease expires, for requests near the head of the queue
+    /// - one call when a lease may expire: if more than 16 clients wait, only about 17 of them send
+    ///   this call
     ///
     /// # Errors
     ///
     /// - [`Error::Timeout`] if an acquire timeout is set and passes.
     /// - [`Error::Unavailable`] if Redis does not reply for longer than the outage tolerance
     ///   (default 30 s).
-    /// - [`Error::TooHeavy`] if the weight exceeds the limit, and the limit is not a runtime limit.
+    /// - [`Error::TooHeavy`] if the weight exceeds the declared limit, and no runtime limit is set.
     /// - [`Error::NoLimit`] if the semaphore uses the [existing
     ///   limit](SemaphoreBuilder::existing_limit) and no limit exists.
     /// - [`Error::NotAcknowledged`] if too few replicas
@@ -315,7 +322,8 @@ impl Semaphore {
     }
 
     /// Returns how much of the limit is free now. Another process may take the free permits
-    /// immediately afterwards. While requests wait, a new request does not get free permits.
+    /// immediately afterwards. While requests wait, a new request without a head start gets no free
+    /// permit.
     ///
     /// # Errors
     ///

@@ -14,8 +14,8 @@ use crate::semaphore::ledger::Acquisition;
 use crate::semaphore::on_drop::OnDrop;
 use crate::semaphore::permit_watch::PermitWatch;
 
-/// A permit granted by a [`Semaphore`](crate::Semaphore). It is held until it is released, dropped
-/// or lost.
+/// A permit granted by a [`Semaphore`](crate::Semaphore). The permit is held until it is lost or
+/// dropped, or until the holder calls a method that ends it, such as [`release`](Self::release).
 ///
 /// A permit is a lease: if its holder crashes, the server frees the permit when the lease expires.
 /// While the permit is held, its lease is refreshed in the background, unless
@@ -42,8 +42,7 @@ use crate::semaphore::permit_watch::PermitWatch;
 /// # }
 /// ```
 ///
-/// `Permit` is `'static`: move it into a task, or store it next to the resource that it protects. A
-/// permit is released when it is dropped.
+/// `Permit` is `'static`: move it into a task, or store it next to the resource that it protects.
 ///
 /// ```
 /// # use redis_semaphore::{Error, Permit, SemaphoreClient};
@@ -77,12 +76,12 @@ use crate::semaphore::permit_watch::PermitWatch;
 ///
 /// The runtime in which the client connected is the I/O runtime. Before the I/O runtime ends, it
 /// delivers the releases of dropped permits, and of permits that the runtime's tasks still hold.
-/// The delivery takes at most the response timeout (default 2 s), and never more than 10 s. So the
-/// end of `#[tokio::main]` loses no release, not even after `?` or a panic. `std::process::exit`,
-/// `Runtime::shutdown_background` and a signal do not wait for the delivery. If a program ends in
-/// one of these ways, call [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown) first.
-/// Otherwise a permit that was dropped a moment earlier stays taken until its lease expires
-/// (default 30 s).
+/// The delivery takes at most the response timeout (default 2 s), and never more than 10 s. So if
+/// Redis replies in time, the end of `#[tokio::main]` loses no release, not even after `?` or a
+/// panic. `std::process::exit`, `Runtime::shutdown_background` and a signal do not wait for the
+/// delivery. If a program ends in one of these ways, call
+/// [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown) first. Otherwise a permit that
+/// was dropped a moment earlier may stay taken until its lease expires (default 30 s).
 ///
 /// If a permit is dropped after the I/O runtime has ended, a thread releases it over a new
 /// connection. The end of the program does not wait for this thread.
@@ -123,11 +122,13 @@ impl Permit {
     ///
     /// - [`Error::Lost`] if the permit was already lost: another holder may have been admitted
     ///   before the work was done.
-    /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout. The
-    ///   release is retried in the background until Redis confirms it or the lease expires.
+    /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout.
     /// - [`Error::Rejected`] if Redis returns an error.
     /// - [`Error::Shutdown`] if the [I/O runtime](crate::SemaphoreClient#runtimes) has ended. The
     ///   permit is then released as if it was [dropped](Self#dropping).
+    ///
+    /// After `Unavailable` or `Rejected`, the release is retried in the background until Redis
+    /// confirms the release or the lease expires.
     ///
     /// # Cancel safety
     ///
@@ -155,8 +156,8 @@ impl Permit {
         self.end(OnDrop::RETURN)
     }
 
-    /// Releases the permit and subtracts its weight from the limit, like `forget` of Tokio's
-    /// permits.
+    /// Releases the permit and subtracts its weight from the effective limit, like `forget` of
+    /// Tokio's permits. The result becomes the runtime limit.
     ///
     /// # Errors
     ///
@@ -187,8 +188,8 @@ impl Permit {
     }
 
     pub(super) fn end(mut self, how: OnDrop) -> impl Future<Output = Result<(), Error>> {
-        // If this future is dropped or never polled, or if Redis does not reply, `drop` below ends
-        // the permit in the background. The permit is not refreshed any more, even if the future is
+        // If this future is dropped or never polled, or if the call fails, `drop` below ends the
+        // permit in the background. The permit is not refreshed any more, even if the future is
         // never polled.
         self.on_drop = Some(how);
         self.acquisition.end();
@@ -196,7 +197,8 @@ impl Permit {
             let core = &self.core;
             let deadline = Deadline::after(core.context.settings.call_timeout());
             let was_lost = self.let_go();
-            // If the permit was lost before the call, report the loss instead of a missing reply.
+            // If the permit was lost before the call, report the loss instead of the error of the
+            // call.
             let failed = |operation, error| match was_lost {
                 true => self.loss(operation),
                 false => error,
@@ -247,7 +249,7 @@ impl Permit {
         Error::Lost { semaphore, operation, id }
     }
 
-    /// Restarts the lease now. You need this method only if
+    /// Restarts the lease now. The lease is also refreshed in the background, unless
     /// [`auto_refresh`](crate::SemaphoreBuilder::auto_refresh) is off.
     ///
     /// # Errors
@@ -303,8 +305,8 @@ impl Permit {
 
     /// Waits until the permit is lost. The wait ends at the latest when the lease expires on this
     /// machine's monotonic clock. If the [I/O runtime](crate::SemaphoreClient#runtimes) has ended,
-    /// the wait ends immediately, and the permit is lost from then on. If that runtime is blocked,
-    /// a wait in another runtime ends when it runs again.
+    /// the wait ends immediately, and the permit is lost from then on. If the I/O runtime is
+    /// blocked, a wait in another runtime ends when the I/O runtime runs again.
     ///
     /// # Cancel safety
     ///
@@ -326,8 +328,9 @@ impl Permit {
     }
 
     /// Returns for how long the permit is guaranteed to stay valid without another refresh. Returns
-    /// zero if the permit is lost. The time counts from a moment before the last request was sent,
-    /// so the lease on the server is never shorter.
+    /// zero if the permit is lost. The time counts from a moment before the acquire or the last
+    /// refresh was sent. So the lease on the server is never shorter, unless the server's clock
+    /// jumps forward.
     ///
     /// # Examples
     ///
@@ -351,7 +354,8 @@ impl Permit {
     }
 
     /// Returns the fencing token: a number larger than the token of every earlier permit of the
-    /// semaphore. This applies even if the semaphore's keys expired between the two grants.
+    /// semaphore. After data loss, or after two hours without use, this requires that the server's
+    /// clock is not behind the last token.
     pub fn fencing_token(&self) -> u64 {
         self.lease().token
     }
@@ -362,8 +366,7 @@ impl Permit {
     }
 
     /// Returns the unique ID of the permit on the server: `NOTIFY:CLIENT:WEIGHT:LEASE:NONCE`.
-    /// CLIENT is the client name, a dot, and a suffix that is unique to the process. LEASE is in
-    /// ms.
+    /// CLIENT is the client name, a dot, and a suffix that is unique to the client. LEASE is in ms.
     pub fn id(&self) -> &str {
         &self.acquisition.id
     }

@@ -16,13 +16,13 @@ use crate::semaphore::term::Term;
 /// Reports whether a permit is still held, for example to subtasks. Created by
 /// [`Permit::watch`](crate::Permit::watch). A watch is cheap to clone, and `'static`.
 ///
-/// A watch does not keep the permit held: the permit is released when the [`Permit`](crate::Permit)
-/// is released or dropped. The watch reports every way in which a permit ends:
+/// A watch does not keep the permit held: dropping the [`Permit`](crate::Permit) still ends the
+/// hold. The watch reports every way in which the hold ends:
 ///
 /// - The watch reports a loss at the latest at the lease's deadline on this machine's monotonic
 ///   clock.
-/// - The watch reports a release, a forget or a drop immediately, because subtasks then have no
-///   permit either.
+/// - The watch reports immediately if the holder releases, forgets, detaches or drops the permit,
+///   or lets it expire.
 ///
 /// The watch works even if no task awaits a method of the permit.
 ///
@@ -55,7 +55,7 @@ use crate::semaphore::term::Term;
 #[derive(Clone)]
 pub struct PermitWatch {
     token: u64,
-    /// A watch does not store the lease itself, because the lease would keep the connections alive.
+    /// A watch may outlive the lease, which belongs to the permit.
     term: watch::Sender<Term>,
     /// The I/O runtime.
     home: Handle,
@@ -68,8 +68,8 @@ impl PermitWatch {
 
     /// Waits until the permit is no longer held. The wait ends at the latest when the lease expires
     /// on this machine's monotonic clock. If the [I/O runtime](crate::SemaphoreClient#runtimes) has
-    /// ended, the wait ends immediately, and the permit is lost from then on. If that runtime is
-    /// blocked, a wait in another runtime ends when it runs again.
+    /// ended, the wait ends immediately, and the permit is lost from then on. If the I/O runtime is
+    /// blocked, a wait in another runtime ends when the I/O runtime runs again.
     ///
     /// # Cancel safety
     ///

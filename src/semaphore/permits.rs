@@ -12,8 +12,8 @@ use crate::semaphore::permit::Permit;
 /// Permits of several semaphores. The permits are released together. Created by
 /// [`acquire_all`](crate::acquire_all).
 ///
-/// `Permits` is lost when one of the permits is lost. Dropping `Permits` releases all permits in the
-/// background.
+/// `Permits` is lost when one of the permits is lost. Dropping `Permits`
+/// [drops](crate::Permit#dropping) each permit.
 #[must_use = "unused permits are released immediately"]
 pub struct Permits {
     permits: Vec<Permit>,

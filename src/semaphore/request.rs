@@ -61,15 +61,14 @@ impl AcquireRequest {
     }
 
     /// Sets the head start: [`acquire`](Self::acquire) queues the request as if it had arrived that
-    /// much earlier. Default: none; range: 0 to 1 hour, in whole ms. `try_acquire` never queues,
-    /// and ignores the head start.
+    /// much earlier. Default: none; range: 0 to 1 hour, rounded down to whole ms. `try_acquire`
+    /// never queues, and ignores the head start.
     ///
-    /// A head start is a bounded priority, so no request waits forever. A request with a head start
-    /// of 5 s overtakes only requests that arrived less than 5 s before it. If the server's clock
-    /// is set back, the bound is up to a second longer, and head starts count from the last ticket.
-    /// While the clock is more than a second behind the time of the last ticket, head starts have
-    /// no effect. Requests that arrive while the clock is behind this time count as having arrived
-    /// together.
+    /// A head start is a bounded priority, so it cannot delay other requests forever. A request
+    /// with a head start of 5 s overtakes only requests that arrived less than 5 s before it. If
+    /// the server's clock was set back by up to a second, the bound is longer by that time. While
+    /// the clock is more than a second behind the last ticket, head starts have no effect. Requests
+    /// that arrive while the clock is behind the last ticket count as having arrived together.
     ///
     /// # Examples
     ///
@@ -100,7 +99,7 @@ impl AcquireRequest {
         self
     }
 
-    /// Removes the timeout: [`acquire`](Self::acquire) waits until it has the permit, even if the
+    /// Removes the timeout: [`acquire`](Self::acquire) waits without a time limit, even if the
     /// semaphore has an acquire timeout.
     ///
     /// # Examples

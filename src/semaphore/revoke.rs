@@ -21,9 +21,9 @@ pub enum Revoked {
     /// A waiting request was removed. If its process is alive, the process sends the request again
     /// at the next heartbeat.
     Request,
-    /// Nothing was revoked, because the permit had been released, or its lease had expired. This
-    /// variant is also returned if the first attempt revoked the permit or request, but its reply
-    /// was lost.
+    /// Nothing was revoked, because the server does not know the ID. For example, the permit was
+    /// released, or its lease has expired. This variant is also returned if the first attempt
+    /// revoked the permit or request, but its reply was lost.
     Nothing,
 }
 
@@ -47,6 +47,7 @@ impl Semaphore {
     /// - [`Error::Invalid`] if `id` is not an ID. Nothing was sent.
     /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout.
     /// - [`Error::Rejected`] if Redis returns an error.
+    /// - [`Error::Shutdown`] if the [I/O runtime](crate::SemaphoreClient#runtimes) has ended.
     ///
     /// # Cancel safety
     ///
