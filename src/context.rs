@@ -26,7 +26,8 @@ use crate::server::{Servers, user_timeout};
 use crate::wakeup::{self, Listener, Router};
 
 /// When the I/O runtime ends, it waits up to the response timeout for remaining calls, such as
-/// releases. If the response timeout is longer than this constant, it waits up to this constant.
+/// releases. If the response timeout is longer than this constant, the runtime waits up to this
+/// constant.
 const LONGEST_END: Duration = Duration::from_secs(10);
 
 pub(crate) struct Context {
@@ -52,7 +53,7 @@ pub(crate) struct Context {
     end: CancellationToken,
     _ends: DropGuard,
     /// The calls that remain when the I/O runtime ends. `None` once that runtime has ended, and
-    /// after a shutdown that has waited as long as it may.
+    /// after a shutdown that has timed out.
     remaining: Mutex<Option<Vec<Remaining>>>,
     /// `None` for a server in memory.
     _end_timer: Option<EndTimer>,
@@ -89,8 +90,8 @@ impl ClientSettings {
         self.outage_tolerance.max(self.call_timeout())
     }
 
-    /// The maximum time between giving up a connection and the arrival, at the server, of a call
-    /// that was sent over this connection.
+    /// The maximum time that is assumed between giving up a connection and the arrival, at the
+    /// server, of a call that was sent over this connection.
     pub(crate) fn longest_trip(&self) -> Duration {
         user_timeout(self.response_timeout) + self.response_timeout
     }
@@ -167,8 +168,7 @@ impl Context {
     /// grant message. A keyed hash is much faster than the system's random bytes.
     pub(crate) fn next_number(&self, created: Instant) -> u128 {
         let count = self.acquisitions.fetch_add(1, Ordering::Relaxed);
-        // Numbers increase in order of creation, because batchers are fastest with increasing
-        // numbers.
+        // The count makes the number unique, and the hash makes the number hard to guess.
         u128::from(count) << 64 | u128::from(self.hasher.hash_one((count, created)))
     }
 
@@ -182,8 +182,8 @@ impl Context {
         self.spawn(self.tasks.track_future(future));
     }
 
-    /// Waits for `work`, in any runtime, until the deadline. The end of the I/O runtime also ends
-    /// the wait. If `deadline` is `None`, the wait has no deadline.
+    /// Waits for `work`, in any runtime, until the deadline or the end of the I/O runtime. If
+    /// `deadline` is `None`, only `work` ends the wait.
     pub(crate) async fn until<T>(
         &self,
         deadline: Option<Instant>,
@@ -228,8 +228,8 @@ impl Context {
         self.tasks.is_closed()
     }
 
-    /// Ends all semaphores, because the I/O runtime ends. That runtime drops its tasks one by one,
-    /// and the first task that notices the end calls this method.
+    /// Ends all semaphores, because the I/O runtime ends. That runtime drops its tasks one by one.
+    /// Several tasks and callers may notice the end and call this method.
     pub(crate) fn end_with_home(&self) {
         self.end.cancel();
         self.router.end_all();
@@ -240,10 +240,11 @@ impl Context {
         self.end.clone()
     }
 
-    /// Makes calls that a task of the I/O runtime could not make, because that runtime ends or has
-    /// ended. While it ends, the calls are made after it has dropped all its tasks, and the end
-    /// waits for them. Otherwise a thread makes the calls, and nothing waits for it: dropping a
-    /// permit never blocks.
+    /// Makes calls in a thread, because the I/O runtime ends or has ended. If a task that the
+    /// runtime drops at its end calls this method, the thread starts after all tasks were dropped,
+    /// and the end of the runtime waits for the thread. Otherwise the thread starts now, and
+    /// nothing waits for the thread: dropping a permit never blocks. In a forked process, with a
+    /// server in memory, or if the I/O runtime still runs, no calls are made.
     pub(crate) fn at_the_end(&self, remaining: Remaining) {
         if self.is_forked() || !self.servers.are_away() || self.runs() {
             return;
@@ -265,13 +266,13 @@ impl Context {
     fn make_remaining(&self) {
         let remaining = self.remaining().take().unwrap_or_default();
         if let Some(making) = self.make_calls(remaining) {
-            // The thread has reported a panic.
+            // If the thread has panicked, the panic was reported there.
             let _ = making.join();
         }
     }
 
     /// Makes calls in a thread, because a runtime cannot be driven inside of another runtime. The
-    /// thread stops after the response timeout.
+    /// thread stops after the response timeout, and at the latest after [`LONGEST_END`].
     fn make_calls(&self, remaining: Vec<Remaining>) -> Option<JoinHandle<()>> {
         if remaining.is_empty() {
             return None;
@@ -283,7 +284,8 @@ impl Context {
         making.inspect_err(|error| warn_of_expiry("thread", error)).ok()
     }
 
-    /// Returns whether the I/O runtime still runs. A runtime that ends drops spawned tasks.
+    /// Returns whether the I/O runtime still runs. A runtime that ends drops a new task
+    /// immediately.
     pub(crate) fn runs(&self) -> bool {
         let probe = self.runtime.spawn(std::future::pending::<()>());
         let runs = !probe.is_finished();

@@ -13,7 +13,7 @@ use crate::protocol::{MAX_BATCH, ReleaseMode, released};
 use crate::server::{Earlier, EarlierCall};
 
 /// Releases entries with the same release mode. The entries count as under way until a reply
-/// arrives, and are sent again if the call is dropped without a reply.
+/// confirms them. If the call is dropped without this reply, the entries are sent again.
 pub(crate) struct ReleaseCall {
     releases: Arc<Releases>,
     mode: ReleaseMode,
@@ -24,7 +24,7 @@ pub(crate) struct ReleaseCall {
 }
 
 impl ReleaseCall {
-    /// Creates as few calls as possible that together release these entries.
+    /// Creates calls that together release these entries.
     pub(super) fn of(releases: &Arc<Releases>, entries: Vec<Numbered>) -> Vec<Self> {
         let mut calls: Vec<(Self, HashSet<u128>)> = Vec::new();
         for numbered in entries {

@@ -12,7 +12,7 @@ pub(super) struct Ledger {
     /// The entries, in the order in which they were given up.
     entries: BTreeMap<u64, Placed>,
     next: u64,
-    /// Entries that are released at a certain time. No call waits for these entries.
+    /// Entries that are released at a certain time. Until then, no call waits for these entries.
     later: BTreeMap<(Instant, u64), Arc<Entry>>,
     is_kept: bool,
 }

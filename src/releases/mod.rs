@@ -1,8 +1,8 @@
-//! The items of one semaphore that this process has given up: dropped permits and canceled waits.
-//! The release of each item is retried until the server confirms the release, or until the item's
-//! lease has expired.
+//! The items of one semaphore that this process has given up: dropped permits, canceled waits, and
+//! calls whose callers were dropped. The release of each item is retried until the server confirms
+//! the release, or until the item's lease has expired.
 //!
-//! A program's calls take effect in the order in which the program makes them. So no call may
+//! A program expects that its calls take effect in the order in which it makes them. So no call may
 //! overtake the release of an item that was given up before it. [`Releases`] follows these rules:
 //!
 //! 1. Each item is added to its [`Releases`] before `drop` returns.
@@ -46,7 +46,7 @@ pub(crate) trait GivenUp: Send + Sync {
     /// A number that no other request of this process has.
     fn number(&self) -> u128;
 
-    /// The ID on the server. `None` if the server does not have the item.
+    /// The ID on the server. `None` if the ID was never sent.
     fn id(&self) -> Option<&str>;
 
     fn write_keys(&self, cmd: &mut redis::Cmd);
@@ -59,8 +59,7 @@ pub(crate) trait GivenUp: Send + Sync {
     /// server, returns the time and the entry of another release.
     fn released(&self) -> Option<(Instant, Entry)>;
 
-    /// Records that the server did not confirm the release in time, so the permit remains until its
-    /// lease expires.
+    /// Records that the server did not confirm the release before the lease expired.
     fn left_to_lease(&self);
 }
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tokio::time::{Sleep, sleep};
 
-/// Calls a function on the thread that ends the current runtime, after the runtime has dropped all
-/// its tasks. The end of the runtime waits for the function.
+/// Calls a function when the current runtime ends, on a thread of this runtime, after the runtime
+/// has dropped all its tasks. The end of the runtime waits for the function, unless
+/// `shutdown_background` ends the runtime.
 ///
 /// Tokio has no such notification. However, a runtime first drops its tasks, and then ends its
 /// timers, which wakes everything that waits for a timer. The timer of this type is due in decades,

@@ -35,12 +35,12 @@ impl From<Error> for CallError {
 }
 
 impl CallError {
-    /// The call was not sent, because no connection existed.
+    /// The call reached no server that could execute it.
     pub(crate) fn unsent(error: RedisError) -> Self {
         Self { error, may_have_run: false, was_cut_short: false, was_sent: false }
     }
 
-    /// The call was not sent, because the time to connect was over.
+    /// The call was not sent, because its time was over.
     pub(super) fn unsent_in_time() -> Self {
         Self { was_cut_short: true, ..Self::unsent(took_too_long()) }
     }

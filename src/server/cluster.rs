@@ -26,10 +26,10 @@ use super::source::Source;
 use crate::error::{Error, NO_SLOTS, is_transient};
 use crate::scripts::CallBy;
 
-/// A call for a moving slot needs two redirects. More redirects are needed only while the nodes
-/// disagree.
+/// The maximum number of attempts of one call. A call for a moving slot needs up to three: two are
+/// redirected. More are needed only while the nodes disagree.
 const MAX_REDIRECTS: u32 = 5;
-/// The number of nodes that are queried for the map at the same time. The first reply is used.
+/// The number of nodes that are queried for the map at the same time. The first valid map is used.
 const ASKED_AT_ONCE: usize = 3;
 const REFRESH_PAUSE: Duration = Duration::from_millis(100);
 /// Follows the address of a node that is not configured, in errors and in the log.
@@ -52,7 +52,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Fails if no node is given.
+    /// Fails if no node is given, or if the address or settings of a node are invalid.
     pub(crate) fn new(
         nodes: Vec<ConnectionInfo>,
         call_by: CallBy,
@@ -294,7 +294,7 @@ impl Cluster {
         let known = |node: &Address| slots.knows(node) || self.seeds.contains(node);
         let (primaries, _) = slots.primaries_and_replicas();
         self.links().retain(|node, _| known(node));
-        // No call uses the link of a replica.
+        // No script is called over the link of a replica.
         self.links().iter().filter(|(node, _)| !primaries.contains(node)).for_each(|(_, link)| {
             link.retire();
         });
@@ -314,7 +314,7 @@ impl fmt::Display for Cluster {
     }
 }
 
-/// The errors of all nodes, if no node returned the map.
+/// The errors of the nodes that were queried last, if no node returned the map.
 pub(crate) struct NoMap(pub(crate) Vec<(Address, RedisError)>);
 
 impl NoMap {

@@ -192,7 +192,7 @@ impl Dialer {
     ///
     /// Nagle's algorithm is disabled, because it delays a call until the previous call is
     /// acknowledged. Keepalive detects a silent peer, even if no data is sent. The user timeout
-    /// discards unsent data before the calls in this data are repeated over another connection.
+    /// limits how long the system tries to deliver calls that have timed out.
     fn tune(&self, info: ConnectionInfo) -> ConnectionInfo {
         let mut settings = info.tcp_settings().clone().set_nodelay(true);
         if settings.keepalive().is_none() {
@@ -210,8 +210,8 @@ fn settings_of(client: &Client) -> &RedisConnectionInfo {
     client.get_connection_info().redis_settings()
 }
 
-/// How long the system tries to deliver data to the peer. After that time, the calls in this data
-/// have timed out and been repeated.
+/// How long the system tries to deliver data to the peer. By then, the calls in this data have
+/// timed out, and may have been repeated.
 pub(crate) fn user_timeout(response_timeout: Duration) -> Duration {
     (response_timeout * 2).max(SHORTEST_USER_TIMEOUT)
 }

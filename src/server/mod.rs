@@ -2,7 +2,7 @@
 //! users' tests, to a server in memory.
 //!
 //! All calls to a server share one connection, except calls that wait for replicas. redis-rs
-//! neither retries commands nor detects a silent peer, so both are done here. Two consecutive
+//! neither retries commands nor detects a silent peer, so this module does both. Two consecutive
 //! timeouts replace the connection, and a call is retried after a transient error. Retries are safe
 //! only because no script counts an ID twice.
 
@@ -85,9 +85,10 @@ pub(crate) enum Failure {
 }
 
 impl Servers {
-    /// Makes one attempt to run a script for a semaphore in this slot. The attempt takes at most
-    /// the shorter of `limit` and the response timeout, including the time to connect if no
-    /// connection exists. The calls of `earlier` take effect before the script.
+    /// Makes one attempt to run a script for a semaphore in this slot. The calls of `earlier` take
+    /// effect before the script. The attempt takes at most `limit`. Within `limit`, waiting until
+    /// `earlier` is ready and the call itself, with connecting, each take at most the response
+    /// timeout.
     pub(crate) async fn attempt<T: FromRedisValue>(
         &self,
         slot: u16,
@@ -98,7 +99,6 @@ impl Servers {
     ) -> Result<T, CallError> {
         if !earlier.is_ready() {
             let started = Instant::now();
-            // No attempt takes longer than this.
             let patience = limit.min(self.response_timeout());
             let ready = tokio::time::timeout(patience, earlier.ready()).await;
             ready.map_err(|_| CallError::unsent_in_time())?;
@@ -170,7 +170,7 @@ impl Servers {
         self.link_of(slot).ok().flatten()?.outage()
     }
 
-    /// Whether calls use a network.
+    /// Whether the servers are outside of this process.
     pub(crate) fn are_away(&self) -> bool {
         match self {
             Self::One(_) | Self::Cluster(_) => true,
@@ -197,8 +197,7 @@ impl Servers {
         }
     }
 
-    /// Runs a script, and retries it after transient errors until the deadline. Retries are safe,
-    /// because no script counts an ID twice.
+    /// Runs a script, and retries the script after transient errors until the deadline.
     pub(crate) async fn run<T: FromRedisValue>(
         &self,
         slot: u16,

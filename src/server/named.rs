@@ -5,7 +5,7 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionI
 use super::url::{Wrong, check_host, read};
 use crate::error::Error;
 
-/// The location of a server and the login: a URL, or a type of redis-rs.
+/// The location of a server and the login: a URL, a type of redis-rs, or a pair of host and port.
 ///
 /// A URL has one of these forms:
 ///
@@ -40,8 +40,8 @@ pub trait IntoServer {
     ///
     /// # Errors
     ///
-    /// - [`Error::Invalid`]: the value is unreadable, or contains an unsupported part. The text
-    ///   contains no part that may be a password.
+    /// - [`Error::Invalid`]: the value is unreadable, or contains an unsupported part. The error's
+    ///   text repeats no part that may be a password.
     fn into_server(self) -> Result<ConnectionInfo, Error>;
 }
 
@@ -94,8 +94,8 @@ pub(crate) fn server_of(
 }
 
 /// Checks that all nodes have the same user, password, database, protocol and TLS setting as the
-/// first node. A node may omit these settings. A different setting is an error, because the client
-/// would otherwise ignore it silently.
+/// first node. A node may omit all these settings except TLS. A different setting is an error,
+/// because the client would otherwise ignore it silently.
 pub(crate) fn check_all_alike(what: &'static str, servers: &[ConnectionInfo]) -> Result<(), Error> {
     let Some(first) = servers.first() else { return Ok(()) };
     let (settings, is_tls) = (first.redis_settings(), is_tls(first.addr()));

@@ -1,5 +1,5 @@
 //! Finds out from the results of attempts whether a server works. The start and the end of an
-//! outage are each logged once.
+//! outage are logged.
 //!
 //! A single failure is not logged, because proxies and servers close idle connections, and the next
 //! attempt works. So an outage starts with a failed attempt that began after an earlier failure.
@@ -65,8 +65,8 @@ impl Rejection {
         Self { at: Instant::now(), only: rejects_writes(error).then(|| script.to_owned()) }
     }
 
-    /// Whether the server may still reject the script after another call has succeeded. `script` is
-    /// the script of the successful call.
+    /// Whether the rejection may continue although another call has succeeded. `script` is the
+    /// script of the successful call.
     fn outlasts(&self, script: Option<&str>) -> bool {
         let is_over = match (script, &self.only) {
             // A call without a script shows nothing. For example, a cluster that is down still
@@ -103,8 +103,8 @@ impl Outages {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Records a transient failure of an attempt that began at `began`. Returns whether an earlier
-    /// attempt had failed before `began`.
+    /// Records the failure of an attempt that began at `began`. Returns whether the current series
+    /// of failures began before `began`.
     pub(crate) fn failed(
         &self,
         began: Instant,

@@ -114,7 +114,7 @@ impl Replies {
                 if length > self.max as u64 {
                     return Err(too_large());
                 }
-                // The length includes the end of the line.
+                // The end of a line follows the bytes. `left` includes it.
                 self.part = Part::Bytes { left: length + 2 };
             }
             (b'*' | b'~' | b'>', Some(parts)) => self.begin(parts),

@@ -7,8 +7,9 @@ use redis::RedisError;
 use super::link::Link;
 use crate::error::lacks_right;
 
-/// The number of keys that the server scans in one step, which blocks other calls for 0.2 ms. With
-/// ten times as many keys, a step takes ten times as long, and the whole scan is hardly faster.
+/// The number of keys that the server scans in one step, which blocks other calls for about 0.2 ms.
+/// With ten times as many keys, a step takes ten times as long, and the whole scan is hardly
+/// faster.
 const STEP: u32 = 250;
 
 /// A query that failed, or whose reply is not usable.
@@ -21,8 +22,8 @@ pub(crate) struct QueryError {
 }
 
 impl Link {
-    /// Calls `tell` for each matching key that existed during the whole scan. `tell` may be called
-    /// twice for the same key.
+    /// Passes each matching key that existed during the whole scan to `tell`. A key may be passed
+    /// more than once.
     ///
     /// The scan uses one connection, and fails if this connection is lost. The scan's cursor is
     /// invalid on another server, and a restarted server may have other keys.

@@ -42,7 +42,7 @@ impl Cluster {
         }
     }
 
-    /// Fails if the primaries have changed. A primary that became a replica has lost its keys.
+    /// Fails if the primaries have changed. A primary that became a replica may have lost keys.
     pub(crate) async fn same_primaries(
         self: &Arc<Self>,
         before: &Shares,

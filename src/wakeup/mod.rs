@@ -4,7 +4,7 @@
 //!
 //! A message only saves time, because the keys contain the state. So after each new subscription,
 //! all waiting requests are repeated. If the server knows that the subscription is lost, its
-//! scripts grant no queued request of this process.
+//! scripts grant a queued request of this process only in reply to a heartbeat.
 
 mod channel;
 #[cfg(feature = "local")]

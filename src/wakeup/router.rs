@@ -36,7 +36,7 @@ pub(crate) struct Router {
     pub(super) wakeups: Wakeups,
     /// The start of all IDs of this process: `NOTIFY:CLIENT:`.
     ours: String,
-    /// A connection that is silent for this long is checked with a ping.
+    /// The interval between pings over a connection for messages.
     pub(super) ping_interval: Duration,
     /// The interval between reads of a cluster's slot map.
     pub(super) map_interval: Duration,
@@ -107,13 +107,13 @@ impl Router {
         self.parted.lock().expect("nothing panics while it is locked")
     }
 
-    /// Prevents the release of the permit of acquisition `number` until the given time, even if the
-    /// semaphore is dropped.
+    /// Until the given time, no grant message releases the permit of acquisition `number`, even if
+    /// the semaphore is dropped.
     pub(crate) fn part_with(&self, number: u128, until: Instant) {
         self.parted().add(number, until);
     }
 
-    /// Whether the ID is of this process, and may have a permit that is not in use.
+    /// Whether the ID belongs to this process, and may have a permit that is not in use.
     fn is_left_over(&self, id: &str) -> bool {
         id::number_of_ours(id, &self.ours).is_some_and(|number| !self.parted().has(number))
     }

@@ -215,8 +215,8 @@ impl Listener {
         Ok(())
     }
 
-    /// Unsubscribes from unneeded channels, and subscribes to some needed channels. Returns whether
-    /// all needed channels are subscribed.
+    /// Unsubscribes from unneeded channels, and subscribes to up to 200 needed channels. Returns
+    /// whether no needed channel remains untried.
     async fn subscribe(
         &mut self,
         subscriptions: &mut Subscriptions,

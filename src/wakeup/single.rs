@@ -122,7 +122,7 @@ async fn receive(
     }
 }
 
-/// Completes when a ping gets no reply in time.
+/// Completes when a ping fails or gets no reply in time.
 async fn silent(router: &Router, link: &Arc<Link>, sink: &mut PubSubSink) {
     let mut pings = tokio::time::interval(router.ping_interval);
     pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

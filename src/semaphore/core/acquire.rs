@@ -13,7 +13,7 @@ use crate::semaphore::lease::Grant;
 use crate::semaphore::ledger::{self, Acquisition, Calls, Kinds};
 use crate::server::Failure;
 
-/// The effect of a request if no permit is free.
+/// The effect of a request that cannot be granted immediately.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum IfFull {
     /// Ends the request without a permit. The value is the name of the method that the caller used.
@@ -64,9 +64,9 @@ impl Request for Acquire {
         self.acquisition.is_ended() || is_resolved || core.closing.is_ended()
     }
 
-    /// Requests that may be too heavy are batched separately. In a shared batch, they would make
-    /// the other requests fail. The others would then be sent again, behind requests that arrived
-    /// later.
+    /// Requests that are heavier than the configured limit are batched separately. In a shared
+    /// batch, one such request would make the lighter requests fail. The lighter requests would
+    /// then be sent again, behind requests that arrived later.
     fn joins(&self, first: &Self, core: &Core) -> bool {
         let limit = core.settings.limit.number();
         (self.acquisition.weight > limit) == (first.acquisition.weight > limit)

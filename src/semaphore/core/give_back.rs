@@ -13,7 +13,8 @@ use crate::semaphore::ledger::{ACQUIRE, ADOPT, Acquisition};
 
 impl Core {
     /// Releases everything that the server has for the acquisition's ID, before any later call is
-    /// sent. The release is retried until the server confirms it. Never blocks.
+    /// sent. The release is retried until the server confirms it, or until the lease has expired.
+    /// Never blocks.
     pub(crate) fn give_back(self: &Arc<Self>, acquisition: &Arc<Acquisition>, mode: ReleaseMode) {
         self.give_back_all(std::iter::once(acquisition), mode);
     }
@@ -101,8 +102,8 @@ struct GivenUpRequest {
 }
 
 impl GivenUpRequest {
-    /// Creates the entry. A request that may be queued can still be granted a permit until the
-    /// heartbeat timeout of this process has passed.
+    /// Creates the entry. A request that may be queued can still be granted a permit, so its
+    /// release is retried for longer, by the heartbeat timeout.
     fn into_entry(self, mode: ReleaseMode) -> Entry {
         let held_for = self.core.until_leases_end();
         let patience = match self.acquisition.lease() {
@@ -145,8 +146,9 @@ impl GivenUp for GivenUpRequest {
     }
 
     /// A held permit stays in the ledger until this function is called, so that a late message
-    /// cannot release a permit that is to be forgotten. If an acquire may still reach
-    /// the server, the ID is released again later, when no acquire can reach the server any more.
+    /// cannot release a permit that is to be forgotten. If an acquire or an adoption may still
+    /// reach the server, the ID is released again later, when neither can reach the server any
+    /// more.
     fn released(&self) -> Option<(Instant, Entry)> {
         let (core, acquisition) = (&self.core, &self.acquisition);
         core.ledger.remove(std::iter::once(&**acquisition));

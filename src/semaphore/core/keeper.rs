@@ -90,8 +90,8 @@ impl Keeper {
         self.failure = Some(error);
     }
 
-    /// Gives up releases that the server has not confirmed in time: the leases of their permits
-    /// then expire.
+    /// Gives up releases that the server has not confirmed in time. By then, the leases of their
+    /// permits have expired.
     fn leave_expired(&self) {
         let expired = self.core.releases.expired();
         if expired.is_empty() {
@@ -99,8 +99,8 @@ impl Keeper {
         }
         expired.iter().for_each(|entry| entry.given_up.left_to_lease());
         let permits = expired.iter().filter(|entry| entry.given_up.is_permit()).count();
-        // Canceled requests need no warning: the server skips them, because this client sends no
-        // heartbeats for them.
+        // Canceled requests need no warning. If this client sends no more heartbeats, the server
+        // skips these requests. Otherwise the grant message makes this client release the permit.
         if permits == 0 {
             return;
         }

@@ -10,9 +10,8 @@ use crate::runtime::Deadline;
 use crate::semaphore::ledger::{ACQUIRE, Acquisition};
 
 impl Core {
-    /// From now on, this process neither refreshes nor releases the permit. The permit may be in
-    /// use elsewhere for up to a lease. During this time, a late message must not release the
-    /// permit.
+    /// From now on, this process neither refreshes nor releases the permit. The permit may stay
+    /// taken for up to a lease. During this time, a late grant message must not release the permit.
     pub(crate) fn part_with(self: &Arc<Self>, acquisition: &Arc<Acquisition>) {
         let until = Instant::now() + self.settings.lease;
         self.context.router.part_with(acquisition.number, until);

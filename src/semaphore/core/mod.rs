@@ -49,7 +49,7 @@ use upkeep::Upkeep;
 pub(crate) struct Core {
     pub(crate) name: String,
     keys: Keys,
-    /// The hash slot, if the server is a cluster.
+    /// The hash slot. Only a cluster needs the slot.
     pub(crate) slot: u16,
     pub(crate) channel: Arc<Channel>,
     pub(crate) settings: Settings,
@@ -70,7 +70,7 @@ pub(crate) struct Core {
     adopts: Lazy<Batcher<Adopt>>,
     replication: Replication,
     pub(crate) ledger: Ledger,
-    /// Whether the last call returned many replies. Each caller that got a reply may soon send
+    /// Whether the last call had more than one request. Each caller that got a reply may soon send
     /// another request.
     rush: AtomicBool,
     wake_plan: Mutex<WakePlan>,
@@ -95,7 +95,7 @@ pub(crate) enum Task {
     /// Refresh all permits at this time, or at an earlier planned time.
     Renew(Instant),
     LetExpire(Arc<Acquisition>),
-    /// Send heartbeats within the heartbeat timeout, because a request waits.
+    /// Send a heartbeat within a third of the heartbeat timeout, because a request waits.
     Heartbeat,
     /// Send a heartbeat now, because a message may have been missed.
     HeartbeatNow,
@@ -237,9 +237,9 @@ impl Core {
         tracing::warn!(semaphore = self.name, id = permit.id, token = lease.token, "permit lost");
     }
 
-    /// Replaces the plan for the next `wake`: the server names the process that is to call `wake`.
-    /// `None` means that this process is not named. A call that is already due stays planned,
-    /// because a script that stopped at its bound needs this call.
+    /// Replaces the plan for the next `wake`. The server chooses the processes that call `wake`.
+    /// `None` means that the server did not choose this process. A call that is already due stays
+    /// planned, because a script that stopped at its bound needs this call.
     pub(crate) fn plan_wake(self: &Arc<Self>, wake_in: Option<Duration>) {
         let now = Instant::now();
         let mut wake = self.wake_plan();

@@ -33,7 +33,7 @@ impl Change {
     }
 }
 
-/// Effective limits. A value of -1 means that no limit is known.
+/// Effective limits. A value of -1 means that no limit exists.
 pub(crate) struct Limits {
     pub(crate) now: i64,
     pub(crate) before: i64,

@@ -61,8 +61,8 @@ impl Replication {
     }
 }
 
-/// Returns the kept connection. Creates a new connection if none is kept, or if the link has
-/// reconnected.
+/// Returns the kept connection. Creates a new connection if none is kept, if the semaphore has
+/// another link now, or if the link has reconnected.
 async fn connection(
     kept: &mut Option<Box<Connection>>,
     link: &Arc<Link>,

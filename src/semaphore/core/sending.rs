@@ -16,7 +16,7 @@ use crate::semaphore::settings::Limit;
 use crate::server::{Backoff, CallError, Failure};
 
 impl Core {
-    /// Sends a request, alone or with others, until the deadline.
+    /// Sends a request: see [`Batcher::ask`].
     pub(crate) fn ask<R: Request>(
         self: &Arc<Self>,
         request: R,
@@ -25,8 +25,8 @@ impl Core {
         Batcher::ask(self, request, deadline)
     }
 
-    /// Makes the call `ask`, and repeats it while the server rejects it, because a permission or
-    /// disk space may be missing for a while.
+    /// Makes the call `ask`. Until the deadline, repeats the call while the server rejects it,
+    /// because a permission or disk space may be missing for a while.
     pub(crate) async fn insist<T, A: Future<Output = Result<T, Error>>>(
         &self,
         deadline: Deadline,
@@ -50,7 +50,8 @@ impl Core {
         }
     }
 
-    /// Whether the last call had many requests, whose callers may all send another request soon.
+    /// Whether the last call had more than one request. Its callers may all send another request
+    /// soon.
     pub(super) fn is_rush(&self) -> bool {
         self.rush.load(Ordering::Relaxed)
     }
@@ -77,7 +78,8 @@ impl Core {
         async move { self.context.servers.attempt(self.slot, &earlier, script, write, limit).await }
     }
 
-    /// Notifies the batchers that requests may be sent now if they were kept back.
+    /// Notifies the batcher of releases, the keeper and waiting calls that releases may be sent now
+    /// if they were kept back.
     pub(super) fn kept_may_go(&self) {
         self.release_batcher.kept_may_go();
         self.releases.changed();

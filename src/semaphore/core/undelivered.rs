@@ -12,10 +12,10 @@ use crate::error::Error;
 use crate::protocol::{MAX_BATCH, ReleaseMode};
 use crate::semaphore::ledger::Acquisition;
 
-/// A task that releases IDs or lets permits expire holds this guard. A runtime that ends drops its
-/// tasks at any point. If the guard is dropped before it is [settled](Self::settle), its calls are
-/// made over a separate connection: see [`Context::at_the_end`](crate::context::Context). So no call
-/// is lost at the end of `main`, which drops permits and then the runtime.
+/// The calls that a task must deliver. A runtime that ends drops its tasks at any point. If this
+/// guard is dropped before it is [settled](Self::settle), its calls are made over a new connection:
+/// see [`Context::at_the_end`](crate::context::Context::at_the_end). So the end of `main`, which
+/// drops permits and then the runtime, loses no call if Redis replies in time.
 pub(crate) struct Undelivered {
     core: Arc<Core>,
     /// IDs, in the order of their release.
@@ -45,8 +45,9 @@ impl Undelivered {
     }
 
     /// Handles the failures of the last attempt. Redis has confirmed all calls that did not fail.
-    /// Returns false if the runtime has dropped the tasks that made the calls. Otherwise returns
-    /// true, because nothing more can be done.
+    /// Returns false if the runtime has dropped the tasks that made the calls: the guard then
+    /// repeats all calls when it is dropped. Otherwise returns true, because nothing more can be
+    /// done.
     pub(crate) fn settle(&mut self, failures: &[Error]) -> bool {
         let was_stopped = failures.iter().any(|error| matches!(error, Error::Shutdown));
         if was_stopped && !self.core.context.runs() {

@@ -29,9 +29,9 @@ impl Upkeep {
 }
 
 impl Core {
-    /// Sends a task to the maintenance. The task keeps the semaphore alive until the task is done.
-    /// Never blocks. Returns false if a shutdown or the end of the runtime has ended the
-    /// maintenance.
+    /// Sends a task to the maintenance. The task keeps the semaphore alive until the maintenance
+    /// has received the task. Never blocks. Returns false if a shutdown or the end of the runtime
+    /// has ended the maintenance.
     pub(crate) fn enqueue(self: &Arc<Self>, task: Task) -> bool {
         let mut tasks = self.upkeep.tasks();
         if let Some(tasks) = &*tasks {

@@ -34,7 +34,7 @@ struct Life {
 
 /// See the [picture](super).
 enum Stage {
-    /// The server has not granted a permit. If the caller waits for the outcome, the sender delivers
+    /// This process knows of no grant yet. If the caller waits for the outcome, the sender delivers
     /// it.
     Waiting(Option<oneshot::Sender<Outcome>>),
     /// The server has granted a permit, or an error has ended the wait. The outcome is `None` if it
@@ -106,8 +106,8 @@ impl Acquisition {
         matches!(self.life().stage, Stage::Ended)
     }
 
-    /// Notes a "queued" reply. If the request is already resolved, the reply is older than
-    /// the outcome.
+    /// Notes a "queued" reply. A reply that arrives after the outcome is older than the outcome, so
+    /// it replaces no earlier reply.
     pub(crate) fn queued(&self, asked: Instant, server_time: i64, place: Place) {
         let mut life = self.life();
         if matches!(life.stage, Stage::Waiting(_)) || life.queued.is_none() {
@@ -179,7 +179,7 @@ impl Acquisition {
         assert!(self.lease.set(lease).is_ok(), "an acquisition becomes a permit once");
     }
 
-    /// Ends the acquisition: from now on, no acquire with its ID is sent.
+    /// Ends the acquisition: from now on, no new call contains an acquire with its ID.
     pub(crate) fn end(&self) {
         self.change_to_ended(|_| true);
     }

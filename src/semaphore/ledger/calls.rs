@@ -12,7 +12,7 @@ pub(crate) const REFRESH: Kinds = 4;
 pub(crate) const ACKNOWLEDGE: Kinds = 8;
 pub(crate) const ADOPT: Kinds = 16;
 
-/// Bits that are not kinds. A request is kept until another request has ended.
+/// This bit and the next two are not kinds. A request is kept until another request has ended.
 const KEPT: Kinds = 1 << 7;
 /// A call that may create something for the ID may still reach the server.
 const DOUBT: Kinds = 1 << 6;

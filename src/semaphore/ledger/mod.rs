@@ -23,15 +23,15 @@
 //! The loss of a permit is no stage: its lease records the loss (`lease.rs`).
 //!
 //! `Ended` is final. The server may still have the ID, and a call with the ID may be under way:
-//! [`Calls`] records that. So the ID is released after the last acquire with
-//! the ID has ended, and the release is retried until the server confirms it.
+//! [`Calls`] records that. So the ID is released after the last acquire with the ID has ended, and
+//! the release is retried until the server confirms it or the lease has expired.
 //!
 //! The ledger contains an acquisition from the time just before the first call that may queue its
 //! ID, or from its grant. It contains the acquisition until the wait has ended, or until the
-//! permit's release is confirmed, or until a refresh finds that the permit is lost. So a late or
-//! repeated grant message never ends a permit that is in use. If this process lets a permit
-//! expire or detaches it, the router remembers the ID for another lease. If the ledger does not
-//! contain the acquisition of a grant message, the granted permit is released.
+//! permit's release is confirmed or given up, or until a background refresh finds that the permit
+//! is lost. So a late or repeated grant message never ends a permit that is in use. If this process
+//! lets a permit expire or detaches it, the router remembers the ID for the time of a lease. If a
+//! grant message has an ID that is in neither place, the granted permit is released.
 
 mod acquisition;
 mod calls;
@@ -63,8 +63,8 @@ impl Ledger {
         self.entries().enter(acquisitions);
     }
 
-    /// Enters acquisitions whose permits were granted. Returns whether the maintenance does not
-    /// refresh permits yet. From now on, it does.
+    /// Enters acquisitions whose permits were granted. Returns true if the maintenance does not
+    /// refresh permits yet. The caller must then start the refreshes.
     pub(crate) fn enter_granted<'a>(
         &self,
         acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>,
@@ -122,8 +122,8 @@ impl Ledger {
 
 impl Entries {
     fn enter<'a>(&mut self, acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>) {
-        // An acquisition ends before it is removed. So an acquisition that has ended is never left
-        // in the ledger.
+        // An acquisition that has ended may already have been removed. Such an acquisition must not
+        // be entered again.
         for acquisition in acquisitions.filter(|acquisition| !acquisition.is_ended()) {
             self.all.entry(acquisition.number).or_insert_with(|| acquisition.clone());
         }

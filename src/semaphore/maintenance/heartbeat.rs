@@ -15,9 +15,9 @@ use crate::semaphore::ledger::Acquisition;
 const OUTAGE_PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) async fn beat(core: Arc<Core>) -> Done {
-    // The first acquires of the other requests are still under way. A server that was restarted
-    // without data queues the requests in the order in which they are sent, which is the same order
-    // as before.
+    // Requests without a ticket are left out, because their first acquires are still under way. The
+    // requests are sent in the order of their tickets, so a server that was restarted without data
+    // queues them in the same order as before.
     let queued = core.ledger.queued();
     let deadline = Deadline::after(core.context.settings.response_timeout);
     let answered = join_all(queued.iter().map(|waiting| ask(&core, waiting, deadline))).await;
@@ -28,7 +28,7 @@ pub(super) async fn beat(core: Arc<Core>) -> Done {
     Done::Heartbeat { next }
 }
 
-/// Returns whether the server replied.
+/// Returns false if the request failed because of an [outage](is_outage).
 async fn ask(core: &Arc<Core>, waiting: &Arc<Acquisition>, deadline: Deadline) -> bool {
     let request = Acquire { acquisition: waiting.clone(), if_full: IfFull::Stay };
     match core.ask(request, deadline).await {
@@ -38,7 +38,8 @@ async fn ask(core: &Arc<Core>, waiting: &Arc<Acquisition>, deadline: Deadline) -
             give_up_after_outage(core, waiting, error);
             return false;
         }
-        // The request no longer waits, or the maintenance has ended and has notified all waiters.
+        // The request no longer waits, or a close, a shutdown or the end of the runtime has ended
+        // all waits.
         Err(Error::Shutdown) => {}
         Err(error) => waiting.resolve(Err(error)),
     }

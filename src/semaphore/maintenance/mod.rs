@@ -38,8 +38,7 @@ struct Maintenance {
     core: Weak<Core>,
     tasks: Tasks,
     jobs: JoinSet<Done>,
-    /// The number of jobs that let permits expire. The maintenance does not end before these jobs
-    /// have ended.
+    /// The number of jobs that let permits expire. A shutdown waits for these jobs.
     expiring: usize,
     renewal: Option<Instant>,
     /// Only one refresh runs at a time.

@@ -16,13 +16,14 @@ use crate::server::earlier::{Earlier, Way, run_in_order};
 
 /// The number of consecutive timeouts after which a connection is given up.
 const MAX_TIMEOUTS: u32 = 2;
-/// The round trip of a slow network. A timeout shorter than this, such as the timeout for
-/// refreshing a short lease, shows nothing about the connection.
+/// The round trip of a slow network. A timeout that is shorter than this and than the response
+/// timeout, such as the timeout for refreshing a short lease, shows nothing about the connection.
 const SLOW_TRIP: Duration = Duration::from_millis(200);
 
 impl Link {
     /// Makes one attempt to run a script. The attempt takes at most the shorter of `limit` and the
-    /// response timeout, including the time to connect if no connection exists.
+    /// response timeout, including the time to connect if no connection exists. If the server lacks
+    /// the script, a second round trip may take the response timeout again.
     pub(crate) async fn attempt<T: FromRedisValue>(
         self: &Arc<Self>,
         earlier: &impl Earlier,
@@ -35,7 +36,7 @@ impl Link {
         let way = self.way(&connected, connected.connection.clone());
         let run = run_in_order(way, earlier, (script, write));
         let answer = match limit == self.response_timeout() {
-            true => run.await, // the connection itself has this timeout
+            true => run.await, // the connection has this timeout for each command
             false => within(limit, run).await,
         };
         self.judge(connected.number, sent, Some(script), answer)

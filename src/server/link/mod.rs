@@ -91,7 +91,7 @@ pub(crate) struct Connected {
 }
 
 impl Link {
-    /// Connections are made on `runtime`, as long as it exists.
+    /// The first call over the link connects.
     pub(crate) fn new(source: Source, call_by: CallBy, dialer: Dialer) -> Self {
         let backoff = Mutex::new(Backoff::of_connections(dialer.response_timeout()));
         Self {
@@ -273,7 +273,7 @@ impl Link {
         self.outages.current()
     }
 
-    /// Called when no more calls use this link.
+    /// Called when no more scripts are called over this link.
     pub(super) fn retire(&self) {
         self.outages.forget();
     }

@@ -1,9 +1,9 @@
 //! Makes the calls of a batcher, until no request waits.
 //!
-//! A request does not wait for the reply to another call. All waiting requests are sent immediately
-//! in a new call. Requests still gather, because tasks that get replies at the same time send their
-//! next requests at the same time. If the maximum number of calls is under way, new requests wait
-//! and gather.
+//! Usually, no request waits for the reply to another call. The waiting requests, at most 1,000,
+//! are sent immediately in a new call. Requests still gather, because tasks that get replies at the
+//! same time send their next requests at the same time. If the maximum number of calls is under
+//! way, new requests wait and gather.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -97,7 +97,8 @@ impl<R: Request> Dispatch<R> {
         }
     }
 
-    /// Returns one reply for each request. Fails if a proxy has mixed up replies.
+    /// Returns one reply for each request. Fails if the number of replies differs, for example
+    /// because a proxy has mixed up replies.
     fn read(&self, reply: &[i64], count: usize) -> Result<Vec<R::Reply>, CallError> {
         let replies = R::read(&self.core, reply, count);
         let misfit = || RedisError::from((ErrorKind::Parse, "the reply is to something else"));
@@ -135,12 +136,12 @@ impl<R: Request> Dispatch<R> {
         }
     }
 
-    /// Fails the bad request, and sends the other requests again without the bad request.
+    /// Fails the requests that caused the error, and sends the other requests again.
     fn refuse(&self, requests: Vec<Waiting<R>>, error: &RedisError) {
         let (refused, others): (Vec<_>, Vec<_>) =
             requests.into_iter().partition(|waiting| waiting.request.is_meant(error));
-        // If the bad request is unknown, all requests fail, so that they are not sent again
-        // forever.
+        // If none of the requests caused the error, all requests fail, so that they are not sent
+        // again forever.
         let (refused, others) =
             if refused.is_empty() { (others, refused) } else { (refused, others) };
         for waiting in refused {

@@ -1,21 +1,21 @@
 //! Batching: sends the requests of this process to one script of one semaphore.
 //!
-//! Requests that arrive at the same moment are sent in one call, in order of arrival, while other
-//! calls are under way: see [`dispatch`]. A task of the I/O runtime makes the calls. So a caller that
-//! is dropped, or not polled for a while, delays no other caller.
+//! Requests that arrive at the same moment are sent in one call, in order of arrival, even if other
+//! calls are under way: see [`dispatch`]. A task of the I/O runtime makes the calls. So a caller
+//! that is dropped, or not polled for a while, delays no other caller.
 //!
 //! With several calls under way, three rules keep the order:
 //!
 //! - Two requests of one kind for the same acquisition are never under way at the same time. The
 //!   release of an acquisition is sent after its acquire has ended, and so never overtakes the
 //!   acquire.
-//! - Requests are numbered as they arrive. Failed requests are put back in that order, and no new
-//!   request is sent before them.
-//! - Each request keeps its own deadline. At that deadline the request fails, even if its call
-//!   continues for other requests.
+//! - Requests are numbered as they arrive. Failed requests are put back in the order of their
+//!   numbers, and no new request is sent before them.
+//! - Each request keeps its own deadline. A request under way fails at its deadline, even if its
+//!   call continues for other requests.
 //!
-//! The task that makes a call enters all requests of the call into the semaphore's ledger. If each
-//! request had its own task, the ledger would move between CPU cores.
+//! The task that makes a call enters all acquisitions of the call into the semaphore's ledger. If
+//! each request had its own task, the ledger's memory would move between CPU cores.
 
 mod call;
 mod dispatch;
@@ -59,7 +59,7 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
 
     fn batcher(core: &Core) -> &Batcher<Self>;
 
-    /// The calls of the same acquisition. No request of these calls overtakes another.
+    /// The state of the acquisition's calls, which [`AFTER`](Self::AFTER) refers to.
     fn calls(&self) -> &Calls;
 
     /// Whether this request may be in the same call as `first`.
@@ -67,7 +67,7 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
         true
     }
 
-    /// Whether the request can be omitted: no caller waits for the reply, and the omission does no
+    /// Whether the request can be omitted: no caller needs the reply, and the omission does no
     /// harm.
     fn is_unneeded(&self, _core: &Core) -> bool {
         false
@@ -109,8 +109,8 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     ) {
     }
 
-    /// Called if a call with this request got no reply. That call may still reach the server at any
-    /// time.
+    /// Called if a call with this request got no valid reply. That call may still reach the server
+    /// later.
     fn set_in_doubt(&self) {}
 
     /// Whether the server's error is about this request. Most errors are about all requests.
@@ -205,7 +205,7 @@ impl<R: Request> Batcher<R> {
         match answer.await {
             Ok(Outcome::Answer(answer)) => Ok(answer),
             Ok(Outcome::Failed(error)) => Err(*error),
-            // The I/O runtime has ended.
+            // The request was omitted, or the I/O runtime has ended.
             Err(_) => Err(Error::Shutdown),
         }
     }
@@ -214,8 +214,8 @@ impl<R: Request> Batcher<R> {
     fn enter(core: &Arc<Core>, mut waiting: Waiting<R>) -> Result<(), Error> {
         let batcher = R::batcher(core);
         let mut state = batcher.state();
-        // The check is a system call, which would be too slow for every request. In a forked
-        // process, no runtime is the I/O runtime, and no call of the parent ever ends.
+        // `check_process` makes a system call, which would be too slow for every request. In a
+        // forked process, no runtime is the I/O runtime, and no call of the parent ever ends.
         if !state.is_dispatching || !is_current(core.context.runtime()) {
             core.context.check_process()?;
         }

@@ -159,7 +159,7 @@ fn a_caller_that_waits_for_the_answer_of_an_ended_acquisition_gets_an_error() {
     }
 }
 
-/// A reply that arrives after the outcome was sent before the outcome.
+/// If a reply arrives after the outcome, the server sent the reply before the outcome.
 #[test]
 fn a_queued_reply_changes_the_place_of_a_waiting_request_only() {
     for stage in STAGES {
