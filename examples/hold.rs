@@ -37,7 +37,7 @@ enum How {
     Queue { name: String, limit: u32 },
     /// Send a stream that may take longer than its lease, and stop if the permit is lost
     Stream { name: String, limit: u32, lease_ms: u64 },
-    /// Wait for a lock no longer than the timeout; after a crash it stays locked for one lease
+    /// Wait for a lock no longer than the timeout; after a crash, the lock stays locked for up to one lease
     Lock { name: String, timeout_ms: u64, lease_ms: u64 },
 }
 

@@ -305,8 +305,8 @@ impl Context {
         let deadline = Instant::now() + self.settings.call_timeout();
         if self.until(Some(deadline), self.tasks.wait()).await.is_none() {
             tracing::warn!(
-                "shutdown ended before Redis confirmed all releases; the remaining permits are \
-                 freed when their leases expire"
+                "shutdown ended before Redis confirmed all releases; they are retried while the \
+                 runtime runs, and otherwise the leases expire"
             );
             // Remaining calls must not delay the end of the runtime again.
             *self.remaining() = None;

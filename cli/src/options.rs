@@ -24,7 +24,7 @@ use crate::server::options::Server;
 use crate::server::passwords;
 
 const STATUS: &str = "\
-Exit status of all commands (`run` has more):
+Exit status of all commands (`run` and `top` have more):
   0   success
   1   negative result: see the help of the command
   2   an option is wrong, or a file that it names

@@ -119,7 +119,8 @@ impl Probe {
         for words in commands {
             let mut command = redis::cmd(words[0]);
             command.arg(&words[1..]);
-            ask::<Value>(connection, command).await.map_err(|error| self.explain(error))?;
+            let asked = ask::<Value>(connection, command).await;
+            asked.map_err(|error| self.explain_call(words[0], error))?;
         }
         Ok(())
     }
@@ -303,19 +304,22 @@ impl Probe {
 
     /// Explains an error that occurred while a connection was being made.
     pub(crate) fn explain(&self, error: RedisError) -> Error {
+        self.explain_call(self.calling_command(), error)
+    }
+
+    /// Explains an error of a call of this command.
+    fn explain_call(&self, called: &str, error: RedisError) -> Error {
         let text = error.to_string();
         if lacks_right(&text) {
-            // Redis quotes the command, unless the keys are rejected. Nearly all keys are sent with
-            // scripts.
-            let command = text.split('\'').nth(1).unwrap_or(self.calling_command());
+            // Redis quotes the command, unless the keys are rejected.
+            let command = text.split('\'').nth(1).unwrap_or(called);
             return self.lacking(command, error);
         }
         if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly) {
             return self.replica(error);
         }
         if unknown::is_unknown(&text) {
-            let command =
-                unknown::command_in(&text).unwrap_or_else(|| self.calling_command().to_owned());
+            let command = unknown::command_in(&text).unwrap_or_else(|| called.to_owned());
             return self.unknown(&command, self.version.get().map_or("unknown", String::as_str));
         }
         let cause = cause_of(&error);

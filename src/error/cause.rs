@@ -162,6 +162,8 @@ const STRANGE_AUTH: &str = "Redis server refused to authenticate, returns";
 /// The text of `server/source/mod.rs` for a list of servers. The detail contains the error of each
 /// server.
 const NONE_IS_PRIMARY: &str = "no server in the list is a primary";
+/// The text of `server/source/mod.rs` for a server that must be a primary.
+pub(crate) const IS_REPLICA: &str = "it is a replica";
 /// The texts of `server/source/sentinel.rs` for a sentinel. redis-rs has the first text, too.
 pub(crate) const NO_SENTINEL: &str = "Address does not point to a sentinel node";
 pub(crate) const SENTINEL_WANTS_PASSWORD: &str = "Authentication required by a sentinel.";
@@ -171,6 +173,7 @@ pub(crate) const TOO_LARGE: &str = "a reply is larger than any reply of a semaph
 pub(crate) const NO_SLOTS: &str = "no node of the cluster has a slot yet";
 const SEE_STRANGER: &str = "check which program listens there";
 const SEE_NETWORK: &str = "check that the server runs and that the network reaches it";
+const SEE_FAILOVER: &str = "a failover may be in progress; otherwise check each server";
 const SEE_SOURCE: &str = "see the source of this error for details";
 
 fn of_network(error: &RedisError) -> Option<Cause> {
@@ -312,8 +315,9 @@ fn of_client(error: &RedisError) -> Cause {
         ErrorKind::Io if what.starts_with(NONE_IS_PRIMARY) => (
             Kind::NoPrimary,
             format!("{what} ({})", error.detail().unwrap_or_default()).into(),
-            "a failover may be in progress; otherwise check each server",
+            SEE_FAILOVER,
         ),
+        ErrorKind::Io if what == IS_REPLICA => (Kind::NoPrimary, IS_REPLICA.into(), SEE_FAILOVER),
         ErrorKind::Io if what == NO_SLOTS => (
             Kind::NotReady,
             NO_SLOTS.into(),
@@ -322,7 +326,7 @@ fn of_client(error: &RedisError) -> Cause {
         ErrorKind::Io if what.starts_with("the runtime") => {
             (Kind::Unreachable, told().into(), "keep that runtime running, or connect again")
         }
-        ErrorKind::Io if what.starts_with("no answer") => {
+        ErrorKind::Io if what.starts_with("no reply") => {
             (Kind::TimedOut, told().into(), SEE_NETWORK)
         }
         ErrorKind::Io => (Kind::Unreachable, told().into(), SEE_NETWORK),

@@ -18,8 +18,8 @@ use redis::RedisError;
 
 pub(crate) use answer::{is_missing_function, is_unknown_command, says};
 pub(crate) use cause::{
-    NO_SENTINEL, NO_SLOTS, SENTINEL_WANTS_PASSWORD, TOO_LARGE, lacks_files, lacks_right,
-    of as cause_of,
+    IS_REPLICA, NO_SENTINEL, NO_SLOTS, SENTINEL_WANTS_PASSWORD, TOO_LARGE, lacks_files,
+    lacks_right, of as cause_of,
 };
 pub use kind::ConnectErrorKind;
 pub(crate) use outlook::{is_full, is_refusal, is_transient};

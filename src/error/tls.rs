@@ -22,7 +22,7 @@ pub(super) fn trouble(error: &io::Error) -> Option<Trouble> {
             ("the server has no certificate", "configure one (tls-cert-file, tls-key-file)")
         }
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            ("it answers without TLS", "try redis:// instead of rediss://")
+            ("it does not use TLS", "try redis:// instead of rediss://")
         }
         Error::PeerIncompatible(_) => (
             "client and server have no TLS version or cipher in common",

@@ -28,7 +28,7 @@ use crate::scripts::CallBy;
 
 /// The maximum number of attempts of one call. A call for a moving slot needs up to three: two are
 /// redirected. More are needed only while the nodes disagree.
-const MAX_REDIRECTS: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 /// The number of nodes that are queried for the map at the same time. The first valid map is used.
 const ASKED_AT_ONCE: usize = 3;
 const REFRESH_PAUSE: Duration = Duration::from_millis(100);
@@ -93,7 +93,7 @@ impl Cluster {
         let limit = limit.min(self.dialer.response_timeout());
         let mut node = self.node_or_none(slot)?;
         let (mut is_asking, mut left) = (false, limit);
-        for _ in 0..MAX_REDIRECTS {
+        for _ in 0..MAX_ATTEMPTS {
             let link = self.link(&node);
             let answer = match is_asking {
                 false => link.attempt(earlier, script, &write, left).await,
@@ -212,11 +212,16 @@ impl Cluster {
         if self.seeds.contains(node) { "" } else { ANNOUNCED }
     }
 
+    /// The number of the database. Valkey 9 may have several in a cluster.
+    pub(crate) fn database(&self) -> i64 {
+        self.first.redis_settings().db()
+    }
+
     pub(crate) fn client(&self, node: &Address) -> Client {
         let settings = self.first.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let info = self.first.clone().set_addr(node.as_reached_by(self.first.addr()));
         let info = info.set_redis_settings(settings);
-        Client::open(info).expect("one that differs in nothing but the address was opened")
+        Client::open(info).expect("a client with the same settings was opened")
     }
 
     /// Reads the map again in a task, unless another task is already reading the map.
@@ -284,7 +289,7 @@ impl Cluster {
             return Err((ErrorKind::Io, NO_SLOTS).into());
         }
         SlotMap::read(&reply, &node).ok_or_else(|| {
-            let detail = format!("{node} answered {reply:?}");
+            let detail = format!("{node} returned {reply:?}");
             (ErrorKind::UnexpectedReturnType, "the slots of the cluster cannot be read", detail)
                 .into()
         })

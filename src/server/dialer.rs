@@ -184,7 +184,7 @@ impl Dialer {
         match timeout(patience, asked).await {
             Ok(Ok(answer)) => answer.map_err(|error| error.to_string()),
             Ok(Err(_)) => Err("it panicked".to_owned()),
-            Err(_) => Err(format!("no answer within {}", Rounded(patience))),
+            Err(_) => Err(format!("no reply within {}", Rounded(patience))),
         }
     }
 

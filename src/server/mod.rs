@@ -146,13 +146,13 @@ impl Servers {
         }
     }
 
-    /// The number of the database. A cluster and a server in memory have only database 0.
+    /// The number of the database. A server in memory has only database 0.
     pub(crate) fn database(&self) -> i64 {
         match self {
             Self::One(link) => {
                 link.source().servers().first().map_or(0, |server| server.redis_settings().db())
             }
-            Self::Cluster(_) => 0,
+            Self::Cluster(cluster) => cluster.database(),
             #[cfg(feature = "local")]
             Self::Local(_) => 0,
         }

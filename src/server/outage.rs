@@ -81,7 +81,7 @@ impl Rejection {
 
 /// An outage that is logged.
 #[derive(Clone)]
-#[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "the layer asks for it"))]
+#[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only the tower layer reads it"))]
 pub(crate) struct Outage {
     /// No other outage has this number.
     pub(crate) number: u64,

@@ -52,7 +52,7 @@ async fn open(
     let (mut sink, messages) = link.dialer().listen(client).await?.split();
     timeout(link.response_timeout(), sink.subscribe(channel))
         .await
-        .unwrap_or_else(|_| Err((ErrorKind::Io, "no answer to SUBSCRIBE").into()))?;
+        .unwrap_or_else(|_| Err((ErrorKind::Io, "no reply to SUBSCRIBE").into()))?;
     Ok((sink, messages))
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use redis::Connection;
 
 /// The time by which a server's clock may be ahead of the time that was set, in µs.
-pub const CLOCK_LAG: std::ops::Range<i64> = 0..10_000;
+pub const CLOCK_LEAD: std::ops::Range<i64> = 0..10_000;
 
 use super::preload::build_library;
 
@@ -43,7 +43,7 @@ impl Clock {
         let deadline = Instant::now() + Duration::from_secs(5);
         loop {
             let (seconds, micros): (i64, i64) = redis::cmd("TIME").query(connection).unwrap();
-            if CLOCK_LAG.contains(&(seconds * 1_000_000 + micros - us)) {
+            if CLOCK_LEAD.contains(&(seconds * 1_000_000 + micros - us)) {
                 return;
             }
             assert!(Instant::now() < deadline, "the server does not read its clock");

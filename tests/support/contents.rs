@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use redis::{FromRedisValue, Value};
 
-use super::clock::CLOCK_LAG;
+use super::clock::CLOCK_LEAD;
 use super::scripts::{Scripts, weight};
 
 /// The contents of the keys. An ID has one char for each byte, because a forged ID need not be
@@ -96,7 +96,7 @@ impl Contents {
             match ttl {
                 -2 => {}
                 -1 => ensure(kept, || format!("L2: {key} has no expiry"))?,
-                _ => ensure(!kept && ttl + CLOCK_LAG.end / 1000 >= last_lease, || {
+                _ => ensure(!kept && ttl + CLOCK_LEAD.end / 1000 >= last_lease, || {
                     format!("{key} expires in {ttl} ms, a lease ends in {last_lease} ms")
                 })?,
             }

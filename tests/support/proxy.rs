@@ -212,7 +212,7 @@ impl Drop for Proxy {
 }
 
 async fn accept(listener: TcpListener, control: Arc<Control>) {
-    for number in 0.. {
+    loop {
         let (client, _) = listener.accept().await.unwrap();
         if control.refuses.load(Ordering::SeqCst) {
             control.refused.fetch_add(1, Ordering::SeqCst);
@@ -222,7 +222,7 @@ async fn accept(listener: TcpListener, control: Arc<Control>) {
         let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await else {
             continue;
         };
-        control.accepted.fetch_add(1, Ordering::SeqCst);
+        let number = control.accepted.fetch_add(1, Ordering::SeqCst);
         client.set_nodelay(true).unwrap();
         server.set_nodelay(true).unwrap();
         let (from_client, to_client) = client.into_split();

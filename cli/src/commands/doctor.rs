@@ -23,7 +23,7 @@ use crate::server::run_with;
                   something is."
 )]
 pub struct Doctor {
-    /// Check only the rights of a read-only user.
+    /// Require only the rights of a read-only user.
     #[arg(long)]
     pub read_only: bool,
     #[command(flatten)]

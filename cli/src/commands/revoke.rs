@@ -18,8 +18,9 @@ use crate::table::{at_most, millis};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The holder finds out at its next refresh, after at most a third of its lease. Until then, it and \
-the next holder may work at the same time. To prevent that, end its process instead.
+The old holder finds out at its next refresh, after at most a third of its lease, or at the end of \
+its lease if it cannot reach Redis. Until then, the old and the next holder may work at the same \
+time. To prevent that, end the old holder's process instead.
 
 A removed request returns to its old position, unless its process ends.
 

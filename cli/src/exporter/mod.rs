@@ -34,7 +34,7 @@ async fn serve(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
     let address = listener.local_addr().map_err(cannot_listen)?;
     let interrupted = interruption()?;
     if let Some(advice) = asked.only.as_ref().and_then(|only| only.advice(&server.prefix, &[])) {
-        note(format_args!("--only matches no name: {advice}"));
+        note(format_args!("--only may match no name: {advice}"));
     }
     let looks = Arc::new(Looks::new(server, asked));
     let served = async {

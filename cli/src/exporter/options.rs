@@ -9,7 +9,8 @@ use crate::number::number;
 use crate::pattern::{self, Pattern};
 
 const NOTES: &str = "\
-Each scrape of /metrics reads all semaphores under the prefix. There is no authentication: \
+Each scrape of /metrics reads the semaphores under the prefix; simultaneous scrapes share one \
+read. There is no authentication: \
 the address exposes the names of all semaphores. A read-only user of the server is sufficient. \
 docs/metrics.md lists the metrics.
 

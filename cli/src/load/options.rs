@@ -19,7 +19,7 @@ Results (names as with --json):
   elapsed_seconds        measured time
   acquires               permits granted in that time
   per_second             acquires / elapsed_seconds
-  ideal_per_second       permits that fit the limit / mean hold time; null if no hold ended in time
+  ideal_per_second       permits that fit limit and --tasks / mean hold time; null if no hold ended in time
   utilization            mean weight held / limit; below 1, because each handoff takes time
   wait_us                microseconds from request to grant
   turns                  permits per task, fewest and most
@@ -29,7 +29,7 @@ Results (names as with --json):
   lost                   permits lost before their release
 Server values include other clients. They are null without the right +info, or with several servers.
 
-Exit status: 0 if the limit was kept, 1 if more was held.";
+Exit status: 0 if at most the limit was held, 1 if more was held.";
 
 /// Each task takes several kB in its process.
 const MAX_TASKS: u32 = 1_000_000;
@@ -38,7 +38,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 #[derive(Debug, Args, Serialize)]
 #[command(after_help = RESULTS)]
 pub struct Load {
-    /// Limit, which --name declares for all processes [default: 10; with --name, the effective
+    /// Limit to declare; with --name, for all processes [default: 10; with --name, the effective
     /// limit]
     #[arg(
         long,

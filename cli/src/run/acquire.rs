@@ -164,8 +164,8 @@ async fn tell_limits(semaphore: &Semaphore, asked: &Run) -> Result<(), Error> {
     // Without a runtime limit, a request that is too heavy fails.
     if let Some(limit) = now.runtime_limit.filter(|limit| *limit < weight && asked.waits()) {
         note(format_args!(
-            "semaphore {name}: --weight {weight} exceeds the runtime limit {limit}, so the command \
-             waits until that is raised"
+            "semaphore {name}: --weight {weight} exceeds the runtime limit {limit}: the command \
+             waits until the limit is raised"
         ));
     }
     Ok(())

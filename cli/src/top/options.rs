@@ -20,7 +20,7 @@ Keys:
   Esc, Left, Backspace              back to the list; in the list, Esc quits
   q, Ctrl-C                         quit
 
-Off-screen semaphores are read ten times less often. To find new ones, the server scans all its \
+Off-screen semaphores are read at least ten times less often. To find new ones, the server scans all its \
 keys, in steps of well below 1 ms. Without changes, a read-only user is sufficient.";
 
 #[derive(Debug, Args)]

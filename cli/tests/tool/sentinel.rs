@@ -50,7 +50,7 @@ async fn the_error_for_an_unreachable_primary_names_its_address() {
     };
     let text = list("lorries");
     assert!(
-        text.contains(&format!("no primary with the name \"lorries\", but [{SERVICE:?}]")),
+        text.contains(&format!("no primary with the name \"lorries\"; it knows [{SERVICE:?}]")),
         "{text}"
     );
     let primary = format!("127.0.0.1:{}", pair.servers[0].port);

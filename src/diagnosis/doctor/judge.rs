@@ -30,7 +30,7 @@ fn role(facts: &Facts) -> Check {
         None => Check::ok("role", "the server is a primary"),
         Some(primary) => Check::critical(
             "role",
-            format!("the server is a replica of {primary} and rejects all calls"),
+            format!("the server is a replica of {primary} and rejects all writes"),
         )
         .fix(format!("connect to {primary}, or promote the replica: REPLICAOF NO ONE")),
     }
@@ -107,15 +107,15 @@ fn persistence(facts: &Facts, disk: &Disk) -> Check {
         ),
         (false, true) => Check::critical(
             NAME,
-            "nothing is written to disk, so a restart loses all permits and admits new holders \
-             beside the current ones",
+            "nothing is written to disk, so a restart loses all permits and grants new ones \
+             beside them",
         )
         .fix("CONFIG SET appendonly yes"),
         (false, false) => Check::notice(
             NAME,
             format!(
                 "only save points are set ({}), so a crash loses the permits granted since the \
-                 last save, and admits new holders beside the current ones",
+                 last save, and grants new ones beside them",
                 disk.save
             ),
         )
@@ -145,7 +145,7 @@ fn replicas(facts: &Facts) -> Check {
             "replicas",
             format!(
                 "the server has replicas ({number}), but writes do not require them, so a \
-                 failover can lose permits and admit more holders than the limit; \
+                 failover can lose permits and grant more than the limit; \
                  min-replicas-to-write makes that less likely"
             ),
         )

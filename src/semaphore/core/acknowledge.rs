@@ -109,7 +109,7 @@ impl Request for Acknowledge {
         limit: Duration,
     ) -> Result<Vec<i64>, CallError> {
         let Some(wanted) = core.settings.acknowledgement else {
-            unreachable!("only a semaphore that wants it asks for it");
+            unreachable!("only semaphores with acknowledged_by request acknowledgements");
         };
         let servers = &core.context.servers;
         let Some(link) = servers.link_of(core.slot)? else {

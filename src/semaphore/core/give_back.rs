@@ -45,7 +45,11 @@ impl Core {
     /// forged, so permits beyond a bound are left to expire.
     pub(crate) fn give_back_unwanted(self: &Arc<Self>, ids: Vec<String>) {
         let (semaphore, permits) = (&self.name, ids.len());
-        tracing::debug!(semaphore, permits, "granted, and wanted by nobody here");
+        tracing::debug!(
+            semaphore,
+            permits,
+            "no request waits for these granted permits; they are released"
+        );
         let room = MAX_BATCH.saturating_sub(self.releases.len());
         for id in ids.into_iter().take(room) {
             let given_up = Box::new(UnwantedPermit { core: self.clone(), id });

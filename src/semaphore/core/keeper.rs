@@ -109,7 +109,7 @@ impl Keeper {
             semaphore = self.core.name,
             permits,
             error,
-            "permits could not be released; they are freed when their leases expire"
+            "permits could not be released before their leases expired"
         );
     }
 }

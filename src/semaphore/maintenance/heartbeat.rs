@@ -34,7 +34,7 @@ async fn ask(core: &Arc<Core>, waiting: &Arc<Acquisition>, deadline: Deadline) -
     match core.ask(request, deadline).await {
         Ok(_) => {}
         Err(error) if is_outage(&error) => {
-            tracing::debug!(semaphore = core.name, %error, "asking again failed");
+            tracing::debug!(semaphore = core.name, %error, "a heartbeat failed");
             give_up_after_outage(core, waiting, error);
             return false;
         }

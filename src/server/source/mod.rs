@@ -15,7 +15,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Client, ConnectionInfo, ErrorKind, RedisError, Value};
 
 use super::dialer::{Dialed, Dialer};
-use crate::error::{ConnectErrorKind, cause_of};
+use crate::error::{ConnectErrorKind, IS_REPLICA, cause_of};
 
 pub(crate) use sentinel::Sentinels;
 
@@ -178,7 +178,7 @@ async fn is_primary(connection: &mut MultiplexedConnection) -> Result<(), RedisE
     match role.as_deref() {
         Some("master") => Ok(()),
         Some("sentinel") => Err((ErrorKind::Io, "it is a sentinel").into()),
-        _ => Err((ErrorKind::Io, "it is a replica").into()),
+        _ => Err((ErrorKind::Io, IS_REPLICA).into()),
     }
 }
 

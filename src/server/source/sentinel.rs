@@ -97,7 +97,7 @@ impl Sentinels {
         let names: Vec<_> = masters.iter().filter_map(|master| master.get("name")).collect();
         let service = &self.service;
         let found =
-            format!("the sentinel knows no primary with the name {service:?}, but {names:?}");
+            format!("the sentinel knows no primary with the name {service:?}; it knows {names:?}");
         let error = (ErrorKind::MasterNameNotFoundBySentinel, "no primary", found).into();
         Unconnected { server: Some(format!("{asked} (a sentinel)")), error }
     }

@@ -57,6 +57,20 @@ async fn connecting_does_not_wait_for_a_silent_sentinel() {
     in_time("a client", connecting).await.unwrap();
 }
 
+/// The sentinels keep the name of the former primary until the failover is complete.
+#[tokio::test]
+async fn connecting_reports_that_the_server_of_the_sentinels_is_a_replica() {
+    let pair = Pair::start();
+    let sentinels = Sentinels::watch(&pair);
+    sentinels.be_patient(Duration::from_secs(120));
+    pair.promote(1);
+    pair.demote(0, 1);
+    let refused = refusal(&sentinels.urls(), "redis://primary/").await;
+    let words = ["the primary that the sentinel at", "it is a replica: a failover may be"];
+    assert_says(&refused, ConnectErrorKind::NoPrimary, &words);
+    assert!(refused.is_transient());
+}
+
 async fn requires_password(mut stream: TcpStream) {
     let mut asked = [0; 4096];
     while stream.read(&mut asked).await.is_ok_and(|length| length > 0) {

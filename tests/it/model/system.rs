@@ -10,7 +10,7 @@ use super::losses::{lose, recover};
 use super::moving::{self, Moving};
 use super::request::{Next, Place, Request};
 use super::{DAY, Step};
-use test_support::clock::CLOCK_LAG;
+use test_support::clock::CLOCK_LEAD;
 use test_support::scripts::{Scripts, id, integers, part};
 use test_support::server::Server;
 
@@ -225,7 +225,7 @@ impl System {
         for now_us in from_last.chain([reply[0] * 1000, reply[0] * 1000 + 999]) {
             let mut model = before.clone();
             model.now_us = now_us;
-            let is_near = CLOCK_LAG.contains(&(now_us - self.frozen_us));
+            let is_near = CLOCK_LEAD.contains(&(now_us - self.frozen_us));
             let is_right = |expected: Vec<i64>| agree(script, reply, &expected);
             if is_near
                 && ask(&mut model, script, arguments).is_ok_and(is_right)
@@ -252,10 +252,10 @@ impl System {
         self.model.now_us = self.frozen_us;
         // The server's clock is not exactly at the given time. A key that is about to expire is
         // removed now, so leases that expire before `soon` may have expired.
-        let soon = self.model.now() + CLOCK_LAG.end / 1000;
+        let soon = self.model.now() + CLOCK_LEAD.end / 1000;
         let gone = |key: &str, scripts: &mut Scripts| {
             let lives: i64 = redis::cmd("PTTL").arg(key).query(&mut scripts.connection).unwrap();
-            if (0..CLOCK_LAG.end / 1000).contains(&lives) {
+            if (0..CLOCK_LEAD.end / 1000).contains(&lives) {
                 redis::cmd("DEL").arg(key).exec(&mut scripts.connection).unwrap();
                 return true;
             }
@@ -309,7 +309,7 @@ impl System {
         let told = read_inspected(reply);
         // On Valkey, the server's clock may be slightly ahead of the model's clock.
         let later = told.numbers[0] * 1000;
-        if later > model.now_us && CLOCK_LAG.contains(&(later - model.now_us)) {
+        if later > model.now_us && CLOCK_LEAD.contains(&(later - model.now_us)) {
             model.now_us = later;
         }
         let Ok(Reply::Inspected(expected)) = model.call("inspect", &pages) else {

@@ -186,7 +186,7 @@ async fn connecting_reports_a_failing_credentials_provider() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
     for (says, word) in [
         (Says::Failure, "the vault is closed"),
-        (Says::Nothing, "no answer within 450 ms"),
+        (Says::Nothing, "no reply within 450 ms"),
         (Says::Panics, "it panicked"),
     ] {
         let vault = Vault::that_says(says);

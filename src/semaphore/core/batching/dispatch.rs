@@ -101,7 +101,8 @@ impl<R: Request> Dispatch<R> {
     /// because a proxy has mixed up replies.
     fn read(&self, reply: &[i64], count: usize) -> Result<Vec<R::Reply>, CallError> {
         let replies = R::read(&self.core, reply, count);
-        let misfit = || RedisError::from((ErrorKind::Parse, "the reply is to something else"));
+        let misfit =
+            || RedisError::from((ErrorKind::Parse, "the reply has the wrong number of results"));
         if replies.len() == count { Ok(replies) } else { Err(misfit().into()) }
     }
 
