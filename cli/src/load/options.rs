@@ -19,7 +19,7 @@ Results (names as with --json):
   elapsed_seconds        measured time
   acquires               permits granted in that time
   per_second             acquires / elapsed_seconds
-  ideal_per_second       permits that fit limit and --tasks / mean hold time; null if no hold ended in time
+  ideal_per_second       permits that fit limit and --tasks / mean hold time; null if no hold ended
   utilization            mean weight held / limit; below 1, because each handoff takes time
   wait_us                microseconds from request to grant
   turns                  permits per task, fewest and most

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Check;
 use super::facts::{Disk, Facts};
+use crate::diagnosis::connect::Access;
 
 /// The finding of a check that judges only primaries.
 const REPLICA: &str = "not checked, because the server is a replica";
@@ -17,17 +18,21 @@ pub(super) const BY_INFO: [&str; 5] = ["role", "eviction", "memory", "replicas",
 /// The checks that also use `CONFIG GET`.
 pub(super) const BY_CONFIG: [&str; 2] = ["persistence", "saves"];
 
-pub(super) fn by_info(facts: &Facts) -> [Check; 5] {
-    [role(facts), eviction(facts), memory(facts), replicas(facts), clients(facts)]
+pub(super) fn by_info(facts: &Facts, access: Access) -> [Check; 5] {
+    [role(facts, access), eviction(facts), memory(facts), replicas(facts), clients(facts)]
 }
 
 pub(super) fn by_config(facts: &Facts, disk: &Disk) -> [Check; 2] {
     [persistence(facts, disk), saves(facts, disk)]
 }
 
-fn role(facts: &Facts) -> Check {
+fn role(facts: &Facts, access: Access) -> Check {
     match &facts.primary {
         None => Check::ok("role", "the server is a primary"),
+        Some(primary) if access == Access::ReadOnly => Check::notice(
+            "role",
+            format!("the server is a replica of {primary}, so its data may be out of date"),
+        ),
         Some(primary) => Check::critical(
             "role",
             format!("the server is a replica of {primary} and rejects all writes"),

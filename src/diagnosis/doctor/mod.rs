@@ -119,7 +119,7 @@ async fn look_at_all(probe: &Probe, access: Access) -> Result<ServerReport, Erro
     let (facts, disk) = (look_around(probe, user).await?, look_at_disk(probe, user).await?);
     let mut checks = Vec::new();
     match &facts {
-        Ok(facts) => checks.extend(judge::by_info(facts)),
+        Ok(facts) => checks.extend(judge::by_info(facts, access)),
         Err(untold) => checks.extend(judge::BY_INFO.map(|name| untold.about(name))),
     }
     match (&facts, &disk) {

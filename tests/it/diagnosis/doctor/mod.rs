@@ -249,6 +249,8 @@ async fn the_doctor_reports_replicas_without_min_replicas_to_write() {
 async fn the_doctor_reports_a_primary_that_became_a_replica() {
     let mut patient = Patient::healthy().await;
     let restricted = patient.as_user("").await;
+    let reader = SemaphoreClient::builder().read_only().connect(&*patient.server.admin_url());
+    let reader = reader.await.unwrap();
     patient.run("REPLICAOF 127.0.0.1 1");
     let findings = patient.findings().await;
     assert_only(&findings[..1], Critical, "role", "a replica of 127.0.0.1:1");
@@ -260,6 +262,10 @@ async fn the_doctor_reports_a_primary_that_became_a_replica() {
     let [server, unchecked @ ..] = &findings[..] else { panic!("nothing is found") };
     assert_only(std::slice::from_ref(server), Critical, "commands", "a replica");
     assert!(unchecked.iter().all(|check| check.verdict == Unchecked), "{findings:?}");
+    // A client that only reads may use a replica.
+    let findings = findings_of(&reader).await;
+    let role = findings.iter().find(|check| check.name == "role").expect("the role is reported");
+    assert_eq!(role.verdict, Notice, "{role:?}");
 }
 
 #[tokio::test]
