@@ -96,7 +96,7 @@ const CODES: [Known; 13] = [
         "DENIED",
         Kind::Authentication,
         "the server is in protected mode and accepts only local connections (DENIED)",
-        "set a password there",
+        "set a password on the server",
     ),
     (
         "SEM_VERSION",

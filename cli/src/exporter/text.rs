@@ -15,7 +15,7 @@ use crate::survey::Summary;
 
 const UP: &str = "1 if the semaphores could be read, 0 if not";
 const SCRAPE: &str = "How long it took to read all semaphores";
-const KEYS: &str = "Keys on the server, all of which are scanned for semaphores";
+const KEYS: &str = "Keys in the database, all of which are scanned for semaphores";
 const OMITTED: &str = "Semaphores that are missing here: more than --max-semaphores exist, or the \
                        server rejects the call that reads them (redis-semaphore ls shows why)";
 const LIMIT: &str = "The effective limit";
