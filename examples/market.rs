@@ -93,9 +93,9 @@ async fn in_process(name: &str, me: u32, locking: &str) -> Result<f64> {
     if !ended.status.success() {
         return Err(format!("trader {me}: {}", ended.status).into());
     }
-    let told = String::from_utf8(ended.stdout)?;
-    print!("{told}");
-    Ok(told.rsplit(' ').next().unwrap_or_default().trim().parse()?)
+    let reported = String::from_utf8(ended.stdout)?;
+    print!("{reported}");
+    Ok(reported.rsplit(' ').next().unwrap_or_default().trim().parse()?)
 }
 
 fn redis_url() -> Result<String> {

@@ -136,14 +136,14 @@ async fn plate(role: &str, table: &mut Table) -> Result<()> {
 async fn put(table: &mut Table, role: &str, fruit: &str) -> Result<()> {
     let mut set = cmd("SET");
     set.arg(table.key("plate")).arg(fruit).arg("NX");
-    let is_done = table.tell::<Option<String>>(&format!("{role} puts an {fruit}"), set).await?;
+    let is_done = table.report::<Option<String>>(&format!("{role} puts an {fruit}"), set).await?;
     is_done.map(drop).ok_or("the plate was not empty".into())
 }
 
 async fn take(table: &mut Table, role: &str, fruit: &str) -> Result<()> {
     let mut get = cmd("GETDEL");
     get.arg(table.key("plate"));
-    match table.tell::<Option<String>>(&format!("{role} takes an {fruit}"), get).await? {
+    match table.report::<Option<String>>(&format!("{role} takes an {fruit}"), get).await? {
         Some(taken) if taken == fruit => Ok(()),
         other => Err(format!("the plate held {other:?} and not an {fruit}").into()),
     }
@@ -168,7 +168,7 @@ async fn buffer(role: &str, table: &mut Table) -> Result<()> {
             p(&spaces).await?;
             let mut push = cmd("RPUSH");
             push.arg(table.key("buffer")).arg(format!("{role}/{round}"));
-            let length: u32 = table.tell(&format!("{role} adds {role}/{round}"), push).await?;
+            let length: u32 = table.report(&format!("{role} adds {role}/{round}"), push).await?;
             if length > ROOM {
                 return Err(format!("{length} in a buffer with room for {ROOM}").into());
             }
@@ -177,7 +177,7 @@ async fn buffer(role: &str, table: &mut Table) -> Result<()> {
             p(&products).await?;
             let mut pop = cmd("LPOP");
             pop.arg(table.key("buffer"));
-            let product: Option<String> = table.tell(&format!("{role} takes one"), pop).await?;
+            let product: Option<String> = table.report(&format!("{role} takes one"), pop).await?;
             println!("{role} has {}", product.ok_or("the buffer was empty")?);
             v(&spaces).await?;
             tokio::time::sleep(CONSUMING).await;
@@ -210,10 +210,10 @@ async fn readers(role: &str, table: &mut Table) -> Result<()> {
     for _ in 0..ROUNDS {
         let permit = access.acquire_many(weight).await?;
         let begins = format!("{role} begins");
-        let first: Option<u32> = table.tell(&begins, command(what, &left)).await?;
+        let first: Option<u32> = table.report(&begins, command(what, &left)).await?;
         tokio::time::sleep(READING).await;
         let second: Option<u32> =
-            table.tell(&format!("{role} ends"), command(what, &right)).await?;
+            table.report(&format!("{role} ends"), command(what, &right)).await?;
         if first != second {
             return Err(format!("half of a write was seen: {first:?} and {second:?}").into());
         }
@@ -242,9 +242,9 @@ async fn philosophers(role: &str, table: &mut Table) -> Result<()> {
         tokio::time::sleep(REACHING).await;
         let right = right.acquire().await?;
 
-        let meals: u32 = table.tell(&format!("{role} begins"), count(table, role, 0)).await?;
+        let meals: u32 = table.report(&format!("{role} begins"), count(table, role, 0)).await?;
         tokio::time::sleep(EATING).await;
-        let now: u32 = table.tell(&format!("{role} ends"), count(table, role, 1)).await?;
+        let now: u32 = table.report(&format!("{role} ends"), count(table, role, 1)).await?;
         if now != meals + 1 {
             return Err(format!("{role} had {now} meals after {meals}").into());
         }
@@ -298,7 +298,7 @@ impl Table {
 
     /// Runs a command and adds a line to the story, in one transaction. The story therefore
     /// contains all actions in their order.
-    async fn tell<T: FromRedisValue>(&mut self, line: &str, command: Cmd) -> Result<T> {
+    async fn report<T: FromRedisValue>(&mut self, line: &str, command: Cmd) -> Result<T> {
         let mut steps = pipe();
         steps.atomic().add_command(command).rpush(self.key("history"), line).ignore();
         let (reply,) = steps.query_async(&mut self.redis).await?;

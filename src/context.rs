@@ -195,7 +195,7 @@ impl Context {
             Poll::Ready(done) => Poll::Ready(Some(done)),
             Poll::Pending => timer.poll(&self.runtime, cx).map(|is_then| {
                 if !is_then {
-                    self.end_with_home();
+                    self.end_with_io_runtime();
                 }
                 None
             }),
@@ -224,13 +224,13 @@ impl Context {
     }
 
     /// Returns whether `shutdown` was called.
-    pub(crate) fn was_told_to_end(&self) -> bool {
+    pub(crate) fn was_asked_to_end(&self) -> bool {
         self.tasks.is_closed()
     }
 
     /// Ends all semaphores, because the I/O runtime ends. That runtime drops its tasks one by one.
     /// Several tasks and callers may notice the end and call this method.
-    pub(crate) fn end_with_home(&self) {
+    pub(crate) fn end_with_io_runtime(&self) {
         self.end.cancel();
         self.router.end_all();
     }
@@ -249,7 +249,7 @@ impl Context {
         if self.is_forked() || !self.servers.are_away() || self.runs() {
             return;
         }
-        self.end_with_home();
+        self.end_with_io_runtime();
         if is_current(&self.runtime)
             && let Some(all) = &mut *self.remaining()
         {

@@ -30,7 +30,7 @@ pub fn interruption() -> Result<impl Future<Output = u8>, Failure> {
 pub fn listen(
     signals: impl Iterator<Item = Signal>,
 ) -> io::Result<mpsc::UnboundedReceiver<Signal>> {
-    let (sender, heard) = mpsc::unbounded_channel();
+    let (sender, received) = mpsc::unbounded_channel();
     for number in signals {
         let mut stream = signal(SignalKind::from_raw(number as i32))?;
         let sender = sender.clone();
@@ -38,7 +38,7 @@ pub fn listen(
             while stream.recv().await.is_some() && sender.send(number).is_ok() {}
         });
     }
-    Ok(heard)
+    Ok(received)
 }
 
 /// Returns the signals without those that this process was started to ignore, for example by nohup.

@@ -50,8 +50,8 @@ use crate::failure::Failure;
 use crate::options::{Command, Options};
 
 fn main() -> ExitCode {
-    panics::tell_lacks();
-    panics::caught(run_role).unwrap_or_else(Failure::tell)
+    panics::report_lacks();
+    panics::caught(run_role).unwrap_or_else(Failure::report)
 }
 
 fn run_role() -> Result<ExitCode, Failure> {

@@ -18,7 +18,7 @@ use crate::commands::revoke::Revoke;
 use crate::exporter::options::Exporter;
 use crate::failure::Failure;
 use crate::load::options::Load;
-use crate::output::{say, tell};
+use crate::output::{report, say};
 use crate::run::options::Run;
 use crate::server::options::Server;
 use crate::server::passwords;
@@ -178,7 +178,7 @@ fn end_with(message: &clap::Error) -> Failure {
     let text = message.render().to_string();
     let text = text.trim_end_matches('\n');
     match message.use_stderr() {
-        true => tell(text),
+        true => report(text),
         false => {
             if let Err(failure) = say(text) {
                 return failure;

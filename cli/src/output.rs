@@ -15,7 +15,7 @@ use crate::escape;
 use crate::failure::{Failure, UNWRITABLE};
 
 impl Failure {
-    pub fn tell(self) -> ExitCode {
+    pub fn report(self) -> ExitCode {
         if !self.reason.is_empty() {
             note(&self);
         }
@@ -29,8 +29,8 @@ pub fn say(text: impl Display) -> Result<(), Failure> {
 }
 
 /// Prints a JSON result in one line.
-pub fn say_json(answer: &impl Serialize) -> Result<(), Failure> {
-    write(format!("{}\n", escape::json(answer)).as_bytes())
+pub fn say_json(result: &impl Serialize) -> Result<(), Failure> {
+    write(format!("{}\n", escape::json(result)).as_bytes())
 }
 
 /// Prints text as it is, without a line break after it. The text may have colors or
@@ -51,11 +51,11 @@ pub fn unwritable(error: io::Error) -> Failure {
 
 /// Prints a note as one line on standard error, after the name of the CLI.
 pub fn note(text: impl Display) {
-    tell(format_args!("redis-semaphore: {}", escape::line(&text.to_string())));
+    report(format_args!("redis-semaphore: {}", escape::line(&text.to_string())));
 }
 
 /// Prints one or more lines on standard error, in addition to the result. Ignores write errors.
-pub fn tell(text: impl Display) {
+pub fn report(text: impl Display) {
     whisper(&format!("{}\n", escape::text(&text.to_string())));
 }
 
@@ -90,7 +90,7 @@ pub struct Log;
 impl Write for Log {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
-        tell(escape::line(text.strip_suffix('\n').unwrap_or(&text)));
+        report(escape::line(text.strip_suffix('\n').unwrap_or(&text)));
         Ok(line.len())
     }
 

@@ -14,7 +14,7 @@ static LACKS: AtomicBool = AtomicBool::new(false);
 
 /// Sets a panic hook. If a resource is missing, the hook prints one line instead of a backtrace,
 /// and prints it only once.
-pub fn tell_lacks() {
+pub fn report_lacks() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| match lack(info) {
         Some((error, remedy)) => {
@@ -26,7 +26,7 @@ pub fn tell_lacks() {
     }));
 }
 
-/// Runs the work. If it panics because a resource is missing, the hook of `tell_lacks` has printed
+/// Runs the work. If it panics because a resource is missing, the hook of `report_lacks` has printed
 /// the reason.
 pub fn caught(
     run: impl FnOnce() -> Result<ExitCode, Failure> + UnwindSafe,

@@ -46,10 +46,10 @@ async fn main() -> Result<()> {
     }
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let api = format!("http://{}/", listener.local_addr()?);
-    tokio::spawn(axum::serve(listener, Router::new().route("/", get(answer))).into_future());
-    let answers = try_join_all((0..PROCESSES).map(|_| in_process(limit, &name, &api))).await?;
-    let answers: usize = answers.iter().sum();
-    println!("{answers} calls of {PROCESSES} processes, at most {} at once", MOST.load(SeqCst));
+    tokio::spawn(axum::serve(listener, Router::new().route("/", get(response))).into_future());
+    let responses = try_join_all((0..PROCESSES).map(|_| in_process(limit, &name, &api))).await?;
+    let responses: usize = responses.iter().sum();
+    println!("{responses} calls of {PROCESSES} processes, at most {} at once", MOST.load(SeqCst));
     Ok(())
 }
 
@@ -65,7 +65,7 @@ async fn in_process(limit: u32, name: &str, api: &str) -> Result<usize> {
 }
 
 /// The handler of the API.
-async fn answer() -> &'static str {
+async fn response() -> &'static str {
     MOST.fetch_max(INSIDE.fetch_add(1, SeqCst) + 1, SeqCst);
     tokio::time::sleep(Duration::from_millis(5)).await;
     INSIDE.fetch_sub(1, SeqCst);
@@ -81,8 +81,8 @@ async fn client(limit: u32, name: &str, api: &str) -> Result<()> {
     let semaphores = SemaphoreClient::connect(&redis_url()?).await?;
     let semaphore = semaphores.semaphore(name).limit(limit).build()?;
     let client = Client::new();
-    for answer in try_join_all((0..CALLS).map(|_| call(&semaphore, &client, api))).await? {
-        println!("{answer}");
+    for response in try_join_all((0..CALLS).map(|_| call(&semaphore, &client, api))).await? {
+        println!("{response}");
     }
     semaphores.shutdown().await;
     Ok(())
@@ -92,11 +92,11 @@ async fn client(limit: u32, name: &str, api: &str) -> Result<()> {
 /// call is aborted.
 async fn call(semaphore: &Semaphore, client: &Client, api: &str) -> Result<String> {
     let permit = semaphore.acquire().await?;
-    let answer = async { client.get(api).send().await?.error_for_status()?.text().await };
-    let answer = tokio::select! {
-        answer = answer => answer?,
+    let response = async { client.get(api).send().await?.error_for_status()?.text().await };
+    let response = tokio::select! {
+        response = response => response?,
         () = permit.lost() => return Err("the permit was lost during the call".into()),
     };
     permit.release().await?;
-    Ok(answer)
+    Ok(response)
 }

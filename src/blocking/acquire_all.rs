@@ -4,7 +4,7 @@ use std::fmt;
 use std::thread;
 use std::time::Duration;
 
-use super::home::check_thread;
+use super::io_runtime::check_thread;
 use super::permit::lost_within;
 use super::{AcquireRequest, Permit};
 use crate::error::Error;
@@ -36,13 +36,13 @@ use crate::semaphore::first_lost;
 /// ```
 pub fn acquire_all(requests: impl IntoIterator<Item = AcquireRequest>) -> Result<Permits, Error> {
     let parts = requests.into_iter().map(AcquireRequest::split);
-    let (requests, homes): (Vec<_>, Vec<_>) = parts.unzip();
-    let Some(home) = homes.first() else {
+    let (requests, io_runtimes): (Vec<_>, Vec<_>) = parts.unzip();
+    let Some(io_runtime) = io_runtimes.first() else {
         return Ok(Permits(Vec::new()));
     };
-    let permits = home.wait(crate::acquire_all(requests))??.into_vec();
-    let of_threads = permits.into_iter().zip(homes);
-    Ok(Permits(of_threads.map(|(permit, home)| Permit::new(permit, home)).collect()))
+    let permits = io_runtime.wait(crate::acquire_all(requests))??.into_vec();
+    let of_threads = permits.into_iter().zip(io_runtimes);
+    Ok(Permits(of_threads.map(|(permit, io_runtime)| Permit::new(permit, io_runtime)).collect()))
 }
 
 /// [`Permits`](crate::Permits) for threads. Dropping this value, on any thread, releases all
@@ -75,12 +75,12 @@ impl Permits {
     /// - [`Error::Invalid`] on a thread of an async runtime.
     pub fn lost_timeout(&self, timeout: Duration) -> Result<bool, Error> {
         let parts: Vec<_> = self.0.iter().map(Permit::parts).collect();
-        let Some((_, home)) = parts.first() else {
+        let Some((_, io_runtime)) = parts.first() else {
             check_thread()?;
             thread::sleep(timeout);
             return Ok(false);
         };
-        lost_within(home, first_lost(parts.iter().map(|(permit, _)| *permit)), timeout)
+        lost_within(io_runtime, first_lost(parts.iter().map(|(permit, _)| *permit)), timeout)
     }
 
     /// Returns whether one of the permits is lost: see
@@ -97,11 +97,12 @@ impl Permits {
     ///   background.
     /// - The errors of [`Permits::release`](crate::Permits::release).
     pub fn release(self) -> Result<(), Error> {
-        let (permits, homes): (Vec<_>, Vec<_>) = self.0.into_iter().map(Permit::split).unzip();
-        let Some(home) = homes.first() else {
+        let (permits, io_runtimes): (Vec<_>, Vec<_>) =
+            self.0.into_iter().map(Permit::split).unzip();
+        let Some(io_runtime) = io_runtimes.first() else {
             return Ok(());
         };
-        home.wait(crate::Permits::new(permits).release())?
+        io_runtime.wait(crate::Permits::new(permits).release())?
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Semaphore;
-use super::home::Home;
+use super::io_runtime::IoRuntime;
 use crate::error::Error;
 
 /// Configures a [`Semaphore`] for threads: see [`SemaphoreBuilder`](crate::SemaphoreBuilder).
@@ -29,12 +29,12 @@ use crate::error::Error;
 #[must_use = "build() makes the semaphore"]
 pub struct SemaphoreBuilder {
     inner: crate::SemaphoreBuilder,
-    home: Arc<Home>,
+    io_runtime: Arc<IoRuntime>,
 }
 
 impl SemaphoreBuilder {
-    pub(super) fn new(inner: crate::SemaphoreBuilder, home: Arc<Home>) -> Self {
-        Self { inner, home }
+    pub(super) fn new(inner: crate::SemaphoreBuilder, io_runtime: Arc<IoRuntime>) -> Self {
+        Self { inner, io_runtime }
     }
 
     /// Sets the limit: see [`SemaphoreBuilder::limit`](crate::SemaphoreBuilder::limit).
@@ -96,7 +96,7 @@ impl SemaphoreBuilder {
     ///
     /// Returns the errors of [`SemaphoreBuilder::build`](crate::SemaphoreBuilder::build).
     pub fn build(self) -> Result<Semaphore, Error> {
-        Ok(Semaphore::new(self.inner.build()?, self.home))
+        Ok(Semaphore::new(self.inner.build()?, self.io_runtime))
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::SemaphoreBuilder;
-use super::home::Home;
+use super::io_runtime::IoRuntime;
 use crate::client::Names;
 use crate::diagnosis::Diagnosis;
 use crate::error::Error;
@@ -13,7 +13,7 @@ use crate::error::Error;
 /// [`SemaphoreClient`](crate::SemaphoreClient). Clones are cheap.
 #[derive(Clone)]
 pub struct SemaphoreClient {
-    home: Arc<Home>,
+    io_runtime: Arc<IoRuntime>,
 }
 
 impl SemaphoreClient {
@@ -50,7 +50,7 @@ impl SemaphoreClient {
     pub fn connect_with(
         connecting: impl Future<Output = Result<crate::SemaphoreClient, Error>>,
     ) -> Result<Self, Error> {
-        Ok(Self { home: Home::connect(connecting)? })
+        Ok(Self { io_runtime: IoRuntime::connect(connecting)? })
     }
 
     /// Creates semaphores in memory: see [`SemaphoreClient::local`](crate::SemaphoreClient::local).
@@ -90,14 +90,14 @@ impl SemaphoreClient {
     ///   [`SemaphoreClient::another_process`](crate::SemaphoreClient::another_process).
     #[cfg(feature = "local")]
     pub fn another_process(&self) -> Result<Self, Error> {
-        let first = self.home.semaphores();
+        let first = self.io_runtime.semaphores();
         Self::connect_with(async { first.another_process() })
     }
 
     /// Returns a builder for a semaphore of this name: see
     /// [`SemaphoreClient::semaphore`](crate::SemaphoreClient::semaphore).
     pub fn semaphore(&self, name: impl Into<String>) -> SemaphoreBuilder {
-        SemaphoreBuilder::new(self.home.semaphores().semaphore(name), self.home.clone())
+        SemaphoreBuilder::new(self.io_runtime.semaphores().semaphore(name), self.io_runtime.clone())
     }
 
     /// Returns the names of the semaphores on the server: see
@@ -108,7 +108,7 @@ impl SemaphoreClient {
     /// - [`Error::Invalid`] on a thread of an async runtime.
     /// - The errors of [`SemaphoreClient::names`](crate::SemaphoreClient::names).
     pub fn names(&self) -> Result<Names, Error> {
-        self.home.wait(self.home.semaphores().names())?
+        self.io_runtime.wait(self.io_runtime.semaphores().names())?
     }
 
     /// Checks the server for conditions that endanger semaphores: see
@@ -119,7 +119,7 @@ impl SemaphoreClient {
     /// - [`Error::Invalid`] on a thread of an async runtime.
     /// - The errors of [`SemaphoreClient::doctor`](crate::SemaphoreClient::doctor).
     pub fn doctor(&self) -> Result<Diagnosis, Error> {
-        self.home.wait(self.home.semaphores().doctor())?
+        self.io_runtime.wait(self.io_runtime.semaphores().doctor())?
     }
 
     /// Ends all waits and delivers pending releases: see
@@ -130,12 +130,12 @@ impl SemaphoreClient {
     ///
     /// - [`Error::Invalid`] on a thread of an async runtime. Nothing was done.
     pub fn shutdown(&self) -> Result<(), Error> {
-        self.home.wait(self.home.semaphores().shutdown())
+        self.io_runtime.wait(self.io_runtime.semaphores().shutdown())
     }
 }
 
 impl fmt::Debug for SemaphoreClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.home.semaphores().fmt(f)
+        self.io_runtime.semaphores().fmt(f)
     }
 }

@@ -15,26 +15,26 @@ const SLACK: Duration = Duration::from_millis(100);
 /// Shuts the background thread down once: after the last handle is gone, or when the main thread
 /// ends.
 pub(super) struct Ending {
-    told: Mutex<Option<(oneshot::Sender<SemaphoreClient>, SemaphoreClient)>>,
+    signaled: Mutex<Option<(oneshot::Sender<SemaphoreClient>, SemaphoreClient)>>,
     over: Arc<Over>,
     patience: Duration,
 }
 
 impl Ending {
     pub(super) fn new(
-        tell: oneshot::Sender<SemaphoreClient>,
+        signal: oneshot::Sender<SemaphoreClient>,
         client: SemaphoreClient,
         over: Arc<Over>,
     ) -> Self {
         let patience = client.context().settings.call_timeout() + SLACK;
-        Self { told: Mutex::new(Some((tell, client))), over, patience }
+        Self { signaled: Mutex::new(Some((signal, client))), over, patience }
     }
 
-    pub(super) fn tell(&self) {
-        let told = self.told.lock().expect("nothing panics while it is locked").take();
-        if let Some((tell, client)) = told {
+    pub(super) fn signal(&self) {
+        let signaled = self.signaled.lock().expect("nothing panics while it is locked").take();
+        if let Some((signal, client)) = signaled {
             // The thread waits for this message as long as `self` exists.
-            let _ = tell.send(client);
+            let _ = signal.send(client);
         }
     }
 
@@ -109,7 +109,7 @@ impl Drop for AtExit {
         // In a forked process, the threads belong to the parent.
         if self.process == std::process::id() {
             let endings = self.endings.borrow();
-            endings.iter().for_each(|ending| ending.tell());
+            endings.iter().for_each(|ending| ending.signal());
             endings.iter().for_each(|ending| ending.wait());
         }
     }

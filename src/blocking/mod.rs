@@ -59,7 +59,7 @@ mod acquire_all;
 mod builder;
 mod client;
 mod ending;
-mod home;
+mod io_runtime;
 mod permit;
 mod request;
 mod semaphore;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::home::Home;
+use super::io_runtime::IoRuntime;
 use crate::error::Error;
 use crate::semaphore::{DetachedPermit, PermitWatch};
 
@@ -13,20 +13,20 @@ use crate::semaphore::{DetachedPermit, PermitWatch};
 #[must_use = "an unused permit is released immediately"]
 pub struct Permit {
     inner: crate::Permit,
-    home: Arc<Home>,
+    io_runtime: Arc<IoRuntime>,
 }
 
 impl Permit {
-    pub(super) fn new(inner: crate::Permit, home: Arc<Home>) -> Self {
-        Self { inner, home }
+    pub(super) fn new(inner: crate::Permit, io_runtime: Arc<IoRuntime>) -> Self {
+        Self { inner, io_runtime }
     }
 
-    pub(super) fn parts(&self) -> (&crate::Permit, &Home) {
-        (&self.inner, &self.home)
+    pub(super) fn parts(&self) -> (&crate::Permit, &IoRuntime) {
+        (&self.inner, &self.io_runtime)
     }
 
-    pub(super) fn split(self) -> (crate::Permit, Arc<Home>) {
-        (self.inner, self.home)
+    pub(super) fn split(self) -> (crate::Permit, Arc<IoRuntime>) {
+        (self.inner, self.io_runtime)
     }
 
     /// Releases the permit: see [`Permit::release`](crate::Permit::release).
@@ -37,7 +37,7 @@ impl Permit {
     ///   background.
     /// - The errors of [`Permit::release`](crate::Permit::release).
     pub fn release(self) -> Result<(), Error> {
-        self.home.wait(self.inner.release())?
+        self.io_runtime.wait(self.inner.release())?
     }
 
     /// Releases the permit and subtracts its weight from the limit: see
@@ -48,7 +48,7 @@ impl Permit {
     /// - [`Error::Invalid`] on a thread of an async runtime. The call continues in the background.
     /// - The errors of [`Permit::forget`](crate::Permit::forget).
     pub fn forget(self) -> Result<(), Error> {
-        self.home.wait(self.inner.forget())?
+        self.io_runtime.wait(self.inner.forget())?
     }
 
     /// Restarts the lease for the last time, and lets it expire: see
@@ -59,7 +59,7 @@ impl Permit {
     /// - [`Error::Invalid`] on a thread of an async runtime. The call continues in the background.
     /// - The errors of [`Permit::let_expire`](crate::Permit::let_expire).
     pub fn let_expire(self) -> Result<(), Error> {
-        self.home.wait(self.inner.let_expire())?
+        self.io_runtime.wait(self.inner.let_expire())?
     }
 
     /// Detaches the permit for another process, and sends nothing: see
@@ -75,7 +75,7 @@ impl Permit {
     /// - [`Error::Invalid`] on a thread of an async runtime.
     /// - The errors of [`Permit::refresh`](crate::Permit::refresh).
     pub fn refresh(&self) -> Result<(), Error> {
-        self.home.wait(self.inner.refresh())?
+        self.io_runtime.wait(self.inner.refresh())?
     }
 
     /// Returns a watch: see [`Permit::watch`](crate::Permit::watch). In a loop, check the watch's
@@ -91,7 +91,7 @@ impl Permit {
     ///
     /// - [`Error::Invalid`] on a thread of an async runtime.
     pub fn lost(&self) -> Result<(), Error> {
-        self.home.wait(self.inner.lost())
+        self.io_runtime.wait(self.inner.lost())
     }
 
     /// Waits until the permit is lost, or until `timeout` has passed. Returns whether the permit is
@@ -123,7 +123,7 @@ impl Permit {
     /// # }
     /// ```
     pub fn lost_timeout(&self, timeout: Duration) -> Result<bool, Error> {
-        lost_within(&self.home, self.inner.lost(), timeout)
+        lost_within(&self.io_runtime, self.inner.lost(), timeout)
     }
 
     /// Returns whether the permit is lost: see [`Permit::is_lost`](crate::Permit::is_lost).
@@ -155,11 +155,11 @@ impl Permit {
 
 /// Returns whether `lost` completes within `timeout`.
 pub(super) fn lost_within<T>(
-    home: &Home,
+    io_runtime: &IoRuntime,
     lost: impl Future<Output = T>,
     timeout: Duration,
 ) -> Result<bool, Error> {
-    home.wait(async { tokio::time::timeout(timeout, lost).await.is_ok() })
+    io_runtime.wait(async { tokio::time::timeout(timeout, lost).await.is_ok() })
 }
 
 impl fmt::Debug for Permit {

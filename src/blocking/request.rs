@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Permit;
-use super::home::Home;
+use super::io_runtime::IoRuntime;
 use crate::error::Error;
 
 /// A request for a permit with its own weight, head start and timeout: see
@@ -30,16 +30,16 @@ use crate::error::Error;
 #[must_use = "acquire() or try_acquire() sends it"]
 pub struct AcquireRequest {
     inner: crate::AcquireRequest,
-    home: Arc<Home>,
+    io_runtime: Arc<IoRuntime>,
 }
 
 impl AcquireRequest {
-    pub(super) fn new(inner: crate::AcquireRequest, home: Arc<Home>) -> Self {
-        Self { inner, home }
+    pub(super) fn new(inner: crate::AcquireRequest, io_runtime: Arc<IoRuntime>) -> Self {
+        Self { inner, io_runtime }
     }
 
-    pub(super) fn split(self) -> (crate::AcquireRequest, Arc<Home>) {
-        (self.inner, self.home)
+    pub(super) fn split(self) -> (crate::AcquireRequest, Arc<IoRuntime>) {
+        (self.inner, self.io_runtime)
     }
 
     /// Sets the weight: see [`AcquireRequest::weight`](crate::AcquireRequest::weight).
@@ -71,8 +71,8 @@ impl AcquireRequest {
     /// - [`Error::Invalid`] on a thread of an async runtime.
     /// - The errors of [`AcquireRequest::acquire`](crate::AcquireRequest::acquire).
     pub fn acquire(self) -> Result<Permit, Error> {
-        let permit = self.home.wait(self.inner.acquire())??;
-        Ok(Permit::new(permit, self.home))
+        let permit = self.io_runtime.wait(self.inner.acquire())??;
+        Ok(Permit::new(permit, self.io_runtime))
     }
 
     /// Returns the permit if it fits now, and `None` otherwise: see
@@ -83,8 +83,8 @@ impl AcquireRequest {
     /// - [`Error::Invalid`] on a thread of an async runtime.
     /// - The errors of [`AcquireRequest::try_acquire`](crate::AcquireRequest::try_acquire).
     pub fn try_acquire(self) -> Result<Option<Permit>, Error> {
-        let permit = self.home.wait(self.inner.try_acquire())??;
-        Ok(permit.map(|permit| Permit::new(permit, self.home)))
+        let permit = self.io_runtime.wait(self.inner.try_acquire())??;
+        Ok(permit.map(|permit| Permit::new(permit, self.io_runtime)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::home::Home;
+use super::io_runtime::IoRuntime;
 use super::{AcquireRequest, Permit};
 use crate::error::Error;
 use crate::protocol::Inspection;
@@ -39,16 +39,16 @@ use crate::semaphore::{DetachedPermit, Revoked};
 #[derive(Clone)]
 pub struct Semaphore {
     inner: crate::Semaphore,
-    home: Arc<Home>,
+    io_runtime: Arc<IoRuntime>,
 }
 
 impl Semaphore {
-    pub(super) fn new(inner: crate::Semaphore, home: Arc<Home>) -> Self {
-        Self { inner, home }
+    pub(super) fn new(inner: crate::Semaphore, io_runtime: Arc<IoRuntime>) -> Self {
+        Self { inner, io_runtime }
     }
 
     fn permit(&self, permit: crate::Permit) -> Permit {
-        Permit::new(permit, self.home.clone())
+        Permit::new(permit, self.io_runtime.clone())
     }
 
     /// Returns the name, without the prefix: see [`Semaphore::name`](crate::Semaphore::name).
@@ -59,48 +59,48 @@ impl Semaphore {
     /// Creates a request with its own settings: see
     /// [`Semaphore::request`](crate::Semaphore::request).
     pub fn request(&self) -> AcquireRequest {
-        AcquireRequest::new(self.inner.request(), self.home.clone())
+        AcquireRequest::new(self.inner.request(), self.io_runtime.clone())
     }
 
     /// Waits in the queue for one permit: see [`Semaphore::acquire`](crate::Semaphore::acquire).
     pub fn acquire(&self) -> Result<Permit, Error> {
-        Ok(self.permit(self.home.wait(self.inner.acquire())??))
+        Ok(self.permit(self.io_runtime.wait(self.inner.acquire())??))
     }
 
     /// Waits in the queue for a permit of weight `n`: see
     /// [`Semaphore::acquire_many`](crate::Semaphore::acquire_many).
     pub fn acquire_many(&self, n: u32) -> Result<Permit, Error> {
-        Ok(self.permit(self.home.wait(self.inner.acquire_many(n))??))
+        Ok(self.permit(self.io_runtime.wait(self.inner.acquire_many(n))??))
     }
 
     /// Waits in the queue for up to `timeout`: see
     /// [`Semaphore::acquire_timeout`](crate::Semaphore::acquire_timeout).
     pub fn acquire_timeout(&self, timeout: Duration) -> Result<Permit, Error> {
-        Ok(self.permit(self.home.wait(self.inner.acquire_timeout(timeout))??))
+        Ok(self.permit(self.io_runtime.wait(self.inner.acquire_timeout(timeout))??))
     }
 
     /// Takes one permit if one is free: see
     /// [`Semaphore::try_acquire`](crate::Semaphore::try_acquire).
     pub fn try_acquire(&self) -> Result<Option<Permit>, Error> {
-        let permit = self.home.wait(self.inner.try_acquire())??;
+        let permit = self.io_runtime.wait(self.inner.try_acquire())??;
         Ok(permit.map(|permit| self.permit(permit)))
     }
 
     /// Takes a permit of weight `n` if it fits now: see
     /// [`Semaphore::try_acquire_many`](crate::Semaphore::try_acquire_many).
     pub fn try_acquire_many(&self, n: u32) -> Result<Option<Permit>, Error> {
-        let permit = self.home.wait(self.inner.try_acquire_many(n))??;
+        let permit = self.io_runtime.wait(self.inner.try_acquire_many(n))??;
         Ok(permit.map(|permit| self.permit(permit)))
     }
 
     /// Adopts a detached permit: see [`Semaphore::adopt`](crate::Semaphore::adopt).
     pub fn adopt(&self, detached: DetachedPermit) -> Result<Permit, Error> {
-        Ok(self.permit(self.home.wait(self.inner.adopt(detached))??))
+        Ok(self.permit(self.io_runtime.wait(self.inner.adopt(detached))??))
     }
 
     /// Revokes a permit or a request: see [`Semaphore::revoke`](crate::Semaphore::revoke).
     pub fn revoke(&self, id: &str) -> Result<Revoked, Error> {
-        self.home.wait(self.inner.revoke(id))?
+        self.io_runtime.wait(self.inner.revoke(id))?
     }
 
     /// Closes the semaphore, which ends the waits of all threads: see
@@ -118,12 +118,12 @@ impl Semaphore {
     /// Returns how much of the limit is free: see
     /// [`Semaphore::available_permits`](crate::Semaphore::available_permits).
     pub fn available_permits(&self) -> Result<u32, Error> {
-        self.home.wait(self.inner.available_permits())?
+        self.io_runtime.wait(self.inner.available_permits())?
     }
 
     /// Returns the holders and waiters: see [`Semaphore::inspect`](crate::Semaphore::inspect).
     pub fn inspect(&self) -> Result<Inspection, Error> {
-        self.home.wait(self.inner.inspect())?
+        self.io_runtime.wait(self.inner.inspect())?
     }
 
     /// Returns a range of the holders and waiters: see
@@ -133,33 +133,33 @@ impl Semaphore {
         holders: Range<u64>,
         waiters: Range<u64>,
     ) -> Result<Inspection, Error> {
-        self.home.wait(self.inner.inspect_range(holders, waiters))?
+        self.io_runtime.wait(self.inner.inspect_range(holders, waiters))?
     }
 
     /// Makes the server grant free permits to waiters: see
     /// [`Semaphore::wake`](crate::Semaphore::wake).
     pub fn wake(&self) -> Result<u64, Error> {
-        self.home.wait(self.inner.wake())?
+        self.io_runtime.wait(self.inner.wake())?
     }
 
     /// Returns the effective limit: see [`Semaphore::limit`](crate::Semaphore::limit).
     pub fn limit(&self) -> Result<u32, Error> {
-        self.home.wait(self.inner.limit())?
+        self.io_runtime.wait(self.inner.limit())?
     }
 
     /// Sets the runtime limit: see [`Semaphore::set_limit`](crate::Semaphore::set_limit).
     pub fn set_limit(&self, limit: u32) -> Result<u32, Error> {
-        self.home.wait(self.inner.set_limit(limit))?
+        self.io_runtime.wait(self.inner.set_limit(limit))?
     }
 
     /// Adds to the effective limit: see [`Semaphore::add_permits`](crate::Semaphore::add_permits).
     pub fn add_permits(&self, n: u32) -> Result<u32, Error> {
-        self.home.wait(self.inner.add_permits(n))?
+        self.io_runtime.wait(self.inner.add_permits(n))?
     }
 
     /// Clears the runtime limit: see [`Semaphore::clear_limit`](crate::Semaphore::clear_limit).
     pub fn clear_limit(&self) -> Result<u32, Error> {
-        self.home.wait(self.inner.clear_limit())?
+        self.io_runtime.wait(self.inner.clear_limit())?
     }
 }
 

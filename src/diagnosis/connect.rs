@@ -107,8 +107,8 @@ async fn check_node(
             Access::ReadOnly | Access::Diagnosis => Ok(()),
         }
     };
-    let (allowed, heard) = join!(try_out(&probe, access), listen);
-    match allowed.and(heard) {
+    let (allowed, received) = join!(try_out(&probe, access), listen);
+    match allowed.and(received) {
         Err(error) => {
             let link = &probe.link;
             Err(inquire(link.dialer(), |server| link.source().client_at(server), error).await)

@@ -24,7 +24,7 @@ const SENTINEL: &str = "the server is a sentinel: connect with its sentinels, or
                         a Redis server";
 
 /// The server's reply to HELLO.
-type Told = HashMap<String, String>;
+type Hello = HashMap<String, String>;
 /// The rejected commands, each with the server's error.
 type Refused = Vec<(String, String)>;
 
@@ -126,7 +126,7 @@ impl Probe {
     }
 
     /// Returns the server's reply to HELLO, if the server is of the expected kind.
-    async fn greet(&self, connection: &Connection) -> Result<Told, Error> {
+    async fn greet(&self, connection: &Connection) -> Result<Hello, Error> {
         let ping = ask::<Value>(connection, redis::cmd("PING"));
         let asking = self.node.as_ref().map(|_| ask::<()>(connection, redis::cmd("ASKING")));
         let asking = OptionFuture::from(asking);
@@ -186,8 +186,8 @@ impl Probe {
         };
         let (registry, mut connection) = (ScriptRegistry::embedded(), connection.clone());
         let call_by = self.link.call_by();
-        let answer = registry.run_with(&mut connection, call_by, name, no_keys).await;
-        let is_foreign = match answer.map(|_: Value| ()) {
+        let response = registry.run_with(&mut connection, call_by, name, no_keys).await;
+        let is_foreign = match response.map(|_: Value| ()) {
             Ok(_) => true,
             Err(Error::Redis(error))
                 if matches!(error.code(), Some("SEM_KEYS" | "SEM_ARG" | "OOM")) =>
@@ -237,8 +237,8 @@ impl Probe {
         let explain = |error| self.explain(error);
         let connection = self.link.connection().await.map_err(explain)?.connection;
         let server = hello(&connection).await;
-        let told = ["server", "version"].map(|field| server.get(field).map(String::as_str));
-        Ok(told.into_iter().flatten().collect::<Vec<_>>().join(" "))
+        let reported = ["server", "version"].map(|field| server.get(field).map(String::as_str));
+        Ok(reported.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
 
     /// Fails if the user may not subscribe to grant messages. If the server can report the
@@ -276,7 +276,7 @@ impl Probe {
     }
 
     /// Explains why a command fails in a script.
-    fn explain_command(&self, command: &str, reason: &str, server: &Told) -> Error {
+    fn explain_command(&self, command: &str, reason: &str, server: &Hello) -> Error {
         let reason = reason.trim_end();
         let (words, source) = (reason.to_lowercase(), server_error(reason));
         // A missing permission is checked first, because its error contains the user's name, which
@@ -370,7 +370,7 @@ impl Probe {
     }
 }
 
-fn version(server: &Told) -> &str {
+fn version(server: &Hello) -> &str {
     server.get("version").map_or("unknown", String::as_str)
 }
 
@@ -380,9 +380,9 @@ fn probe_name() -> String {
 }
 
 /// Returns the server's reply to HELLO. Every user may call HELLO, but a proxy may not support it.
-async fn hello(connection: &Connection) -> Told {
-    let answer: Result<HashMap<String, Value>, _> = ask(connection, redis::cmd("HELLO")).await;
-    let texts = answer.unwrap_or_default().into_iter();
+async fn hello(connection: &Connection) -> Hello {
+    let response: Result<HashMap<String, Value>, _> = ask(connection, redis::cmd("HELLO")).await;
+    let texts = response.unwrap_or_default().into_iter();
     texts.filter_map(|(key, value)| Some((key, redis::from_redis_value(value).ok()?))).collect()
 }
 

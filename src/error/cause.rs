@@ -9,7 +9,7 @@ use std::sync::Arc;
 use redis::{ErrorKind, RedisError, ServerError};
 
 use super::ConnectErrorKind as Kind;
-use super::answer::says;
+use super::response::says;
 
 /// The finding, and advice on what to do.
 pub(crate) struct Cause {
@@ -268,9 +268,9 @@ fn known((_, kind, found, advice): &Known) -> Cause {
 /// commands and scripts.
 pub(crate) fn lacks_right(refusal: &str) -> bool {
     let words = ["no permissions", "the user executing the script can't"];
-    let told = refusal.to_lowercase();
+    let lower = refusal.to_lowercase();
     // `NOPERM` is matched in its exact case, because the error may contain names of keys.
-    refusal.contains("NOPERM") || words.iter().any(|words| told.contains(words))
+    refusal.contains("NOPERM") || words.iter().any(|words| lower.contains(words))
 }
 
 /// Explains an error that redis-rs or this crate created. Such an error has no source, so its text
@@ -278,7 +278,7 @@ pub(crate) fn lacks_right(refusal: &str) -> bool {
 fn of_client(error: &RedisError) -> Cause {
     let text = error.to_string();
     let what = text.split(" - ").next().unwrap_or_default();
-    let told = || match error.detail() {
+    let text = || match error.detail() {
         Some(detail) => format!("{what}: {detail}"),
         None => what.to_owned(),
     };
@@ -295,7 +295,7 @@ fn of_client(error: &RedisError) -> Cause {
             "check whether it requires a password, and which one",
         ),
         ErrorKind::AuthenticationFailed => {
-            (Kind::Authentication, told().into(), "check the provider and its source")
+            (Kind::Authentication, text().into(), "check the provider and its source")
         }
         _ if what == NO_SENTINEL => (
             Kind::Unusable,
@@ -324,13 +324,13 @@ fn of_client(error: &RedisError) -> Cause {
             "assign all slots to nodes, for example with redis-cli --cluster create",
         ),
         ErrorKind::Io if what.starts_with("the runtime") => {
-            (Kind::Unreachable, told().into(), "keep that runtime running, or connect again")
+            (Kind::Unreachable, text().into(), "keep that runtime running, or connect again")
         }
         ErrorKind::Io if what.starts_with("no reply") => {
-            (Kind::TimedOut, told().into(), SEE_NETWORK)
+            (Kind::TimedOut, text().into(), SEE_NETWORK)
         }
-        ErrorKind::Io => (Kind::Unreachable, told().into(), SEE_NETWORK),
-        _ => (Kind::Unusable, told().into(), "check the connection settings"),
+        ErrorKind::Io => (Kind::Unreachable, text().into(), SEE_NETWORK),
+        _ => (Kind::Unusable, text().into(), "check the connection settings"),
     };
     Cause { kind, found, advice }
 }

@@ -2,11 +2,11 @@
 //! words. The source of an error is the error of redis-rs or the server. The source is not part of
 //! the text.
 
-mod answer;
 mod cause;
 mod display;
 mod kind;
 mod outlook;
+mod response;
 mod rounded;
 #[cfg(feature = "tls")]
 mod tls;
@@ -16,13 +16,13 @@ use std::time::Duration;
 
 use redis::RedisError;
 
-pub(crate) use answer::{is_missing_function, is_unknown_command, says};
 pub(crate) use cause::{
     IS_REPLICA, NO_SENTINEL, NO_SLOTS, SENTINEL_WANTS_PASSWORD, TOO_LARGE, lacks_files,
     lacks_right, of as cause_of,
 };
 pub use kind::ConnectErrorKind;
 pub(crate) use outlook::{is_full, is_refusal, is_transient};
+pub(crate) use response::{is_missing_function, is_unknown_command, says};
 pub(crate) use rounded::Rounded;
 
 /// An error of this crate. A `try_acquire` that finds no free permit is not an error: it returns

@@ -2,8 +2,8 @@
 
 use redis::{ErrorKind, RedisError};
 
-use super::answer::{is_missing_function, says};
 use super::cause;
+use super::response::{is_missing_function, says};
 
 /// Whether the same call may succeed later. The result is true if the network failed, if the server
 /// is starting, failing over or busy, or if the server has lost its functions. Connecting, calls,

@@ -17,7 +17,7 @@ const SEE_BOTH: &str = "check the certificates, and that both sides use TLS";
 pub(super) fn trouble(error: &io::Error) -> Option<Trouble> {
     Some(match error.get_ref()?.downcast_ref::<Error>()? {
         Error::InvalidCertificate(error) => of_server(error),
-        Error::AlertReceived(alert) => told_by_server(*alert),
+        Error::AlertReceived(alert) => reported_by_server(*alert),
         Error::NoCertificatesPresented => {
             ("the server has no certificate", "configure one (tls-cert-file, tls-key-file)")
         }
@@ -81,7 +81,7 @@ fn is_authority_itself(other: &rustls::OtherError) -> bool {
 }
 
 /// Explains why the server rejected this client.
-fn told_by_server(alert: AlertDescription) -> Trouble {
+fn reported_by_server(alert: AlertDescription) -> Trouble {
     use AlertDescription as Its;
 
     match alert {

@@ -48,7 +48,7 @@ impl Semaphore {
             let is_set_back = self.is_set_back();
             new().for_each(|request| self.take_place(request, is_set_back));
             if requests.iter().any(|request| request.place != Place::Try) {
-                self.hear_of(id::client(requests[0].id), heartbeat_timeout);
+                self.record_heartbeat(id::client(requests[0].id), heartbeat_timeout);
                 crowd = self.crowd(heartbeat_timeout);
             }
             let sweeps = crowd > CALLERS && self.queue.ticket(requests[0].id).is_some();
@@ -57,17 +57,17 @@ impl Semaphore {
         }
         let mut free = self.limit() - self.held();
         let decided = requests.iter().zip(held);
-        let answers = decided.map(|(request, held)| self.decide(request, held, &mut free));
-        let mut answers: Vec<_> = answers.collect();
-        let waits = self.tell_ranks(requests, &mut answers);
+        let responses = decided.map(|(request, held)| self.decide(request, held, &mut free));
+        let mut responses: Vec<_> = responses.collect();
+        let waits = self.report_ranks(requests, &mut responses);
         let tokens = self.finish();
         let is_called =
             waits && self.is_called(id::client(requests[0].id), heartbeat_timeout, crowd);
         let wake_in = if is_called { self.wake_in() } else { -1 };
         let mut reply = vec![self.now(), wake_in, declared_before.unwrap_or(-1)];
-        for (Request { id, .. }, answer) in requests.iter().zip(answers) {
+        for (Request { id, .. }, response) in requests.iter().zip(responses) {
             let ends = self.now() + id::lease(id);
-            reply.extend(answer.unwrap_or_else(|| [1, tokens[*id], ends]));
+            reply.extend(response.unwrap_or_else(|| [1, tokens[*id], ends]));
         }
         Ok(reply)
     }
@@ -128,20 +128,20 @@ impl Semaphore {
     }
 
     /// Fills in the positions in one pass through the queue. Returns whether any request waits.
-    fn tell_ranks(&self, requests: &[Request<'_>], answers: &mut [Option<[i64; 3]>]) -> bool {
+    fn report_ranks(&self, requests: &[Request<'_>], responses: &mut [Option<[i64; 3]>]) -> bool {
         let mut waiting: Vec<_> = requests
             .iter()
-            .zip(answers)
-            .filter_map(|(request, answer)| match answer {
+            .zip(responses)
+            .filter_map(|(request, response)| match response {
                 Some([2, ticket, rank]) => Some((*ticket, request.id, rank)),
                 _ => None,
             })
             .collect();
         waiting.sort();
         let mut queue = self.queue.iter().zip(1..);
-        for (ticket, id, told) in &mut waiting {
+        for (ticket, id, reported) in &mut waiting {
             let it = queue.find(|((other, queued), _)| other == ticket && queued == id);
-            **told = it.map_or(0, |(_, rank)| rank);
+            **reported = it.map_or(0, |(_, rank)| rank);
         }
         !waiting.is_empty()
     }

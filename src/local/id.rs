@@ -4,14 +4,14 @@ use super::Refusal;
 use crate::protocol::id;
 
 /// The notify mode of a client that gets no messages.
-const UNTOLD: &str = "N";
+const UNNOTIFIED: &str = "N";
 
 fn part(id: &str, index: usize) -> &str {
     id.split(':').nth(index).unwrap_or_default()
 }
 
-pub(super) fn is_told(id: &str) -> bool {
-    part(id, 0) != UNTOLD
+pub(super) fn is_notified(id: &str) -> bool {
+    part(id, 0) != UNNOTIFIED
 }
 
 pub(super) fn client(id: &str) -> &str {

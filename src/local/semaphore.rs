@@ -29,7 +29,7 @@ pub struct Semaphore {
     /// The IDs whose leases start in this call, with the leases.
     pub(super) granted: Vec<(String, i64)>,
     /// The IDs that leave the queue in this call, and whose clients are notified.
-    pub(super) told: Vec<String>,
+    pub(super) notified: Vec<String>,
     /// The lines to send to each client.
     pub(super) messages: BTreeMap<String, Vec<String>>,
 }
@@ -103,16 +103,17 @@ impl Semaphore {
     }
 
     /// Records a heartbeat. If the client is new, removes up to two dead clients.
-    pub(super) fn hear_of(&mut self, client: &str, heartbeat_timeout: i64) {
+    pub(super) fn record_heartbeat(&mut self, client: &str, heartbeat_timeout: i64) {
         let is_new = !self.clients.contains_key(client);
         let (now, until) = (self.now(), self.now() + heartbeat_timeout);
-        let heard = self.clients.entry(client.to_owned()).or_insert(until);
-        *heard = until.max(*heard);
+        let alive_until = self.clients.entry(client.to_owned()).or_insert(until);
+        *alive_until = until.max(*alive_until);
         self.longest_heartbeat_timeout = self.longest_heartbeat_timeout.max(heartbeat_timeout);
         self.is_written_now();
         if is_new {
-            let dead = self.clients.iter().filter(|(_, heard)| **heard < now);
-            let mut dead: Vec<_> = dead.map(|(client, heard)| (*heard, client.clone())).collect();
+            let dead = self.clients.iter().filter(|(_, alive_until)| **alive_until < now);
+            let mut dead: Vec<_> =
+                dead.map(|(client, alive_until)| (*alive_until, client.clone())).collect();
             dead.sort();
             for (_, client) in dead.into_iter().take(2) {
                 self.clients.remove(&client);

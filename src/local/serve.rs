@@ -35,9 +35,9 @@ impl Semaphore {
     /// Returns whether the request leaves the queue. A request of a dead client leaves without a
     /// permit.
     fn serve_one(&mut self, id: &str, is_asked: bool, free: &mut i64) -> bool {
-        let (client, is_told) = (id::client(id), id::is_told(id));
-        let is_heard = self.clients.get(client).is_some_and(|until| *until >= self.now());
-        let is_there = is_asked || is_heard && (!is_told || self.listening.contains(client));
+        let (client, is_notified) = (id::client(id), id::is_notified(id));
+        let is_alive = self.clients.get(client).is_some_and(|until| *until >= self.now());
+        let is_there = is_asked || is_alive && (!is_notified || self.listening.contains(client));
         if !is_there {
             return true;
         }
@@ -52,8 +52,8 @@ impl Semaphore {
             *free -= weight;
             self.grant(id, id::lease(id));
         }
-        if !is_asked && is_told {
-            self.told.push(id.to_owned());
+        if !is_asked && is_notified {
+            self.notified.push(id.to_owned());
         }
         true
     }
@@ -70,7 +70,7 @@ impl Semaphore {
             self.longest_lease = self.longest_lease.max(lease);
             tokens.insert(id, self.next_number());
         }
-        for id in std::mem::take(&mut self.told) {
+        for id in std::mem::take(&mut self.notified) {
             let granted = tokens.get(&id).map(|token| (token, self.permits[&id]));
             let (token, ends) = granted.unwrap_or((&0, 0));
             let lines = self.messages.entry(id::client(&id).to_owned()).or_default();

@@ -134,9 +134,9 @@ pub(crate) struct Asking<'a> {
 impl Asking<'_> {
     /// Records the end of the request. Only an error is counted here, because every other outcome
     /// is counted already.
-    pub(crate) fn ended<T>(mut self, answer: &Result<T, Error>) {
+    pub(crate) fn ended<T>(mut self, response: &Result<T, Error>) {
         self.is_answered = true;
-        if let Some(outcome) = answer.as_ref().err().and_then(Outcome::of) {
+        if let Some(outcome) = response.as_ref().err().and_then(Outcome::of) {
             self.handles.count(outcome);
         }
     }
@@ -173,8 +173,8 @@ const LOST_BEFORE: u8 = 2;
 impl Hold {
     /// Records that the permit is no longer held. A later call may add that the permit was lost.
     pub(crate) fn ended(&self, at: Instant, is_lost: bool) {
-        let told = if is_lost { ENDED | LOST_BEFORE } else { ENDED };
-        let new = told & !self.ended.fetch_or(told, Ordering::Relaxed);
+        let reported = if is_lost { ENDED | LOST_BEFORE } else { ENDED };
+        let new = reported & !self.ended.fetch_or(reported, Ordering::Relaxed);
         if new & ENDED != 0 {
             self.handles.held.decrement(self.weight);
             self.handles.hold.record(at.saturating_duration_since(self.since));

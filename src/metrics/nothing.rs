@@ -40,7 +40,7 @@ impl Meter {
 pub(crate) struct Asking;
 
 impl Asking {
-    pub(crate) fn ended<T>(self, _answer: &Result<T, Error>) {}
+    pub(crate) fn ended<T>(self, _response: &Result<T, Error>) {}
 }
 
 pub(crate) struct Waiting;

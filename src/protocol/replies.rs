@@ -47,10 +47,10 @@ fn given(number: i64) -> Option<u64> {
 
 /// Reads the part of `acquire`'s reply that is about `count` requests. Returns fewer than `count`
 /// results if a result is invalid.
-pub(crate) fn acquired(answers: &[i64], count: usize) -> Vec<Acquired> {
-    match *answers {
+pub(crate) fn acquired(responses: &[i64], count: usize) -> Vec<Acquired> {
+    match *responses {
         [ALL, first, _] => (first..).take(count).map_while(Acquired::granted).collect(),
-        _ => answers.chunks_exact(3).map_while(Acquired::read).collect(),
+        _ => responses.chunks_exact(3).map_while(Acquired::read).collect(),
     }
 }
 

@@ -55,9 +55,9 @@ impl ReleaseCall {
     }
 
     /// Records the reply. Returns whether the reply confirms the releases.
-    pub(crate) fn confirm(&mut self, answer: Result<Vec<i64>, RedisError>) -> bool {
-        self.releases.meter.ended(self.entries.len(), self.began, answer.is_ok());
-        let Ok(reply) = answer else { return false };
+    pub(crate) fn confirm(&mut self, response: Result<Vec<i64>, RedisError>) -> bool {
+        self.releases.meter.ended(self.entries.len(), self.began, response.is_ok());
+        let Ok(reply) = response else { return false };
         let statuses = self.first().given_up.statuses(&reply);
         // A proxy may mix up replies.
         if released(statuses, self.entries.len()).len() != self.entries.len() {
@@ -90,8 +90,8 @@ impl EarlierCall for ReleaseCall {
         self.releases.with(|ledger| ledger.written(connection, &self.entries));
     }
 
-    fn answered(mut self, answer: Result<Vec<i64>, RedisError>) {
-        self.confirm(answer);
+    fn answered(mut self, response: Result<Vec<i64>, RedisError>) {
+        self.confirm(response);
     }
 }
 

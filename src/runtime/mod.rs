@@ -2,8 +2,8 @@
 
 mod deadline;
 mod end;
-mod home;
+mod io_runtime;
 
 pub(crate) use deadline::Deadline;
 pub(crate) use end::EndTimer;
-pub(crate) use home::{Timer, is_current};
+pub(crate) use io_runtime::{Timer, is_current};

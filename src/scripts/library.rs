@@ -92,8 +92,8 @@ impl ScriptRegistry {
                     }
                 }
                 Err(full) if full.code() == Some("OOM") => {
-                    let answer = self.run_script(connection, name, write).await;
-                    return answer
+                    let response = self.run_script(connection, name, write).await;
+                    return response
                         .map_err(|error| if is_forbidden(&error) { full.into() } else { error });
                 }
                 Err(error) => return Err(error.into()),

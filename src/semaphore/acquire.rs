@@ -108,14 +108,14 @@ impl Core {
     /// `patience`.
     async fn listen_first(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
         let deadline = Instant::now().checked_add(patience);
-        if self.context.until(deadline, self.channel.heard()).await.is_some() {
+        if self.context.until(deadline, self.channel.subscribed()).await.is_some() {
             return Ok(());
         }
         if self.context.is_shut_down() {
             return Err(Error::Shutdown);
         }
         let last = (ErrorKind::Io, "no node accepted the subscription to grant messages").into();
-        Err(self.error("acquire", Failure::NoAnswer { elapsed: patience, last }))
+        Err(self.error("acquire", Failure::NoResponse { elapsed: patience, last }))
     }
 
     pub(crate) fn try_acquire(
@@ -151,13 +151,13 @@ impl Core {
         acquire: Pin<&mut impl Future<Output = Result<T, Error>>>,
     ) -> Result<T, Error> {
         let asking = self.meter.asks();
-        let answer = match self.closing.unless_ended(acquire).await {
+        let response = match self.closing.unless_ended(acquire).await {
             // On another thread, `close` may end the request before this task notices the close.
             None | Some(Err(Error::Shutdown)) => Err(self.ended()),
-            Some(answer) => answer,
+            Some(response) => response,
         };
-        asking.ended(&answer);
-        answer.inspect_err(|error| tracing::debug!(%error))
+        asking.ended(&response);
+        response.inspect_err(|error| tracing::debug!(%error))
     }
 
     /// Returns the error of acquires after a shutdown or a close.
@@ -186,12 +186,12 @@ impl Core {
         for _ in 0..MAX_TRIES {
             let if_full = IfFull::Refuse("try_acquire");
             let request = Acquire { acquisition: acquisition.clone(), if_full };
-            let answer = self.ask(request, deadline).await;
-            let answer = answer.map_err(|error| pending.refused(error, late_grants))?;
+            let response = self.ask(request, deadline).await;
+            let response = response.map_err(|error| pending.refused(error, late_grants))?;
             deadline = Deadline::after(patience);
-            match answer.reply.acquired {
+            match response.reply.acquired {
                 Acquired::Granted { token } => {
-                    let grant = Grant { token, since: answer.sent };
+                    let grant = Grant { token, since: response.sent };
                     match self
                         .confirm(acquisition, grant, AGES_BY_REPLY, "try_acquire", patience)
                         .await?
@@ -201,7 +201,7 @@ impl Core {
                     }
                 }
                 // The request was not granted, but the script stopped at its bound.
-                _ if answer.reply.has_more => {}
+                _ if response.reply.has_more => {}
                 _ => {
                     // A release is needed if an earlier attempt may still reach the server, or if
                     // an earlier grant was late.
@@ -263,7 +263,7 @@ impl Core {
         let (mut late_grants, mut was_queued) = (0, false);
         loop {
             // Only a queued request needs the subscription. A free permit is granted in the reply.
-            let if_full = match self.channel.is_heard() {
+            let if_full = match self.channel.is_subscribed() {
                 true => IfFull::Queue { head_start },
                 false => {
                     self.channel.want();
@@ -271,10 +271,10 @@ impl Core {
                 }
             };
             let request = Acquire { acquisition: acquisition.clone(), if_full };
-            let answer = self.ask(request, deadline).await;
-            let answer = answer.map_err(|error| pending.refused(error, late_grants))?;
-            let grant = match answer.reply.acquired {
-                Acquired::Granted { token } => Grant { token, since: answer.sent },
+            let response = self.ask(request, deadline).await;
+            let response = response.map_err(|error| pending.refused(error, late_grants))?;
+            let grant = match response.reply.acquired {
+                Acquired::Granted { token } => Grant { token, since: response.sent },
                 Acquired::Queued(_) => {
                     was_queued = true;
                     let _waiting = self.meter.waits();
@@ -354,8 +354,8 @@ impl Core {
             }
             let request = Refresh { acquisition: acquisition.clone(), duration, operation };
             let asked = self.ask(request, Deadline::since(now, patience));
-            let answer = Box::pin(asked).await?;
-            answer.reply.then_some(Grant { since: answer.sent, ..grant })
+            let response = Box::pin(asked).await?;
+            response.reply.then_some(Grant { since: response.sent, ..grant })
         };
         // This last check runs in the same poll that returns the permit.
         Ok(confirmed.filter(|grant| grant.since.elapsed() < lasts(duration)))

@@ -66,15 +66,15 @@ impl Core {
         let acquisition = self.acquisition(detached.weight(), 0);
         let pending = Pending::new(self, &acquisition);
         let request = Adopt { acquisition: acquisition.clone(), from: detached.id().to_owned() };
-        let answer = self.ask(request, Deadline::since(acquisition.created, patience)).await?;
-        if !answer.reply {
+        let response = self.ask(request, Deadline::since(acquisition.created, patience)).await?;
+        if !response.reply {
             // A lost permit stays lost, so calls that are still in flight do not matter.
             pending.settle();
             return Err(self.not_adopted(detached));
         }
-        let grant = Grant { token: detached.fencing_token(), since: answer.sent };
+        let grant = Grant { token: detached.fencing_token(), since: response.sent };
         acquisition.resolve(Ok(grant));
-        self.hold(std::iter::once(&acquisition), answer.sent);
+        self.hold(std::iter::once(&acquisition), response.sent);
         match self.confirm(&acquisition, grant, AGES_BY_REPLY, "adopt", patience).await? {
             Some(grant) => pending.into_permit(grant, Origin::Adopted),
             None => Err(self.not_adopted(detached)),

@@ -60,7 +60,7 @@ impl Closing {
         tokio::select! {
             biased;
             () = ends => None,
-            answer = work => Some(answer),
+            response = work => Some(response),
         }
     }
 }

@@ -124,7 +124,7 @@ impl Lease {
         let mut is_news = false;
         self.change(|term, _| {
             term.lose();
-            is_news = term.tell();
+            is_news = term.mark_reported();
         });
         is_news
     }

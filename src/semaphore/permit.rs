@@ -207,18 +207,18 @@ impl Permit {
                 OnDrop::Release(mode) => {
                     let request = Release { acquisition: self.acquisition.clone(), mode };
                     let operation = request.operation();
-                    let answer = core.ask(request, deadline).await;
-                    let answer = answer.map_err(|error| failed(operation, error))?;
+                    let response = core.ask(request, deadline).await;
+                    let response = response.map_err(|error| failed(operation, error))?;
                     // If the first reply was lost, the second attempt returns "unknown". The lease
                     // had not expired at the first attempt, so the first attempt found the permit,
                     // unless another client had revoked it.
-                    (answer.reply || answer.is_repeated, operation)
+                    (response.reply || response.is_repeated, operation)
                 }
                 OnDrop::LetExpire => {
-                    let answer = core.ask(core.last_lease(&self.acquisition), deadline).await;
-                    let answer = answer.map_err(|error| failed("let_expire", error))?;
+                    let response = core.ask(core.last_lease(&self.acquisition), deadline).await;
+                    let response = response.map_err(|error| failed("let_expire", error))?;
                     core.part_with(&self.acquisition);
-                    (answer.reply, "let_expire")
+                    (response.reply, "let_expire")
                 }
             };
             self.on_drop = None;
@@ -296,11 +296,11 @@ impl Permit {
         let operation = "refresh";
         let request = Refresh { acquisition: self.acquisition.clone(), duration, operation };
         let deadline = Deadline::after(core.context.settings.call_timeout());
-        let answer = core.ask(request, deadline).await?;
-        if !answer.reply {
+        let response = core.ask(request, deadline).await?;
+        if !response.reply {
             core.lose(&self.acquisition);
         }
-        self.lost_unless(answer.reply && lease.renewed(answer.sent, duration), "refresh")
+        self.lost_unless(response.reply && lease.renewed(response.sent, duration), "refresh")
     }
 
     /// Waits until the permit is lost. The wait ends at the latest when the lease expires on this

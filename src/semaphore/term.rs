@@ -12,12 +12,12 @@ pub(crate) struct Term {
     /// The holder has let the permit go. A later expiry is no loss.
     let_go: bool,
     /// Whether the loss has been reported.
-    told: bool,
+    reported: bool,
 }
 
 impl Term {
     pub(crate) fn until(ends: Instant) -> Self {
-        Self { ends, lost: false, let_go: false, told: false }
+        Self { ends, lost: false, let_go: false, reported: false }
     }
 
     pub(crate) fn ends(&self) -> Instant {
@@ -53,8 +53,8 @@ impl Term {
     }
 
     /// Marks the loss as reported. Returns whether the loss was not reported before.
-    pub(crate) fn tell(&mut self) -> bool {
-        !std::mem::replace(&mut self.told, true)
+    pub(crate) fn mark_reported(&mut self) -> bool {
+        !std::mem::replace(&mut self.reported, true)
     }
 
     pub(crate) fn expire(&mut self, now: Instant) {

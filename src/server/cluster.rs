@@ -95,11 +95,11 @@ impl Cluster {
         let (mut is_asking, mut left) = (false, limit);
         for _ in 0..MAX_ATTEMPTS {
             let link = self.link(&node);
-            let answer = match is_asking {
+            let response = match is_asking {
                 false => link.attempt(earlier, script, &write, left).await,
                 true => link.attempt_asking(earlier, script, &write, left).await,
             };
-            let failure = match answer {
+            let failure = match response {
                 Ok(reply) => return Ok(reply),
                 Err(failure) => failure,
             };
@@ -261,13 +261,13 @@ impl Cluster {
 
     async fn refresh_from(&self, nodes: Vec<Address>) -> Result<(), NoMap> {
         let asked = stream::iter(nodes).map(async |node| {
-            let answer = self.ask_for_slots(node.clone()).await;
-            (node, answer)
+            let response = self.ask_for_slots(node.clone()).await;
+            (node, response)
         });
         let mut asked = asked.buffer_unordered(ASKED_AT_ONCE);
         let mut failures = Vec::new();
-        while let Some((node, answer)) = asked.next().await {
-            let failure = match answer {
+        while let Some((node, response)) = asked.next().await {
+            let failure = match response {
                 Ok(slots) if slots.is_of_the_cluster_of(&self.slots()) => {
                     self.replace(slots);
                     return Ok(());

@@ -182,7 +182,7 @@ impl Dialer {
         let patience = self.response_timeout.mul_f64(0.9);
         let asked = AssertUnwindSafe(async { provider().await }).catch_unwind();
         match timeout(patience, asked).await {
-            Ok(Ok(answer)) => answer.map_err(|error| error.to_string()),
+            Ok(Ok(response)) => response.map_err(|error| error.to_string()),
             Ok(Err(_)) => Err("it panicked".to_owned()),
             Err(_) => Err(format!("no reply within {}", Rounded(patience))),
         }

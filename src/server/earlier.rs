@@ -38,7 +38,7 @@ pub(crate) trait EarlierCall: Send {
 
     fn written(&self, connection: u64);
 
-    fn answered(self, answer: Result<Vec<i64>, RedisError>);
+    fn answered(self, response: Result<Vec<i64>, RedisError>);
 }
 
 /// How scripts are called over a connection.
@@ -64,9 +64,9 @@ impl<C: ConnectionLike + Clone> Way<'_, C> {
         if is_known || self.call_by != CallBy::Sha1 {
             return registry.run_with(&mut connection, self.call_by, script, write).await;
         }
-        let answer = Box::pin(registry.run_text(&mut connection, script, write)).await;
-        self.has_released.fetch_or(answer.is_ok(), Ordering::Relaxed);
-        answer
+        let response = Box::pin(registry.run_text(&mut connection, script, write)).await;
+        self.has_released.fetch_or(response.is_ok(), Ordering::Relaxed);
+        response
     }
 }
 
@@ -92,19 +92,19 @@ pub(super) async fn run_in_order<C: ConnectionLike + Clone, T: FromRedisValue>(
     }
     let calls = calls.into_iter().map(|call| run_earlier(&way, call));
     // The futures are polled in this order, and the first poll writes the command.
-    let (was_late, answer) = Box::pin(join(join_all(calls), run)).await;
-    if answer.is_ok() && was_late.contains(&true) && writes.load(Ordering::Relaxed) == 1 {
+    let (was_late, response) = Box::pin(join(join_all(calls), run)).await;
+    if response.is_ok() && was_late.contains(&true) && writes.load(Ordering::Relaxed) == 1 {
         // An earlier call needed a second round trip, so the script overtook that call. Repeating
         // the script is safe.
         return Box::pin(way.run(script, &write)).await;
     }
-    answer
+    response
 }
 
 /// Runs an earlier call. Returns true if the call was late: the server did not have its script.
 async fn run_earlier<C: ConnectionLike + Clone, E: EarlierCall>(way: &Way<'_, C>, call: E) -> bool {
     let writes = AtomicU32::new(0);
-    let answer = {
+    let response = {
         let write = |cmd: &mut Cmd| {
             writes.fetch_add(1, Ordering::Relaxed);
             call.write(cmd);
@@ -112,7 +112,7 @@ async fn run_earlier<C: ConnectionLike + Clone, E: EarlierCall>(way: &Way<'_, C>
         let run = pin!(way.run(E::SCRIPT, write));
         then_once_polled(run, || call.written(way.number)).await
     };
-    call.answered(answer.map_err(|error| CallError::from(error).error));
+    call.answered(response.map_err(|error| CallError::from(error).error));
     writes.into_inner() > 1
 }
 

@@ -65,17 +65,17 @@ impl Local {
         write: impl Fn(&mut Cmd),
     ) -> Result<T, CallError> {
         for call in earlier.unwritten(CONNECTION) {
-            let answer = self.answer(E::Call::SCRIPT, |cmd| call.write(cmd));
-            call.answered(answer);
+            let response = self.response(E::Call::SCRIPT, |cmd| call.write(cmd));
+            call.answered(response);
         }
-        let answer = self.answer(script, write).map_err(CallError::from);
+        let response = self.response(script, write).map_err(CallError::from);
         // The reply of a real server takes time. During this time, other tasks run and add
         // requests.
         tokio::task::yield_now().await;
-        answer
+        response
     }
 
-    fn answer<T: FromRedisValue>(
+    fn response<T: FromRedisValue>(
         &self,
         script: &str,
         write: impl Fn(&mut Cmd),

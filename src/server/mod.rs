@@ -67,7 +67,7 @@ pub(crate) enum Servers {
 }
 
 /// A reply, and the time when its call was sent. A holder counts its lease from this time.
-pub(crate) struct Answer<T> {
+pub(crate) struct Response<T> {
     pub(crate) sent: Instant,
     pub(crate) reply: T,
     /// Whether an earlier attempt got no reply, and may have been executed, too.
@@ -77,7 +77,7 @@ pub(crate) struct Answer<T> {
 /// A call that failed permanently.
 pub(crate) enum Failure {
     /// Only transient errors occurred until the deadline.
-    NoAnswer {
+    NoResponse {
         elapsed: Duration,
         last: RedisError,
     },
@@ -205,16 +205,17 @@ impl Servers {
         script: &str,
         write: impl Fn(&mut Cmd),
         deadline: Deadline,
-    ) -> Result<Answer<T>, Failure> {
+    ) -> Result<Response<T>, Failure> {
         let mut backoff = Backoff::of_calls(deadline.left_at(Instant::now()) / 2);
         let mut is_repeated = false;
         let mut before = None;
         loop {
             let sent = Instant::now();
-            let answer = self.attempt(slot, earlier, script, &write, deadline.left_at(sent)).await;
-            called(script, sent, answer.is_ok());
-            let last = match answer {
-                Ok(reply) => return Ok(Answer { sent, reply, is_repeated }),
+            let response =
+                self.attempt(slot, earlier, script, &write, deadline.left_at(sent)).await;
+            called(script, sent, response.is_ok());
+            let last = match response {
+                Ok(reply) => return Ok(Response { sent, reply, is_repeated }),
                 Err(failure) if failure.is_transient() => {
                     is_repeated |= failure.may_have_run;
                     match before.take() {
@@ -226,7 +227,7 @@ impl Servers {
             };
             let pause = backoff.next();
             if deadline.left_at(Instant::now()) <= pause {
-                return Err(Failure::NoAnswer { elapsed: deadline.elapsed(), last });
+                return Err(Failure::NoResponse { elapsed: deadline.elapsed(), last });
             }
             tracing::debug!(script, error = %last, "no reply; the call is retried");
             before = Some(last);

@@ -22,7 +22,7 @@ pub(crate) struct QueryError {
 }
 
 impl Link {
-    /// Passes each matching key that existed during the whole scan to `tell`. A key may be passed
+    /// Passes each matching key that existed during the whole scan to `visit`. A key may be passed
     /// more than once.
     ///
     /// The scan uses one connection, and fails if this connection is lost. The scan's cursor is
@@ -30,16 +30,16 @@ impl Link {
     pub(crate) async fn scan(
         self: &Arc<Self>,
         pattern: &str,
-        tell: impl FnMut(Vec<Vec<u8>>),
+        visit: impl FnMut(Vec<Vec<u8>>),
     ) -> Result<(), QueryError> {
-        let scanned = self.scan_steps(pattern, tell).await;
+        let scanned = self.scan_steps(pattern, visit).await;
         scanned.map_err(|error| self.query_error("scan", error))
     }
 
     async fn scan_steps(
         self: &Arc<Self>,
         pattern: &str,
-        mut tell: impl FnMut(Vec<Vec<u8>>),
+        mut visit: impl FnMut(Vec<Vec<u8>>),
     ) -> Result<(), RedisError> {
         let connected = self.connection().await?;
         let mut place = 0_u64;
@@ -47,7 +47,7 @@ impl Link {
             let mut step = redis::cmd("SCAN");
             step.arg(place).arg("MATCH").arg(pattern).arg("COUNT").arg(STEP);
             let (next, keys) = self.query_over(&connected, &step).await?;
-            tell(keys);
+            visit(keys);
             place = next;
             if place == 0 {
                 break;

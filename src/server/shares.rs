@@ -60,8 +60,8 @@ impl Cluster {
 
 async fn share_of(link: &Arc<Link>) -> Result<Share, QueryError> {
     let mut nodes = redis::cmd("CLUSTER");
-    let answer: Result<String, _> = link.query(nodes.arg("NODES")).await;
-    let share = answer.and_then(|nodes| Share::read(&nodes).ok_or_else(no_primary));
+    let response: Result<String, _> = link.query(nodes.arg("NODES")).await;
+    let share = response.and_then(|nodes| Share::read(&nodes).ok_or_else(no_primary));
     share.map_err(|error| link.query_error("cluster|nodes", error))
 }
 

@@ -14,10 +14,10 @@ pub(crate) struct Channel {
     /// subscribed.
     listeners: AtomicUsize,
     /// Notified when a connection subscribes.
-    heard: Notify,
+    subscribed: Notify,
     /// Whether a connection has ever subscribed. If so, messages may have been lost since that
     /// time.
-    was_heard: AtomicBool,
+    was_subscribed: AtomicBool,
     /// Whether a request waits or has waited. `try_acquire` needs no channel.
     is_wanted: AtomicBool,
     /// Notified when `is_wanted` changes, and when the channel is dropped.
@@ -39,26 +39,26 @@ impl Channel {
             name,
             slot,
             listeners: AtomicUsize::new(0),
-            heard: Notify::new(),
-            was_heard: AtomicBool::new(false),
+            subscribed: Notify::new(),
+            was_subscribed: AtomicBool::new(false),
             is_wanted: AtomicBool::new(false),
             changes,
         }
     }
 
     /// Records a subscription.
-    pub(super) fn hear(self: &Arc<Self>) -> Heard {
+    pub(super) fn note_subscription(self: &Arc<Self>) -> Subscribed {
         self.listeners.fetch_add(1, Ordering::SeqCst);
-        self.was_heard.store(true, Ordering::SeqCst);
-        self.heard.notify_waiters();
-        Heard(Arc::downgrade(self))
+        self.was_subscribed.store(true, Ordering::SeqCst);
+        self.subscribed.notify_waiters();
+        Subscribed(Arc::downgrade(self))
     }
 
-    pub(super) fn was_heard(&self) -> bool {
-        self.was_heard.load(Ordering::SeqCst)
+    pub(super) fn was_subscribed(&self) -> bool {
+        self.was_subscribed.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn is_heard(&self) -> bool {
+    pub(crate) fn is_subscribed(&self) -> bool {
         self.listeners.load(Ordering::SeqCst) > 0
     }
 
@@ -71,23 +71,23 @@ impl Channel {
 
     /// Waits for a subscription. If a request is queued before the subscription exists, the server
     /// counts the request's client as dead.
-    pub(crate) async fn heard(&self) {
+    pub(crate) async fn subscribed(&self) {
         self.want();
         loop {
             // From here on, no notification is missed.
-            let heard = self.heard.notified();
-            if self.is_heard() {
+            let subscribed = self.subscribed.notified();
+            if self.is_subscribed() {
                 return;
             }
-            heard.await;
+            subscribed.await;
         }
     }
 }
 
 /// A subscription, until it is dropped.
-pub(super) struct Heard(Weak<Channel>);
+pub(super) struct Subscribed(Weak<Channel>);
 
-impl Heard {
+impl Subscribed {
     /// Whether the subscription belongs to this channel, not to an earlier channel with the same
     /// name.
     pub(super) fn is_of(&self, channel: &Arc<Channel>) -> bool {
@@ -95,7 +95,7 @@ impl Heard {
     }
 }
 
-impl Drop for Heard {
+impl Drop for Subscribed {
     fn drop(&mut self) {
         if let Some(channel) = self.0.upgrade() {
             channel.listeners.fetch_sub(1, Ordering::SeqCst);

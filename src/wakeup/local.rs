@@ -5,6 +5,6 @@ use crate::server::Messages;
 
 pub(super) async fn listen(router: &Router, channel: &Channel, mut messages: Messages) {
     while let Some(message) = messages.recv().await {
-        router.hear(&channel.name, message.as_bytes());
+        router.receive(&channel.name, message.as_bytes());
     }
 }

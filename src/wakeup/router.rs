@@ -120,7 +120,7 @@ impl Router {
 
     /// Handles a message. A message that no script can have sent is ignored. Because many such
     /// messages may arrive, only those whose number is a power of two are logged.
-    pub(super) fn hear(&self, channel: &str, payload: &[u8]) {
+    pub(super) fn receive(&self, channel: &str, payload: &[u8]) {
         let (name, hand_offs) = match message::read(payload) {
             Ok(read) => read,
             Err(reason) => {
@@ -164,7 +164,7 @@ impl Router {
 
     /// Notifies all semaphores that messages may have been lost.
     pub(super) fn may_have_missed(&self) {
-        tell_of_loss(self.all());
+        report_loss(self.all());
     }
 
     /// Notifies all semaphores that the client was shut down, or that the I/O runtime has ended.
@@ -179,10 +179,10 @@ impl Router {
         let same = channels.filter_map(of).flatten().filter_map(Weak::upgrade);
         let same = same.collect();
         drop(handlers);
-        tell_of_loss(same);
+        report_loss(same);
     }
 }
 
-fn tell_of_loss(handlers: Vec<Arc<dyn Handler>>) {
+fn report_loss(handlers: Vec<Arc<dyn Handler>>) {
     handlers.into_iter().for_each(Handler::may_have_missed);
 }

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::Router;
-use super::channel::{Channel, Channels, Heard};
+use super::channel::{Channel, Channels, Subscribed};
 use crate::error::{is_refusal, is_transient};
 use crate::metrics::{SUBSCRIPTION, reconnected};
 use crate::server::{Address, Backoff, Cluster, Dialed, LOG_TARGET, Line, Outages};
@@ -107,7 +107,7 @@ struct Subscriptions {
     connection: MultiplexedConnection,
     _dialed: Dialed,
     pushes: UnboundedReceiver<PushInfo>,
-    heard: HashMap<String, Heard>,
+    subscribed: HashMap<String, Subscribed>,
     /// The channels to which the user may not subscribe. They are tried again with the next ping.
     refused: HashSet<String>,
 }
@@ -138,7 +138,7 @@ impl Listener {
                     let lost = (ErrorKind::Io, "the subscription was lost").into();
                     outages.failed(Instant::now(), None, server(), &lost);
                     // Without any subscription, the pauses keep growing.
-                    if !subscriptions.heard.is_empty() {
+                    if !subscriptions.subscribed.is_empty() {
                         backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
                     }
                     tracing::debug!(
@@ -171,10 +171,10 @@ impl Listener {
                 },
                 _ = self.wanted.changed() => Ok(()),
                 () = ready(()), if is_behind => Ok(()),
-                answer = &mut pong => {
+                response = &mut pong => {
                     pong.set(next_pong(interval, &connection));
                     asks_again = true;
-                    answer
+                    response
                 }
             };
             let subscribed = match is_good {
@@ -199,13 +199,13 @@ impl Listener {
         match kind {
             PushKind::SMessage => {
                 let channel = String::from_utf8_lossy(text(0));
-                self.router.hear(&channel, text(1));
+                self.router.receive(&channel, text(1));
             }
             // If this process did not unsubscribe, the slot has left the node. Later replies may be
             // assigned to the wrong commands.
             PushKind::SUnsubscribe => {
                 let name = String::from_utf8_lossy(text(0));
-                if subscriptions.heard.contains_key(&*name) {
+                if subscriptions.subscribed.contains_key(&*name) {
                     return Err(Lost);
                 }
             }
@@ -229,23 +229,23 @@ impl Listener {
         }
         let wanted = self.wanted.borrow_and_update().clone();
         unsubscribe(subscriptions, &wanted).await?;
-        let Subscriptions { connection, heard, refused, .. } = subscriptions;
+        let Subscriptions { connection, subscribed, refused, .. } = subscriptions;
         let new = wanted.values().filter_map(Weak::upgrade);
-        let is_heard = |channel: &Arc<Channel>| {
-            heard.get(&channel.name).is_some_and(|heard| heard.is_of(channel))
+        let is_subscribed = |channel: &Arc<Channel>| {
+            subscribed.get(&channel.name).is_some_and(|subscribed| subscribed.is_of(channel))
         };
         let may_be_asked = |channel: &Arc<Channel>| asks_again || !refused.contains(&channel.name);
-        let new = new.filter(|channel| !is_heard(channel) && may_be_asked(channel));
+        let new = new.filter(|channel| !is_subscribed(channel) && may_be_asked(channel));
         let new: Vec<_> = new.take(MAX_AT_ONCE).collect();
         let mut alive_for_longer = Vec::new();
-        let subscribed = new.iter().map(|channel| send(connection, "SSUBSCRIBE", &channel.name));
-        for (channel, answer) in new.iter().zip(join_all(subscribed).await) {
-            match answer {
+        let subscribing = new.iter().map(|channel| send(connection, "SSUBSCRIBE", &channel.name));
+        for (channel, response) in new.iter().zip(join_all(subscribing).await) {
+            match response {
                 Ok(()) => {
                     // No request is queued before the first subscription.
-                    alive_for_longer.extend(channel.was_heard().then_some(&*channel.name));
+                    alive_for_longer.extend(channel.was_subscribed().then_some(&*channel.name));
                     refused.remove(&channel.name);
-                    heard.insert(channel.name.clone(), channel.hear());
+                    subscribed.insert(channel.name.clone(), channel.note_subscription());
                 }
                 // The map changes, and the task of another node gets the channel.
                 Err(error) if self.cluster.note_redirect(&error, channel.slot, &self.node) => {}
@@ -270,12 +270,12 @@ impl Listener {
 
 /// Unsubscribes from all channels that are not needed any more.
 async fn unsubscribe(subscriptions: &mut Subscriptions, wanted: &Wanted) -> Result<(), Lost> {
-    let Subscriptions { connection, heard, refused, .. } = subscriptions;
+    let Subscriptions { connection, subscribed, refused, .. } = subscriptions;
     refused.retain(|name| wanted.contains_key(name));
     let gone: Vec<String> =
-        heard.extract_if(|name, _| !wanted.contains_key(name)).map(|(name, _)| name).collect();
-    let answers = join_all(gone.iter().map(|name| send(connection, "SUNSUBSCRIBE", name))).await;
-    answers.into_iter().collect::<Result<_, _>>().map_err(|_| Lost)
+        subscribed.extract_if(|name, _| !wanted.contains_key(name)).map(|(name, _)| name).collect();
+    let responses = join_all(gone.iter().map(|name| send(connection, "SUNSUBSCRIBE", name))).await;
+    responses.into_iter().collect::<Result<_, _>>().map_err(|_| Lost)
 }
 
 async fn connect(cluster: &Cluster, node: &Address) -> Result<Subscriptions, RedisError> {
@@ -288,7 +288,7 @@ async fn connect(cluster: &Cluster, node: &Address) -> Result<Subscriptions, Red
         connection,
         _dialed: dialed,
         pushes,
-        heard: HashMap::new(),
+        subscribed: HashMap::new(),
         refused: HashSet::new(),
     })
 }

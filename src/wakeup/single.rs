@@ -78,7 +78,7 @@ pub(super) async fn listen(
             tokio::select! {
                 biased;
                 Some(message) = messages.next() => {
-                    router.hear(message.get_channel_name(), message.get_payload_bytes());
+                    router.receive(message.get_channel_name(), message.get_payload_bytes());
                 }
                 next = &mut next => break next,
             }
@@ -112,7 +112,7 @@ async fn receive(
         tokio::select! {
             message = messages.next() => match message {
                 Some(message) => {
-                    router.hear(message.get_channel_name(), message.get_payload_bytes());
+                    router.receive(message.get_channel_name(), message.get_payload_bytes());
                 }
                 None => return End::Lost,
             },

@@ -175,8 +175,8 @@ async fn an_outage_is_logged_once_with_its_reason_and_its_end() {
     acquired.unwrap().release().await.unwrap();
     let address = format!("127.0.0.1:{}", proxy.port());
     let commands = "connection=\"commands\"";
-    let told = ["WARN", "Redis is unavailable", "READONLY", &address, commands];
-    assert_eq!(log.count(&told), 1, "{log:?}");
+    let reported = ["WARN", "Redis is unavailable", "READONLY", &address, commands];
+    assert_eq!(log.count(&reported), 1, "{log:?}");
     assert_eq!(log.count(&["WARN", commands]), 1, "{log:?}");
     assert_eq!(log.count(&["INFO", "Redis is available again", &address, commands]), 1, "{log:?}");
 }
@@ -283,8 +283,8 @@ async fn an_outage_of_a_cluster_is_logged_once_with_its_end() {
     cluster.nodes[2].kill();
     let is_down =
         async || semaphore.try_acquire().await.map(drop).map_err(|error| error.to_string());
-    let says = |answer: &Result<(), String>| {
-        answer.as_ref().is_err_and(|error| error.contains("CLUSTERDOWN"))
+    let says = |response: &Result<(), String>| {
+        response.as_ref().is_err_and(|error| error.contains("CLUSTERDOWN"))
     };
     eventually("down", is_down, says).await.unwrap_err();
     let maps = cluster.nodes[0].calls("cluster|slots");

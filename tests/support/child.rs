@@ -59,7 +59,7 @@ impl Process {
     }
 
     /// Writes a line to the input of the process.
-    pub fn tell(&mut self, line: &str) {
+    pub fn report(&mut self, line: &str) {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 

@@ -221,8 +221,8 @@ impl Cluster {
         until(&format!("node {replica} takes over"), || {
             if !self.is_primary(replica) && asked.is_none_or(|at| at.elapsed() > GIVEN_UP) {
                 let mut request = redis::cmd("CLUSTER");
-                let answer = request.arg("FAILOVER").exec(&mut self.connect(replica));
-                assert!(answer.is_ok() || self.is_primary(replica), "{answer:?}");
+                let response = request.arg("FAILOVER").exec(&mut self.connect(replica));
+                assert!(response.is_ok() || self.is_primary(replica), "{response:?}");
                 asked = Some(Instant::now());
             }
             self.is_primary(replica)

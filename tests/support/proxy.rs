@@ -37,7 +37,7 @@ struct Control {
     replies: watch::Sender<Flow>,
     messages: watch::Sender<Flow>,
     /// The number of pieces of replies that each connection delivers.
-    answers: watch::Sender<usize>,
+    responses: watch::Sender<usize>,
     refuses: AtomicBool,
     refused: AtomicUsize,
     held_requests: AtomicUsize,
@@ -78,7 +78,7 @@ impl Proxy {
             commands: watch::Sender::new(Flow::Pass),
             replies: watch::Sender::new(Flow::Pass),
             messages: watch::Sender::new(Flow::Pass),
-            answers: watch::Sender::new(usize::MAX),
+            responses: watch::Sender::new(usize::MAX),
             refuses: AtomicBool::new(false),
             refused: AtomicUsize::new(0),
             held_requests: AtomicUsize::new(0),
@@ -118,8 +118,8 @@ impl Proxy {
     }
 
     /// Limits the number of pieces of replies that each connection delivers.
-    pub fn answers(&self, pieces: usize) {
-        self.control.answers.send_replace(pieces);
+    pub fn responses(&self, pieces: usize) {
+        self.control.responses.send_replace(pieces);
     }
 
     /// Returns the number of pieces of requests that are held now.
@@ -286,9 +286,9 @@ async fn forward_replies(
     control: Arc<Control>,
 ) {
     let mut buffer = vec![0; 1 << 16];
-    let (mut answers, mut pieces) = (control.answers.subscribe(), 0);
+    let (mut responses, mut pieces) = (control.responses.subscribe(), 0);
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        answers.wait_for(|most| pieces < *most).await.expect("the control outlives its tasks");
+        responses.wait_for(|most| pieces < *most).await.expect("the control outlives its tasks");
         pieces += 1;
         let flow = match subscribes.load(Ordering::SeqCst) {
             true => settled(control.messages.subscribe()).await,

@@ -160,8 +160,8 @@ impl Sentinels {
 
     /// Starts a failover while the primary works.
     pub fn fail_over(&self) {
-        let answer: String = self.sentinels[0].ask(&["FAILOVER", SERVICE]);
-        assert_eq!(answer, "OK");
+        let response: String = self.sentinels[0].ask(&["FAILOVER", SERVICE]);
+        assert_eq!(response, "OK");
     }
 }
 
@@ -212,8 +212,8 @@ impl Sentinel {
 }
 
 /// Returns a field of a reply in which names and values alternate.
-fn field<'a>(answer: &'a [String], name: &str) -> &'a str {
-    &answer[answer.iter().position(|id| id == name).unwrap() + 1]
+fn field<'a>(response: &'a [String], name: &str) -> &'a str {
+    &response[response.iter().position(|id| id == name).unwrap() + 1]
 }
 
 impl Drop for Sentinel {

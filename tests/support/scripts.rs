@@ -42,7 +42,7 @@ pub fn words(text: &str) -> Vec<String> {
 pub fn integers(script: &str, arguments: &[String], reply: Value) -> Vec<i64> {
     let mut reply: Vec<i64> = redis::from_redis_value(reply).unwrap();
     let head = if script == "acquire" { 3 } else { 2 };
-    let (count, answers) = match (script, &reply[head..]) {
+    let (count, responses) = match (script, &reply[head..]) {
         ("acquire", [3, token, end]) => {
             let count = (arguments.len() - 3) / 2;
             (count, (*token..).take(count).flat_map(|token| [1, token, *end]).collect())
@@ -51,7 +51,7 @@ pub fn integers(script: &str, arguments: &[String], reply: Value) -> Vec<i64> {
         _ => return reply,
     };
     assert!(count > 1, "{script} returns 3 to a single request");
-    reply.splice(head.., answers);
+    reply.splice(head.., responses);
     reply
 }
 
@@ -75,7 +75,7 @@ impl Scripts {
                 load.arg("LOAD").arg(script.source()).exec(&mut self.connection)?;
                 by_sha1.query(&mut self.connection)
             }
-            answer => answer,
+            response => response,
         }
     }
 

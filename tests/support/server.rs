@@ -236,9 +236,9 @@ fn spawn(
             return None;
         }
         let ping = |mut connection| redis::cmd("PING").query::<String>(&mut connection);
-        let answer = client.get_connection().and_then(ping);
+        let response = client.get_connection().and_then(ping);
         // An error is a reply, too: the server may require a password, or may still load its data.
-        if !answer.is_err_and(|error| error.is_io_error()) {
+        if !response.is_err_and(|error| error.is_io_error()) {
             return Some(child);
         }
         std::thread::yield_now();

@@ -114,13 +114,13 @@ static HAS_TLS: LazyLock<bool> = LazyLock::new(|| {
         String::from_utf8([stdout, stderr].concat()).unwrap()
     };
     // The server has no certificate, so it ends in any case.
-    let answer = ask(&["--port", "0", "--tls-port", "1"]);
+    let response = ask(&["--port", "0", "--tls-port", "1"]);
     let lacks_tls = match ask(&["--version"]) {
         version if version.contains("v=6.2.") => "Bad directive or wrong number of arguments",
         version if version.contains("Valkey") => "Failed finding TLS support",
         _ => "",
     };
-    let has_tls = answer.contains("No tls-cert-file configured");
-    assert!(has_tls || !lacks_tls.is_empty() && answer.contains(lacks_tls), "{answer}");
+    let has_tls = response.contains("No tls-cert-file configured");
+    assert!(has_tls || !lacks_tls.is_empty() && response.contains(lacks_tls), "{response}");
     has_tls
 });

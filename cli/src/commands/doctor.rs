@@ -85,9 +85,9 @@ fn as_json(diagnosis: &Diagnosis) -> Value {
 fn as_text(mut diagnosis: Diagnosis) -> String {
     for server in &mut diagnosis.servers {
         let checks = server.checks.iter_mut();
-        let told = checks.flat_map(|check| [Some(&mut check.finding), check.fix.as_mut()]);
-        let told = told.flatten().chain([&mut server.address, &mut server.version]);
-        told.for_each(|text| *text = escape::line(text));
+        let texts = checks.flat_map(|check| [Some(&mut check.finding), check.fix.as_mut()]);
+        let texts = texts.flatten().chain([&mut server.address, &mut server.version]);
+        texts.for_each(|text| *text = escape::line(text));
     }
     let (text, paint) = (diagnosis.to_string(), Paint::on(&stdout()));
     let colored = [

@@ -49,9 +49,9 @@ async fn look_at(client: &SemaphoreClient, name: &str) -> Result<Inspection, Err
         all.holders.extend(page.holders);
         all.waiters.extend(page.waiters);
     }
-    let mut told = HashSet::new();
-    all.holders.retain(|holder| told.insert(holder.id.clone()));
-    all.waiters.retain(|waiter| told.insert(waiter.id.clone()));
+    let mut seen = HashSet::new();
+    all.holders.retain(|holder| seen.insert(holder.id.clone()));
+    all.waiters.retain(|waiter| seen.insert(waiter.id.clone()));
     Ok(all)
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::format::Format;
-use crate::output::{note, tell};
+use crate::output::{note, report};
 use crate::pattern::{self, Pattern};
 use crate::server::looking;
 use crate::server::options::Server;
@@ -44,13 +44,13 @@ pub fn run(server: &Server, asked: &Ls) -> Result<ExitCode, Failure> {
     let shown: Vec<Row> = summaries.iter().filter_map(of_shown).collect();
     let all_took = started.elapsed();
     asked.format.say(as_json(&found, &shown, all_took), as_text(&shown))?;
-    tell_what_it_took(&found, shown.len(), all_took);
+    report_durations(&found, shown.len(), all_took);
     if summaries.is_empty() {
         note(nothing(&found.names, &server.prefix, asked.pattern.as_ref()));
     }
     let mut status = ExitCode::SUCCESS;
     for error in summaries.values().filter_map(|found| found.as_ref().err()) {
-        status = Failure::of_one(error).tell();
+        status = Failure::of_one(error).report();
     }
     Ok(status)
 }
@@ -109,14 +109,14 @@ fn nothing(names: &[String], prefix: &str, pattern: Option<&Pattern>) -> String 
     format!("no name matches \"{pattern}\"{}", advice.unwrap_or_default())
 }
 
-fn tell_what_it_took(found: &Names, shown: usize, all_took: Duration) {
+fn report_durations(found: &Names, shown: usize, all_took: Duration) {
     let keys = match found.keys {
         Some(keys) => format!("{keys} keys"),
         None => "the keys (the user needs +dbsize to count them)".to_owned(),
     };
     let all = found.names.len();
     let [seconds, all_seconds] = [found.elapsed, all_took].map(|took| took.as_secs_f64());
-    tell(format_args!(
+    report(format_args!(
         "{shown} of {all} semaphores shown; scanned {keys} in {seconds:.3} s; total time \
          {all_seconds:.3} s"
     ));

@@ -19,7 +19,7 @@ use crate::demo::view::View;
 use crate::demo::{Result, proof, timeline};
 use crate::failure::Failure;
 use crate::interruption::interruption;
-use crate::output::tell;
+use crate::output::report;
 use crate::server::options::Server;
 use crate::workers::Crew;
 
@@ -40,7 +40,7 @@ pub async fn run(server: Server, client: Client) -> Result<ExitCode> {
     // From now on, there are keys to delete.
     let interrupted = interruption()?;
     let (history, screen) = (History::new(), Screen::new());
-    let mut run = Run { semaphore, job, history, screen, is_told: false };
+    let mut run = Run { semaphore, job, history, screen, is_reported: false };
     let outcome = run.start_and_watch(&server.prefix, interrupted).await;
     // No worker is left now, even if the run has failed.
     semaphores.shutdown().await;
@@ -64,7 +64,7 @@ struct Run {
     history: History,
     screen: Screen,
     /// Whether the demo has already reported that the killed worker's permit was granted again.
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Run {
@@ -88,7 +88,7 @@ impl Run {
             }
             signal = interrupted => {
                 crew.dismiss().await;
-                tell("\ninterrupted; all workers have ended");
+                report("\ninterrupted; all workers have ended");
                 return Ok(ExitCode::from(128 + signal));
             }
         };
@@ -120,7 +120,7 @@ impl Run {
                     self.kill(crew, holder, worker, page).await?;
                 }
             }
-            Some(_) => self.tell_of_return()?,
+            Some(_) => self.report_return()?,
         }
         let view = View {
             time: self.time(),
@@ -185,13 +185,13 @@ impl Run {
         ))
     }
 
-    fn tell_of_return(&mut self) -> Result<()> {
+    fn report_return(&mut self) -> Result<()> {
         // Reports of different workers may arrive a little out of order, so this function waits for
         // late reports.
         let long_ago = |step: &Step| Moment::now() - step.at >= TICK;
         match self.history.permit_came_back().filter(long_ago) {
-            Some(back) if !self.is_told => {
-                self.is_told = true;
+            Some(back) if !self.is_reported => {
+                self.is_reported = true;
                 let name = plan::name_of(back.worker);
                 self.note(&format!("the lease has expired; {name}, which waited, gets the permit"))
             }

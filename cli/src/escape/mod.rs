@@ -113,7 +113,7 @@ impl serde_json::ser::Formatter for Escaping {
 }
 
 /// Reports for each character whether it can be shown.
-fn each(text: &str, mut tell: impl FnMut(char, bool)) {
+fn each(text: &str, mut emit: impl FnMut(char, bool)) {
     let (mut chars, mut sign) = (text.chars().peekable(), String::new());
     while let Some(base) = chars.next() {
         sign.clear();
@@ -128,11 +128,11 @@ fn each(text: &str, mut tell: impl FnMut(char, bool)) {
             last = c;
         }
         let is_shown = is_visible(base) && is_nfc(&sign[..base.len_utf8()]);
-        tell(base, is_shown);
+        emit(base, is_shown);
         let mut may_follow = is_shown && base.is_alphanumeric() && is_nfc(&sign);
         for (before, c) in sign.chars().skip(1).enumerate() {
             may_follow &= before < MOST_MARKS && is_combining_mark(c) && !is_invisible(c);
-            tell(c, may_follow);
+            emit(c, may_follow);
         }
     }
 }

@@ -121,7 +121,9 @@ fn an_argument_with_copied_escapes_is_rejected_with_a_bash_spelling() {
     }
     let copied = argument("it's \\ e\\u{301}x\\u{5c}");
     assert!(
-        copied.as_ref().is_err_and(|told| told.ends_with(r"$'it\'s \\ e\U00000301x\U0000005c'")),
+        copied
+            .as_ref()
+            .is_err_and(|reported| reported.ends_with(r"$'it\'s \\ e\U00000301x\U0000005c'")),
         "{copied:?}"
     );
 }

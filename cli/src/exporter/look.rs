@@ -15,7 +15,7 @@ pub struct Picture {
 }
 
 impl Picture {
-    pub fn told(&self) -> impl Iterator<Item = (&str, &Summary)> {
+    pub fn reported(&self) -> impl Iterator<Item = (&str, &Summary)> {
         self.summaries.iter().filter_map(|(name, found)| Some((&**name, found.as_ref().ok()?)))
     }
 

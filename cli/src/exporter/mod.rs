@@ -70,7 +70,7 @@ async fn listen(address: &str) -> io::Result<TcpListener> {
 async fn refused(looks: &Looks) -> Failure {
     match looks.connect().await {
         Err(failure) if failure.status == USAGE => return failure,
-        connected => looks.tell_changes(connected.err().as_ref()),
+        connected => looks.report_changes(connected.err().as_ref()),
     }
     std::future::pending().await
 }

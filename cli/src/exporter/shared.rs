@@ -58,7 +58,7 @@ impl Looks {
             Err(_) => {
                 // If other scrapes still wait for the look, it may succeed, so nothing is reported.
                 if self.under_way().is_none() {
-                    self.tell_changes(Some(&too_slow(patience)));
+                    self.report_changes(Some(&too_slow(patience)));
                 }
                 text(None, started.elapsed()).into()
             }
@@ -88,13 +88,13 @@ impl Looks {
         let (started, patience) = (Instant::now(), self.asked.timeout);
         let looked = async { Ok::<_, Failure>(look(self.connect().await?, &self.asked).await?) };
         let looked = timeout(patience, looked).await.unwrap_or_else(|_| Err(too_slow(patience)));
-        self.tell_changes(looked.as_ref().err());
+        self.report_changes(looked.as_ref().err());
         text(looked.ok(), started.elapsed()).into()
     }
 
     /// Reports a reason only if it differs from the last one, because a report at each scrape would
     /// fill the log.
-    pub fn tell_changes(&self, failure: Option<&Failure>) {
+    pub fn report_changes(&self, failure: Option<&Failure>) {
         let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
         // Elapsed times in the text differ from scrape to scrape.
         let is_digit = |c: char| c.is_ascii_digit();

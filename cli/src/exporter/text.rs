@@ -30,21 +30,21 @@ const LONGEST_WAIT: &str =
 /// also valid in the format of Prometheus.
 pub fn text(looked: Option<Picture>, took: Duration) -> String {
     let mut registry = Registry::with_prefix("redis_semaphore");
-    registry.register_collector(Box::new(Told { looked, took }));
+    registry.register_collector(Box::new(Reported { looked, took }));
     let mut text = String::new();
     encode(&mut text, &registry).expect("writing to a string cannot fail");
     text
 }
 
 #[derive(Debug)]
-struct Told {
+struct Reported {
     /// `None` if reading failed. The exporter keeps no values of earlier scrapes, because a reader
     /// would consider them current.
     looked: Option<Picture>,
     took: Duration,
 }
 
-impl Collector for Told {
+impl Collector for Reported {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         let encoder = &mut encoder;
         one(encoder, ("up", UP), u64::from(self.looked.is_some()), None)?;
@@ -62,7 +62,7 @@ impl Collector for Told {
         of_each(picture, encoder, ("held", HELD), |summary| Some(summary.held))?;
         of_each(picture, encoder, ("queued", QUEUED), |summary| Some(summary.queued))?;
         let wait = |summary: &Summary| summary.longest_wait.unwrap_or_default().as_secs_f64();
-        let waits = picture.told().map(|(name, summary)| (name, wait(summary)));
+        let waits = picture.reported().map(|(name, summary)| (name, wait(summary)));
         let described = ("longest_wait", LONGEST_WAIT);
         by_label(encoder, described, "semaphore", waits, Some(&Unit::Seconds))
     }
@@ -87,7 +87,7 @@ fn of_each(
     described: Described,
     value: impl Fn(&Summary) -> Option<u64>,
 ) -> fmt::Result {
-    let values = picture.told().filter_map(|(name, summary)| Some((name, value(summary)?)));
+    let values = picture.reported().filter_map(|(name, summary)| Some((name, value(summary)?)));
     by_label(encoder, described, "semaphore", values, None)
 }
 

@@ -30,8 +30,8 @@ async fn metrics(State(looks): State<Arc<Looks>>, headers: HeaderMap) -> impl In
 /// Returns how long a reply may take. Prometheus sends its timeout in a header. A part of the
 /// timeout is left for the network.
 fn patience(headers: &HeaderMap) -> Duration {
-    let told = headers.get("x-prometheus-scrape-timeout-seconds");
-    let seconds = told.and_then(|told| told.to_str().ok()?.parse::<f64>().ok());
+    let reported = headers.get("x-prometheus-scrape-timeout-seconds");
+    let seconds = reported.and_then(|reported| reported.to_str().ok()?.parse::<f64>().ok());
     let patience = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds * 0.9).ok());
     patience.unwrap_or(Duration::MAX)
 }

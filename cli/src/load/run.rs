@@ -17,7 +17,7 @@ use crate::load::options::Load;
 use crate::load::progress::Display;
 use crate::load::statistics::{Served, Statistics};
 use crate::load::summary::Summary;
-use crate::output::{note, tell};
+use crate::output::{note, report};
 use crate::server::options::Server;
 use crate::server::{connect, single};
 use crate::workers::{Crew, failure_of};
@@ -34,7 +34,7 @@ pub async fn run<'a>(server: &Server, asked: &'a Load) -> Result<Summary<'a>> {
         None => None,
     };
 
-    tell(plan(asked));
+    report(plan(asked));
     // From now on, an interrupted run must end its workers.
     let interrupted = pin!(interruption()?);
     let mut crew = Crew::start(asked.processes as usize, |_| "worker".to_owned())?;
@@ -167,7 +167,7 @@ async fn gather(
     }
     display.clear();
     if is_interrupted {
-        tell("interrupted: the results cover the time until then");
+        report("interrupted: the results cover the time until then");
     }
     Ok((window, logs))
 }
@@ -187,7 +187,9 @@ async fn served(statistics: &mut Option<&mut Statistics>) -> Option<Served> {
         .served()
         .await
         .inspect_err(|error| {
-            tell(format_args!("no statistics from the server, so its values are missing: {error}"))
+            report(format_args!(
+                "no statistics from the server, so its values are missing: {error}"
+            ))
         })
         .ok()
 }

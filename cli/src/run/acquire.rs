@@ -30,7 +30,7 @@ pub async fn acquire(
     let builder = client.semaphore(&asked.name).lease(asked.permit_lease());
     let semaphore =
         with_limit(builder, asked.limit).map_err(|error| asked.names_per(error.into()))?;
-    let noted = timeout(asked.time_for_notes(began), tell_limits(&semaphore, asked)).await;
+    let noted = timeout(asked.time_for_notes(began), report_limits(&semaphore, asked)).await;
     match noted {
         Ok(Ok(())) => {}
         // The wait that follows outlasts transient errors.
@@ -107,8 +107,8 @@ async fn attempt(
     match left {
         _ if !asked.waits() => request.try_acquire().await.transpose(),
         Some(Duration::ZERO) => request.head_start(Duration::ZERO).try_acquire().await.transpose(),
-        Some(timeout) => Some(told(semaphore, request.timeout(timeout).acquire()).await),
-        None => Some(told(semaphore, request.acquire()).await),
+        Some(timeout) => Some(with_note(semaphore, request.timeout(timeout).acquire()).await),
+        None => Some(with_note(semaphore, request.acquire()).await),
     }
 }
 
@@ -123,7 +123,7 @@ fn is_full(error: &Error) -> bool {
 
 /// Waits, and prints a note on a terminal if the wait is long. A log gets no note, because every
 /// run would add one.
-async fn told<T>(semaphore: &Semaphore, waiting: impl Future<Output = T>) -> T {
+async fn with_note<T>(semaphore: &Semaphore, waiting: impl Future<Output = T>) -> T {
     let mut waiting = pin!(waiting);
     if stderr().is_terminal() {
         if let Ok(done) = timeout(SILENCE, &mut waiting).await {
@@ -141,7 +141,7 @@ async fn told<T>(semaphore: &Semaphore, waiting: impl Future<Output = T>) -> T {
 /// Prints notes if the limits of the semaphore are probably not as the user expects: if `--limit`
 /// differs from the effective limit, and if the wait may last forever. The notes are printed before
 /// the limit is declared, because the wait may be long.
-async fn tell_limits(semaphore: &Semaphore, asked: &Run) -> Result<(), Error> {
+async fn report_limits(semaphore: &Semaphore, asked: &Run) -> Result<(), Error> {
     if asked.limit.is_none() && asked.weight == 1 {
         return Ok(());
     }

@@ -125,7 +125,7 @@ impl<'a> Hold<'a> {
             terminal.restore();
         }
         let is_interrupted = had_terminal && ended.is_interrupt() && !self.is_interrupted;
-        self.tell(Word::Done);
+        self.send(Word::Done);
         Outcome { ended, was_terminated: self.is_lost, is_interrupted, to_end: self.to_end }
     }
 
@@ -163,9 +163,9 @@ impl<'a> Hold<'a> {
         is_late
     }
 
-    fn tell(&mut self, word: Word) {
+    fn send(&mut self, word: Word) {
         if let Some(held) = &mut self.held {
-            held.guard.tell(word);
+            held.guard.send(word);
         }
     }
 
@@ -219,9 +219,9 @@ impl<'a> Hold<'a> {
             Change::Continued => {}
             Change::Ended(_) => {
                 if guard.replace() {
-                    guard.tell(Word::Started(self.command.group));
+                    guard.send(Word::Started(self.command.group));
                     if let Some(at) = self.kill_at {
-                        guard.tell(Word::Ending(at.saturating_duration_since(Instant::now())));
+                        guard.send(Word::Ending(at.saturating_duration_since(Instant::now())));
                     }
                 }
                 // The status is unknown, because the guard was killed before it could report the
@@ -277,8 +277,8 @@ impl<'a> Hold<'a> {
             if let Some(held) = &self.held {
                 // The other half of this time is needed to end the command if no reply arrives.
                 let patience = PATIENCE.min(held.permit.expires_in() / 2);
-                let answer = timeout(patience, held.permit.refresh()).await;
-                let is_lost = matches!(answer, Ok(Err(Error::Lost { .. })));
+                let response = timeout(patience, held.permit.refresh()).await;
+                let is_lost = matches!(response, Ok(Err(Error::Lost { .. })));
                 if is_lost || held.times.left(held.permit).is_zero() {
                     self.terminate();
                     return;
@@ -314,7 +314,7 @@ impl<'a> Hold<'a> {
             Some(at) if at <= Instant::now() => self.command.signal(Signal::SIGKILL),
             Some(_) => {}
             None if times.left(permit).is_zero() => self.terminate(),
-            None => guard.tell(Word::MayRun(times.left_for_guard(permit))),
+            None => guard.send(Word::MayRun(times.left_for_guard(permit))),
         }
     }
 
@@ -326,7 +326,7 @@ impl<'a> Hold<'a> {
         let grace = times.grace_left(permit);
         (self.is_lost, self.is_over) = (true, false);
         self.kill_at = Some(Instant::now() + grace);
-        guard.tell(Word::Ending(grace));
+        guard.send(Word::Ending(grace));
         let reason = match permit.is_lost() {
             true => {
                 "the permit was lost (revoked, lost by the server, or not refreshed while \
@@ -354,7 +354,7 @@ impl<'a> Hold<'a> {
         let Some(Held { permit, times, guard, .. }) = &mut self.held else { return };
         let grace = times.grace_left(permit);
         self.kill_at = Some(Instant::now() + grace);
-        guard.tell(Word::Ending(grace));
+        guard.send(Word::Ending(grace));
         self.command.terminate();
     }
 }

@@ -58,8 +58,8 @@ enum End {
     Lost,
     /// The CLI ends by a signal that arrived during the wait.
     Of(Signal),
-    /// The CLI ends with this exit status, after a failure that it has already reported.
-    Told(ExitCode),
+    /// The CLI ends with this exit status, after a failure that it has already reporting.
+    Reported(ExitCode),
 }
 
 pub fn run(server: &Server, asked: &Run) -> Result<ExitCode, Failure> {
@@ -75,7 +75,7 @@ fn ended(server: &Server, asked: &Run) -> Result<ExitCode, Failure> {
         End::With(ended) => ExitCode::from(ended.status()),
         End::Lost => ExitCode::from(asked.own_status(LOST)),
         End::Of(signal) => die_of(signal),
-        End::Told(status) => status,
+        End::Reported(status) => status,
     })
 }
 
@@ -97,7 +97,7 @@ async fn connected(
     let mut signals =
         Signals::listen().map_err(Failure::system("cannot install signal handlers"))?;
     let mut guard = guard.map(started).transpose()?;
-    let told = outages::Told::while_this_lives(&asked.name);
+    let reporting = outages::Reporting::while_this_lives(&asked.name);
     let (began, patience) = (Instant::now(), asked.patience());
     let builder = SemaphoreClient::builder()
         .client_name(label::of(asked))
@@ -109,7 +109,7 @@ async fn connected(
     };
     let ended = match connected {
         Ok(Ok(client)) => {
-            let waits = Waits { told, began };
+            let waits = Waits { reporting, began };
             permitted(client, asked, times, guard.as_mut(), &mut signals, waits).await
         }
         Ok(Err(signal)) => Ok(End::Of(signal)),
@@ -123,7 +123,7 @@ async fn connected(
 
 /// The state while the CLI connects and waits.
 struct Waits {
-    told: outages::Told,
+    reporting: outages::Reporting,
     began: Instant,
 }
 
@@ -140,7 +140,7 @@ async fn permitted(
     times: &Times,
     mut guard: Option<&mut Guard>,
     signals: &mut Signals,
-    Waits { told, began }: Waits,
+    Waits { reporting, began }: Waits,
 ) -> Result<End, Failure> {
     let mut pick_up_children = || {
         for (child, change) in command::changes() {
@@ -158,7 +158,7 @@ async fn permitted(
         permit = acquire::acquire(&client, asked, times, began) => permit.map(Ok),
         signal = signals.next_fatal(pick_up_children) => Ok(Err(signal)),
     };
-    let _told = (!stderr().is_terminal()).then_some(told);
+    let _reporting = (!stderr().is_terminal()).then_some(reporting);
     match permit {
         Ok(Ok(permit)) => {
             let command = match &mut guard {
@@ -192,9 +192,9 @@ async fn permitted(
             Ok(End::Of(signal))
         }
         Err(failure) => {
-            let status = asked.own(failure).tell();
+            let status = asked.own(failure).report();
             give_up(&client, &asked.name).await;
-            Ok(End::Told(status))
+            Ok(End::Reported(status))
         }
     }
 }

@@ -37,16 +37,16 @@ fn state() -> MutexGuard<'static, State> {
 }
 
 /// Outages are reported until this value is dropped.
-pub struct Told;
+pub struct Reporting;
 
-impl Told {
+impl Reporting {
     pub fn while_this_lives(semaphore: &str) -> Self {
         state().semaphore = Some(semaphore.to_owned());
         Self
     }
 }
 
-impl Drop for Told {
+impl Drop for Reporting {
     fn drop(&mut self) {
         state().semaphore = None;
     }

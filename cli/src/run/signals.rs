@@ -40,7 +40,7 @@ const FOR_COMMAND: [Signal; 21] = [
 ];
 
 pub struct Signals {
-    heard: mpsc::UnboundedReceiver<Signal>,
+    received: mpsc::UnboundedReceiver<Signal>,
 }
 
 impl Signals {
@@ -50,12 +50,12 @@ impl Signals {
         let caught = || not_ignored(FOR_COMMAND).chain([Signal::SIGCHLD]);
         // This process may have been started with signals blocked.
         SigSet::from_iter(caught()).thread_unblock()?;
-        let heard = listen(caught())?;
-        Ok(Self { heard })
+        let received = listen(caught())?;
+        Ok(Self { received })
     }
 
     pub async fn next(&mut self) -> Signal {
-        self.heard.recv().await.expect("its tasks end with the runtime")
+        self.received.recv().await.expect("its tasks end with the runtime")
     }
 
     /// Returns the next signal that would end a process without handlers. A signal that would stop

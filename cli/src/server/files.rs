@@ -21,9 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MOST_BYTES: u64 = 1 << 20;
 
 static KEPT: LazyLock<Mutex<BTreeMap<PathBuf, Vec<u8>>>> = LazyLock::new(|| {
-    let told = std::env::var(VARIABLE).ok();
+    let given = std::env::var(VARIABLE).ok();
     let kept: Option<BTreeMap<PathBuf, String>> =
-        told.and_then(|told| serde_json::from_str(&told).ok());
+        given.and_then(|given| serde_json::from_str(&given).ok());
     let kept = kept.unwrap_or_default().into_iter();
     Mutex::new(kept.map(|(path, text)| (path, text.into_bytes())).collect())
 });
@@ -60,8 +60,8 @@ pub fn kept() -> Option<(&'static str, OsString)> {
         .iter()
         .filter_map(|(path, content)| Some((path.to_str()?, std::str::from_utf8(content).ok()?)));
     let texts: BTreeMap<_, _> = texts.collect();
-    let told = serde_json::to_string(&texts).ok().filter(|_| !texts.is_empty())?;
-    Some((VARIABLE, told.into()))
+    let given = serde_json::to_string(&texts).ok().filter(|_| !texts.is_empty())?;
+    Some((VARIABLE, given.into()))
 }
 
 enum Content {

@@ -191,12 +191,12 @@ fn is_tls(info: &ConnectionInfo) -> bool {
 /// Fails if the URLs differ in user, password, database or TLS, because the first URL decides for
 /// all sentinels.
 fn check_alike(sentinels: &[ConnectionInfo]) -> Result<(), Failure> {
-    let told = |info: &ConnectionInfo| {
+    let given = |info: &ConnectionInfo| {
         let its = info.redis_settings();
         let user = its.username().zip(its.password()).map(|(user, _)| user.to_owned());
         (is_tls(info), its.db(), user, its.password().map(str::to_owned))
     };
-    match sentinels.windows(2).all(|pair| told(&pair[0]) == told(&pair[1])) {
+    match sentinels.windows(2).all(|pair| given(&pair[0]) == given(&pair[1])) {
         true => Ok(()),
         false => Err(Failure::usage(
             "--url (REDIS_URL): the URLs of all sentinels must have the same user, password and \

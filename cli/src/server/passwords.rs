@@ -130,8 +130,8 @@ pub fn check_places(server: &Server) -> Result<(), Failure> {
 }
 
 fn of_environment() -> Result<Option<String>, Failure> {
-    let told = std::env::var_os("REDIS_PASSWORD").filter(|told| !told.is_empty());
-    told.map(|told| only_line(told.into_vec(), "REDIS_PASSWORD")).transpose()
+    let given = std::env::var_os("REDIS_PASSWORD").filter(|given| !given.is_empty());
+    given.map(|given| only_line(given.into_vec(), "REDIS_PASSWORD")).transpose()
 }
 
 /// Rejects content that is probably a mistake. If such content were sent, the server would report

@@ -8,11 +8,11 @@ use tokio::task::JoinSet;
 
 use crate::failure::Failure;
 use crate::limits::with_existing_limit;
-use crate::output::tell;
+use crate::output::report;
 use crate::overlap::overlap;
 use crate::survey::{PAGE, Summary};
 use crate::table::at_most;
-use crate::top::event::{Answer, Call, Change, Event, Trouble};
+use crate::top::event::{Call, Change, Event, Response, Trouble};
 use crate::top::look::Look;
 
 pub struct Calls {
@@ -30,9 +30,9 @@ impl Calls {
         let (semaphores, events) = (self.semaphores.clone(), self.events.clone());
         let is_change = matches!(call, Call::Change { .. });
         let made = async move {
-            let answer = answer(&semaphores, call).await;
+            let response = make(&semaphores, call).await;
             // The receiver is dropped when this program ends.
-            let _ = events.send(Event::Answer(answer));
+            let _ = events.send(Event::Response(response));
         };
         if is_change {
             self.changes.spawn(made);
@@ -53,7 +53,7 @@ impl Calls {
                 },
             };
             match event {
-                Some(Event::Answer(Answer::Changed { outcome, .. })) => tell(outcome),
+                Some(Event::Response(Response::Changed { outcome, .. })) => report(outcome),
                 Some(Event::Leave) | None => return,
                 Some(_) => {}
             }
@@ -61,20 +61,20 @@ impl Calls {
     }
 }
 
-async fn answer(semaphores: &SemaphoreClient, call: Call) -> Answer {
+async fn make(semaphores: &SemaphoreClient, call: Call) -> Response {
     match call {
         Call::Names => {
             let found = semaphores.names().await;
-            Answer::Names(found.map(|found| (found.names, found.elapsed)).map_err(trouble))
+            Response::Names(found.map(|found| (found.names, found.elapsed)).map_err(trouble))
         }
         Call::Look { name, whole } => {
             let found = look_at(semaphores, &name, whole).await.map_err(trouble);
-            Answer::Look { name, whole, found }
+            Response::Look { name, whole, found }
         }
         Call::Change { name, change } => {
             let changed = change_it(semaphores, &name, change).await;
             let outcome = changed.unwrap_or_else(|error| Failure::of_change(error).reason);
-            Answer::Changed { name, outcome }
+            Response::Changed { name, outcome }
         }
     }
 }

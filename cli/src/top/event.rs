@@ -10,12 +10,12 @@ use crate::top::look::Look;
 pub enum Event {
     Key(KeyEvent),
     Resized(Size),
-    Answer(Answer),
+    Response(Response),
     /// The user or a signal ends this program.
     Leave,
 }
 
-pub enum Answer {
+pub enum Response {
     Names(Result<(Vec<String>, Duration), Trouble>),
     Look {
         name: String,

@@ -28,12 +28,12 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::MissedTickBehavior;
 
 use crate::failure::{Failure, UNAVAILABLE};
-use crate::output::tell;
+use crate::output::report;
 use crate::paint::{can_draw, has_colors};
 use crate::server::options::Server;
 use crate::server::{block_on, connect};
 use crate::top::calls::Calls;
-use crate::top::event::{Answer, Event, Wish};
+use crate::top::event::{Event, Response, Wish};
 use crate::top::options::Top;
 use crate::top::screen::Screen;
 use crate::top::state::{Moment, State};
@@ -69,7 +69,7 @@ async fn watch(server: &Server, asked: &Top) -> Result<(), Failure> {
     let mut unseen = Vec::new();
     let outcome = show(state, &mut screen, &mut calls, &mut coming, &mut unseen).await;
     drop(screen);
-    unseen.into_iter().for_each(tell);
+    unseen.into_iter().for_each(report);
     calls.end(coming).await;
     outcome
 }
@@ -103,8 +103,8 @@ async fn show(
         };
         is_old = event.is_none();
         while let Some(happened) = event {
-            is_old |= !matches!(happened, Event::Answer(_));
-            if let Event::Answer(Answer::Changed { outcome, .. }) = &happened {
+            is_old |= !matches!(happened, Event::Response(_));
+            if let Event::Response(Response::Changed { outcome, .. }) = &happened {
                 unseen.push(outcome.clone());
             }
             match update(&mut state, happened, Moment::now()) {

@@ -50,7 +50,7 @@ mod tests {
     use ratatui::layout::Size;
 
     use super::*;
-    use crate::top::event::{Answer, Event};
+    use crate::top::event::{Event, Response};
     use crate::top::look::Look;
     use crate::top::options::Top;
     use crate::top::state::Moment;
@@ -71,18 +71,18 @@ mod tests {
             let calls = due(&mut state, now.instant);
             assert!(calls.len() <= AT_ONCE + 1, "{calls:?}");
             for call in calls {
-                let answer = match call {
+                let response = match call {
                     Call::Names => {
                         searches += 1;
-                        Answer::Names(Ok((names.clone(), Duration::ZERO)))
+                        Response::Names(Ok((names.clone(), Duration::ZERO)))
                     }
                     Call::Look { name, whole } => {
                         looks[name.parse::<usize>().unwrap()] += 1;
-                        Answer::Look { name, whole, found: Ok(Look::default()) }
+                        Response::Look { name, whole, found: Ok(Look::default()) }
                     }
                     Call::Change { .. } => unreachable!("no change was requested"),
                 };
-                assert_eq!(update(&mut state, Event::Answer(answer), now), None);
+                assert_eq!(update(&mut state, Event::Response(response), now), None);
             }
             now.instant += Duration::from_millis(20);
         }
@@ -109,8 +109,8 @@ mod tests {
             now.instant += EVERY;
             for call in calls {
                 let Call::Look { name, whole } = call else { continue };
-                let answer = Answer::Look { name, whole, found: Ok(Look::default()) };
-                assert_eq!(update(&mut state, Event::Answer(answer), now), None);
+                let response = Response::Look { name, whole, found: Ok(Look::default()) };
+                assert_eq!(update(&mut state, Event::Response(response), now), None);
             }
         }
         let unknown: Vec<_> = state.rows.iter().filter(|(_, row)| row.known().is_none()).collect();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::top::event::{Answer, Event, Trouble, Wish};
+use crate::top::event::{Event, Response, Trouble, Wish};
 use crate::top::keys;
 use crate::top::look::Look;
 use crate::top::state::{List, Moment, Row, State};
@@ -18,11 +18,11 @@ pub fn update(state: &mut State, event: Event, now: Moment) -> Option<Wish> {
         Event::Key(key) => return keys::pressed(state, key),
         Event::Resized(size) => state.size = size,
         Event::Leave => return Some(Wish::Leave),
-        Event::Answer(Answer::Names(found)) => return names(state, found, now),
-        Event::Answer(Answer::Look { name, whole, found }) => {
+        Event::Response(Response::Names(found)) => return names(state, found, now),
+        Event::Response(Response::Look { name, whole, found }) => {
             looked(state, &name, whole, found, now)
         }
-        Event::Answer(Answer::Changed { name, outcome }) => {
+        Event::Response(Response::Changed { name, outcome }) => {
             state.message = Some(outcome);
             state.look_again(&name);
         }
@@ -39,7 +39,7 @@ fn names(
     match found {
         Ok((names, took)) => {
             pause = pause.max(took * NAMES_SHARE);
-            heard(state, now);
+            received(state, now);
             keep(state, names);
             state.list = Some(List { last: now.time, trouble: None });
         }
@@ -86,7 +86,7 @@ fn looked(state: &mut State, name: &str, whole: bool, found: Result<Look, Troubl
     }
     // Without a reply, the last picture stays.
     let Some(look) = look else { return state.contact.trouble = trouble };
-    heard(state, now);
+    received(state, now);
     let part = state.part_of(now.instant);
     if let Some(row) = state.rows.get_mut(name) {
         let summary = look.as_ref().map(|look| look.summary.clone());
@@ -103,7 +103,7 @@ fn looked(state: &mut State, name: &str, whole: bool, found: Result<Look, Troubl
     }
 }
 
-fn heard(state: &mut State, now: Moment) {
+fn received(state: &mut State, now: Moment) {
     state.contact.last = now;
     state.contact.trouble = None;
 }

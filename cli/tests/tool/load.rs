@@ -133,8 +133,8 @@ async fn the_load_prints_results_to_stdout_and_progress_to_stderr() {
     assert_eq!(table.lines().count(), 9, "{table}");
     let progress = String::from_utf8(output.stderr).unwrap();
     let (plan, progress) = progress.split_once('\n').unwrap();
-    let told = "measuring for 2s: --limit 10 --tasks 4 --processes 1 --hold 5ms ";
-    assert!(plan.starts_with(told), "{plan}");
+    let reported = "measuring for 2s: --limit 10 --tasks 4 --processes 1 --hold 5ms ";
+    assert!(plan.starts_with(reported), "{plan}");
     assert!(progress.lines().all(|line| line.ends_with(" waiting")), "{progress}");
     assert!(!progress.is_empty());
 }

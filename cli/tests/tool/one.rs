@@ -140,6 +140,9 @@ async fn revoke_reports_the_revoked_permit_and_the_possible_overlap() {
     let short = server.semaphores().await.semaphore("short").limit(1).lease(ten).build().unwrap();
     let held = short.acquire().await.unwrap();
     // A third of 10 s is rounded up to whole seconds.
-    let told = server.tool(&["revoke", "short", held.id()]).stdout;
-    assert!(told.contains("for up to 4s, it and") && told.contains("for up to 10s if"), "{told}");
+    let reported = server.tool(&["revoke", "short", held.id()]).stdout;
+    assert!(
+        reported.contains("for up to 4s, it and") && reported.contains("for up to 10s if"),
+        "{reported}"
+    );
 }

@@ -109,9 +109,9 @@ async fn text_from_the_server_is_escaped_in_errors_and_in_the_log() {
     // The address of the replica's primary contains this text.
     let replica = format!("{STEERING}\nfine       role         all is well");
     redis::cmd("REPLICAOF").arg(replica).arg(1).exec(&mut connection).unwrap();
-    let told = checked(server.tool(&["doctor"]));
-    assert!(told.stdout.contains("the server is a replica of \\u{9b}2J"), "{told:?}");
-    assert!(!told.stdout.contains("all is well"), "{told:?}");
+    let reported = checked(server.tool(&["doctor"]));
+    assert!(reported.stdout.contains("the server is a replica of \\u{9b}2J"), "{reported:?}");
+    assert!(!reported.stdout.contains("all is well"), "{reported:?}");
     checked(server.tool(&["limit", "a", "7"]));
 }
 

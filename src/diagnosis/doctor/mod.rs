@@ -120,12 +120,12 @@ async fn look_at_all(probe: &Probe, access: Access) -> Result<ServerReport, Erro
     let mut checks = Vec::new();
     match &facts {
         Ok(facts) => checks.extend(judge::by_info(facts, access)),
-        Err(untold) => checks.extend(judge::BY_INFO.map(|name| untold.about(name))),
+        Err(unchecked) => checks.extend(judge::BY_INFO.map(|name| unchecked.about(name))),
     }
     match (&facts, &disk) {
         (Ok(facts), Ok(disk)) => checks.extend(judge::by_config(facts, disk)),
-        (Err(untold), _) | (_, Err(untold)) => {
-            checks.extend(judge::BY_CONFIG.map(|name| untold.about(name)));
+        (Err(unchecked), _) | (_, Err(unchecked)) => {
+            checks.extend(judge::BY_CONFIG.map(|name| unchecked.about(name)));
         }
     }
     match access {
@@ -153,7 +153,7 @@ async fn ask<T: FromRedisValue>(probe: &Probe, cmd: &Cmd) -> Result<Result<T, Re
         Err(error) if error.is_io_error() || error.is_unrecoverable_error() => {
             Err(unreachable(error))
         }
-        answer => Ok(answer),
+        response => Ok(response),
     }
 }
 
@@ -206,7 +206,7 @@ async fn look_at_disk(probe: &Probe, user: &str) -> Result<Result<Disk, Unchecke
         let mut get = redis::cmd("CONFIG");
         get.arg("GET").arg(name);
         match ask::<HashMap<String, String>>(probe, &get).await? {
-            Ok(mut answer) => *value = answer.remove(name).unwrap_or_default(),
+            Ok(mut response) => *value = response.remove(name).unwrap_or_default(),
             Err(refusal) => {
                 return Ok(Err(Unchecked::refused("CONFIG GET", "+config|get", user, &refusal)));
             }
@@ -271,7 +271,7 @@ fn of_refused(
             other => return Err(other),
         };
         // If all commands are rejected for the same reason, the reason is reported once.
-        if !checks.iter().any(|told| told.fix == check.fix) {
+        if !checks.iter().any(|reported| reported.fix == check.fix) {
             checks.push(check);
         }
     }

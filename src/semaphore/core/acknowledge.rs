@@ -43,8 +43,8 @@ impl Core {
         let duration = self.settings.first_lease();
         let request = Acknowledge { acquisition: acquisition.clone(), duration, operation };
         let patience = patience.saturating_add(within);
-        let answer = self.ask(request, Deadline::after(patience)).await?;
-        match answer.reply {
+        let response = self.ask(request, Deadline::after(patience)).await?;
+        match response.reply {
             Acknowledged { is_held: false, .. } => Ok(None),
             Acknowledged { replicas: too_few, .. } if too_few < replicas => {
                 Err(Error::NotAcknowledged {
@@ -54,7 +54,7 @@ impl Core {
                     within,
                 })
             }
-            Acknowledged { .. } => Ok(Some(Grant { since: answer.sent, ..grant })),
+            Acknowledged { .. } => Ok(Some(Grant { since: response.sent, ..grant })),
         }
     }
 }
@@ -121,7 +121,7 @@ impl Request for Acknowledge {
             reply.push(0);
             return Ok(reply);
         };
-        let answer = core.replication.call(&link, wanted, write, limit).await;
-        answer.inspect_err(|failure| servers.note_redirect(core.slot, &failure.error))
+        let response = core.replication.call(&link, wanted, write, limit).await;
+        response.inspect_err(|failure| servers.note_redirect(core.slot, &failure.error))
     }
 }

@@ -82,10 +82,10 @@ impl Request for Acquire {
     fn answered<'a>(
         core: &Arc<Core>,
         sent: Instant,
-        answers: impl Iterator<Item = (&'a Self, &'a AcquireReply)> + Clone,
+        responses: impl Iterator<Item = (&'a Self, &'a AcquireReply)> + Clone,
     ) {
         let (mut granted, mut is_any_queued) = (Vec::new(), false);
-        for (Self { acquisition, .. }, reply) in answers {
+        for (Self { acquisition, .. }, reply) in responses {
             let is_lost = acquisition.lease().is_some_and(|lease| lease.is_lost());
             match reply.acquired {
                 Acquired::NotGranted => {}
@@ -127,19 +127,20 @@ impl Request for Acquire {
     }
 
     fn read(core: &Arc<Core>, reply: &[i64], count: usize) -> Vec<AcquireReply> {
-        let [server_time, wake_in, declared_before, ref answers @ ..] = *reply else {
+        let [server_time, wake_in, declared_before, ref responses @ ..] = *reply else {
             return Vec::new();
         };
-        let answers = acquired(answers, count);
-        if answers.len() != count {
+        let responses = acquired(responses, count);
+        if responses.len() != count {
             return Vec::new();
         }
         core.note_declared(declared_before);
-        if wake_in == 0 || answers.iter().any(|answer| matches!(answer, Acquired::Queued(_))) {
+        if wake_in == 0 || responses.iter().any(|response| matches!(response, Acquired::Queued(_)))
+        {
             core.plan_wake(wake_in_of(wake_in));
         }
         let reply = |acquired| AcquireReply { server_time, has_more: wake_in == 0, acquired };
-        answers.into_iter().map(reply).collect()
+        responses.into_iter().map(reply).collect()
     }
 
     /// Returns whether the error is about this request. If an earlier reply or message was lost, a

@@ -65,12 +65,12 @@ impl Keeper {
         self.is_done = true;
     }
 
-    fn ended(&mut self, (mut call, began, answer): Ended) {
-        let (answer, failure) = match answer {
+    fn ended(&mut self, (mut call, began, response): Ended) {
+        let (response, failure) = match response {
             Ok(reply) => (Ok(reply), None),
             Err(failure) => (Err(failure.error.clone()), Some(failure)),
         };
-        if call.confirm(answer) {
+        if call.confirm(response) {
             self.backoff = Backoff::of_connections(self.core.context.settings.response_timeout);
             return;
         }
@@ -79,7 +79,7 @@ impl Keeper {
         let is_refused = !failure.is_transient();
         let failure = match is_refused {
             true => Failure::Rejected(failure.error),
-            false => Failure::NoAnswer { elapsed: began.elapsed(), last: failure.error },
+            false => Failure::NoResponse { elapsed: began.elapsed(), last: failure.error },
         };
         let error = self.core.error(ReleaseCall::SCRIPT, failure);
         // The rejection is logged once, because the retries may continue for days if the lease is
@@ -120,8 +120,8 @@ async fn attempt(core: &Core, call: ReleaseCall) -> Ended {
     let (servers, began) = (&core.context.servers, Instant::now());
     let limit = core.context.settings.response_timeout;
     let write = |cmd: &mut redis::Cmd| EarlierCall::write(&call, cmd);
-    let answer = servers.attempt(core.slot, &call, ReleaseCall::SCRIPT, write, limit).await;
-    (call, began, answer)
+    let response = servers.attempt(core.slot, &call, ReleaseCall::SCRIPT, write, limit).await;
+    (call, began, response)
 }
 
 async fn reached(moment: Option<Instant>) {
@@ -140,7 +140,7 @@ impl Drop for Keeper {
         if self.is_done {
             return;
         }
-        self.core.context.end_with_home();
+        self.core.context.end_with_io_runtime();
         let (permits, requests): (Vec<_>, Vec<_>) = {
             let left = self.core.releases.abandon().into_iter();
             left.partition(|entry| entry.given_up.is_permit())

@@ -45,11 +45,11 @@ impl Core {
             self.insist(deadline, move || self.ask(self.last_lease(acquisition), deadline))
         };
         let expiring = undelivered.expiring.clone();
-        let answers = join_all(expiring.iter().map(ask)).await;
+        let responses = join_all(expiring.iter().map(ask)).await;
         let mut failed = Vec::new();
-        for (acquisition, answer) in expiring.iter().zip(answers) {
-            match answer {
-                Ok(answer) if !answer.reply => self.lose(acquisition),
+        for (acquisition, response) in expiring.iter().zip(responses) {
+            match response {
+                Ok(response) if !response.reply => self.lose(acquisition),
                 Ok(_) => {}
                 Err(error) => failed.push(error),
             }

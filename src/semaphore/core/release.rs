@@ -53,10 +53,11 @@ impl Request for Release {
     fn answered<'a>(
         core: &Arc<Core>,
         _sent: Instant,
-        answers: impl Iterator<Item = (&'a Self, &'a bool)> + Clone,
+        responses: impl Iterator<Item = (&'a Self, &'a bool)> + Clone,
     ) {
-        core.ledger.remove(answers.clone().map(|(request, _)| &*request.acquisition));
-        for (request, _) in answers.filter(|(request, _)| request.acquisition.calls.take_doubt()) {
+        core.ledger.remove(responses.clone().map(|(request, _)| &*request.acquisition));
+        for (request, _) in responses.filter(|(request, _)| request.acquisition.calls.take_doubt())
+        {
             let at = Instant::now() + core.context.settings.longest_trip();
             core.give_back_later(&request.acquisition, at);
         }

@@ -12,7 +12,7 @@ use crate::protocol::{Inspection, ReleaseMode, millis, wake_in_of};
 use crate::runtime::Deadline;
 use crate::semaphore::ledger::Acquisition;
 use crate::semaphore::settings::Limit;
-use crate::server::{Answer, Failure};
+use crate::server::{Failure, Response};
 
 /// A change of the limit for all processes.
 #[derive(Clone, Copy)]
@@ -48,7 +48,7 @@ impl Core {
         operation: &'static str,
         patience: Duration,
         write: impl Fn(&mut Cmd),
-    ) -> Result<Answer<T>, Error> {
+    ) -> Result<Response<T>, Error> {
         let deadline = Deadline::after(patience);
         let mut arguments = Cmd::new();
         write(&mut arguments);
@@ -59,9 +59,9 @@ impl Core {
             let write = |cmd: &mut Cmd| copy_arguments(&arguments, cmd);
             core.run(mark, script, operation, deadline, write).await
         });
-        let answer = self.context.in_a_task(run).await;
+        let response = self.context.in_a_task(run).await;
         drop(caller);
-        answer
+        response
     }
 
     /// Calls a script from a task, after the releases before the mark.
@@ -72,14 +72,14 @@ impl Core {
         operation: &'static str,
         deadline: Deadline,
         write: impl Fn(&mut Cmd),
-    ) -> Result<Answer<T>, Error> {
+    ) -> Result<Response<T>, Error> {
         let earlier = self.releases.until(mark);
         let write = |cmd: &mut Cmd| {
             self.write_keys(cmd);
             write(cmd);
         };
-        let answer = self.context.servers.run(self.slot, &earlier, script, write, deadline).await;
-        answer.map_err(|failure| self.error(operation, failure))
+        let response = self.context.servers.run(self.slot, &earlier, script, write, deadline).await;
+        response.map_err(|failure| self.error(operation, failure))
     }
 
     /// Notes the field `wake_in` of a reply, and returns the fields after it.
@@ -103,24 +103,25 @@ impl Core {
         self: &Arc<Self>,
         requests: &[(&Acquisition, Duration)],
         patience: Duration,
-    ) -> Result<Answer<Vec<bool>>, Error> {
+    ) -> Result<Response<Vec<bool>>, Error> {
         let (mark, deadline) = (self.releases.mark(), Deadline::after(patience));
         let write = |cmd: &mut Cmd| {
             for (acquisition, duration) in requests {
                 refresh::write(cmd, acquisition, *duration);
             }
         };
-        let answer: Answer<Vec<i64>> =
+        let response: Response<Vec<i64>> =
             self.run(mark, Refresh::SCRIPT, Refresh::SCRIPT, deadline, write).await?;
-        let Answer { sent, reply, is_repeated } = answer;
-        Ok(Answer { sent, reply: Refresh::read(self, &reply, requests.len()), is_repeated })
+        let Response { sent, reply, is_repeated } = response;
+        Ok(Response { sent, reply: Refresh::read(self, &reply, requests.len()), is_repeated })
     }
 
     /// Calls `wake`. Returns the time until the next call of `wake`, and the length of the queue.
     pub(crate) async fn wake(self: &Arc<Self>) -> Result<(Option<Duration>, u64), Error> {
         let patience = self.context.settings.call_timeout();
-        let answer: Answer<(i64, i64, u64)> = self.call("wake", "wake", patience, |_| {}).await?;
-        let (_, next, queued) = answer.reply;
+        let response: Response<(i64, i64, u64)> =
+            self.call("wake", "wake", patience, |_| {}).await?;
+        let (_, next, queued) = response.reply;
         Ok((wake_in_of(next), queued))
     }
 
@@ -136,9 +137,9 @@ impl Core {
             cmd.arg(mode.text()).arg(ids);
         };
         let (mark, deadline) = (self.releases.mark(), Deadline::after(patience));
-        let answer: Answer<Vec<i64>> =
+        let response: Response<Vec<i64>> =
             self.run(mark, Release::SCRIPT, Release::SCRIPT, deadline, write).await?;
-        Release::read(self, &answer.reply, ids.len());
+        Release::read(self, &response.reply, ids.len());
         Ok(())
     }
 
@@ -149,9 +150,9 @@ impl Core {
         let write = |cmd: &mut Cmd| {
             cmd.arg("return").arg(id);
         };
-        let answer: Answer<(i64, i64, i64)> =
+        let response: Response<(i64, i64, i64)> =
             self.call(Release::SCRIPT, "revoke", patience, write).await?;
-        let (_, next, was) = answer.reply;
+        let (_, next, was) = response.reply;
         self.note_bound(next);
         Ok(was)
     }
@@ -160,7 +161,7 @@ impl Core {
         let patience = self.context.settings.call_timeout();
         // All attempts have the same idempotency key, so that the change counts once.
         let mark = self.mark(patience);
-        let answer: Answer<(i64, i64, i64, i64, i64, i64)> = self
+        let response: Response<(i64, i64, i64, i64, i64, i64)> = self
             .call("limit", change.operation(), patience, |cmd| {
                 self.write_configuration(cmd);
                 match change {
@@ -170,7 +171,7 @@ impl Core {
                 };
             })
             .await?;
-        let (_, next, now, before, _, declared_before) = answer.reply;
+        let (_, next, now, before, _, declared_before) = response.reply;
         self.note_declared(declared_before);
         self.note_bound(next);
         Ok(Limits { now, before })
@@ -206,8 +207,8 @@ impl Core {
         let write = |cmd: &mut Cmd| {
             cmd.arg(holders.0).arg(holders.1).arg(waiters.0).arg(waiters.1);
         };
-        let answer = self.call("inspect", operation, patience, write).await?;
-        Inspection::read(answer.reply, self.settings.limit.number(), waiters.0)
+        let response = self.call("inspect", operation, patience, write).await?;
+        Inspection::read(response.reply, self.settings.limit.number(), waiters.0)
             .map_err(|error| self.error(operation, Failure::Rejected(error.into())))
     }
 }

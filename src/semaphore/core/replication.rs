@@ -52,12 +52,12 @@ impl Replication {
             Ok(reply)
         };
         let limit = limit.min(link.response_timeout().saturating_add(within));
-        let answer = server::within(limit, call).await;
-        if answer.is_err() {
+        let response = server::within(limit, call).await;
+        if response.is_err() {
             // A late reply could be mistaken for the reply to a later call.
             *kept = None;
         }
-        answer
+        response
     }
 }
 

@@ -33,17 +33,17 @@ impl Core {
         ask: impl Fn() -> A,
     ) -> Result<T, Error> {
         let mut backoff = Backoff::of_connections(self.context.settings.response_timeout);
-        let mut was_told = false;
+        let mut was_reported = false;
         loop {
-            let answer = ask().await;
+            let response = ask().await;
             let pause = backoff.next();
-            let Err(error @ Error::Rejected { .. }) = &answer else { return answer };
+            let Err(error @ Error::Rejected { .. }) = &response else { return response };
             if deadline.left_at(Instant::now()) <= pause {
-                return answer;
+                return response;
             }
             // The rejection is logged once, because the retries may continue for days if the lease
             // is long.
-            if !std::mem::replace(&mut was_told, true) {
+            if !std::mem::replace(&mut was_reported, true) {
                 tracing::warn!(%error, "a background call was rejected; it is retried");
             }
             sleep(pause).await;
@@ -89,7 +89,7 @@ impl Core {
         let semaphore = self.name.clone();
         let server = self.context.servers.server(self.slot);
         match failure {
-            Failure::NoAnswer { elapsed, last } => {
+            Failure::NoResponse { elapsed, last } => {
                 Error::Unavailable { semaphore, operation, server, elapsed, source: last }
             }
             Failure::Rejected(source) => match too_heavy(&source) {

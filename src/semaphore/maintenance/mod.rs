@@ -77,10 +77,10 @@ pub(crate) fn start(core: &Arc<Core>, tasks: Tasks) {
 
 impl Maintenance {
     async fn run(mut self, end: CancellationToken) {
-        let was_told = |core: Arc<Core>| core.context.was_told_to_end();
+        let was_reported = |core: Arc<Core>| core.context.was_asked_to_end();
         self.is_done = end.run_until_cancelled(self.serve()).await.is_some();
         // A job that starts while its runtime ends would never finish.
-        if self.is_done || !self.core.upgrade().is_none_or(was_told) {
+        if self.is_done || !self.core.upgrade().is_none_or(was_reported) {
             return;
         }
         self.end().await;
@@ -238,7 +238,7 @@ impl Drop for Maintenance {
         if std::thread::panicking() {
             core.closing.shut_down();
         } else {
-            core.context.end_with_home();
+            core.context.end_with_io_runtime();
         }
     }
 }

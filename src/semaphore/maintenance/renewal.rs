@@ -62,9 +62,9 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Renewable<'_>>) -> Result<(), 
         return Ok(());
     }
     let requests: Vec<_> = batch.iter().map(|(permit, _, lasts)| (*permit, *lasts)).collect();
-    let answer = core.renew(&requests, core.settings.renewal_interval() / ATTEMPT_SHARE).await?;
-    for ((permit, lease, lasts), is_held) in batch.iter().zip(answer.reply) {
-        if !is_held || !lease.renewed(answer.sent, *lasts) {
+    let response = core.renew(&requests, core.settings.renewal_interval() / ATTEMPT_SHARE).await?;
+    for ((permit, lease, lasts), is_held) in batch.iter().zip(response.reply) {
+        if !is_held || !lease.renewed(response.sent, *lasts) {
             stop(core, permit);
         }
     }

@@ -35,11 +35,11 @@ impl Link {
         let sent = Instant::now();
         let way = self.way(&connected, connected.connection.clone());
         let run = run_in_order(way, earlier, (script, write));
-        let answer = match limit == self.response_timeout() {
+        let response = match limit == self.response_timeout() {
             true => run.await, // the connection has this timeout for each command
             false => within(limit, run).await,
         };
-        self.judge(connected.number, sent, Some(script), answer)
+        self.judge(connected.number, sent, Some(script), response)
     }
 
     /// Makes an attempt like [`attempt`](Self::attempt), for a slot that is moving to this server.
@@ -54,8 +54,8 @@ impl Link {
         let sent = Instant::now();
         let way = self.way(&connected, Asking(connected.connection.clone()));
         let run = run_in_order(way, earlier, (script, write));
-        let answer = within(limit, run).await;
-        self.judge(connected.number, sent, Some(script), answer)
+        let response = within(limit, run).await;
+        self.judge(connected.number, sent, Some(script), response)
     }
 
     fn way<'a, C>(&self, connected: &'a Connected, connection: C) -> Way<'a, C> {
@@ -81,8 +81,8 @@ impl Link {
         let mut connection = connected.connection.clone();
         let sent = Instant::now();
         let run = async { Ok(command.query_async(&mut connection).await?) };
-        let answer = within(self.response_timeout(), run).await;
-        self.judge(connected.number, sent, None, answer).map_err(|failure| failure.error)
+        let response = within(self.response_timeout(), run).await;
+        self.judge(connected.number, sent, None, response).map_err(|failure| failure.error)
     }
 
     /// Replaces the connection if it is broken, or if its server is no longer the primary.
@@ -146,9 +146,9 @@ impl Link {
         number: u64,
         sent: Instant,
         script: Option<&str>,
-        answer: Result<T, Error>,
+        response: Result<T, Error>,
     ) -> Result<T, CallError> {
-        let mut failure = match answer {
+        let mut failure = match response {
             Ok(reply) => {
                 self.timeouts.store(0, Ordering::Relaxed);
                 if self.outages.succeeded(script, || self.server()) {

@@ -80,13 +80,13 @@ async fn requests_do_not_wait_for_the_reply_to_an_earlier_call() {
 async fn connecting_takes_two_round_trips() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    proxy.answers(0);
+    proxy.responses(0);
     let url = proxy.url();
     let builder = SemaphoreClient::builder().response_timeout(PATIENT);
     let connecting = tokio::spawn(async move { builder.connect(&url).await });
     let connections = async || proxy.accepted();
     eventually("two connections at once", connections, |there| *there == 2).await;
-    proxy.answers(1);
+    proxy.responses(1);
     let mut admin = server.connect();
     let asked = async || {
         let channels: Vec<String> =
@@ -94,7 +94,7 @@ async fn connecting_takes_two_round_trips() {
         (channels.len(), server.calls("evalsha") > 0)
     };
     eventually("the subscription and the probe", asked, |asked| *asked == (1, true)).await;
-    proxy.answers(usize::MAX);
+    proxy.responses(usize::MAX);
     in_time("the connection", connecting).await.unwrap().unwrap();
 }
 

@@ -16,7 +16,8 @@ fn denied(server: &Server) -> Vec<String> {
     let info: String = redis::cmd("INFO").arg("all").query(&mut admin).unwrap();
     let counts = info.lines().filter(|line| {
         let rejected = line.split_once("rejected_calls=").map(|(_, count)| !count.starts_with('0'));
-        let denied = line.strip_prefix("acl_access_denied_").map(|told| !told.ends_with(":0"));
+        let denied =
+            line.strip_prefix("acl_access_denied_").map(|reported| !reported.ends_with(":0"));
         rejected.or(denied).unwrap_or(false)
     });
     list.iter().map(|entry| format!("{entry:?}")).chain(counts.map(str::to_owned)).collect()

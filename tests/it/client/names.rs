@@ -191,10 +191,10 @@ async fn names_returns_an_error_if_a_slot_has_no_node() {
         let _: redis::RedisResult<()> =
             redis::cmd("CLUSTER").arg("DELSLOTS").arg(7).query(&mut cluster.connect(node));
     }
-    let answer = async || client.names().await.map(drop);
-    let is_seen = |answer: &Result<(), Error>| {
-        answer.as_ref().is_err_and(|error| kind_of(error) == Some(ConnectErrorKind::NotReady))
+    let response = async || client.names().await.map(drop);
+    let is_seen = |response: &Result<(), Error>| {
+        response.as_ref().is_err_and(|error| kind_of(error) == Some(ConnectErrorKind::NotReady))
     };
-    let refused = eventually("CLUSTERDOWN", answer, is_seen).await.unwrap_err();
+    let refused = eventually("CLUSTERDOWN", response, is_seen).await.unwrap_err();
     assert!(refused.to_string().contains("CLUSTERDOWN"), "{refused}");
 }

@@ -160,8 +160,8 @@ impl Tenants {
     }
 }
 
-fn assert_refused<T: std::fmt::Debug>(what: &str, answer: Result<T, RedisError>) {
-    let refused = answer.expect_err(what).to_string();
+fn assert_refused<T: std::fmt::Debug>(what: &str, response: Result<T, RedisError>) {
+    let refused = response.expect_err(what).to_string();
     let reasons =
         ["permissions", "can't run this command", "can't access", "can't publish", "ACL failure"];
     assert!(reasons.iter().any(|reason| refused.contains(reason)), "{what}: {refused}");

@@ -45,17 +45,17 @@ async fn rejects(mut stream: TcpStream, error: &str) {
 }
 
 /// Returns the error's kind, which programs read, and its reason, which people read.
-fn told(error: &Error) -> (Kind, String) {
+fn reported(error: &Error) -> (Kind, String) {
     let Error::Connect { kind, reason, .. } = error else { panic!("{error:?}") };
     (*kind, reason.clone())
 }
 
 async fn are_all_alike(url: &str, error: &str) {
-    let expected = told(&refusal(url).await);
+    let expected = reported(&refusal(url).await);
     for (user, rest) in LOGINS {
         let url = url.replace("redis://", &format!("redis://{user}")) + rest;
         let refused = refusal(&url).await;
-        assert_eq!(told(&refused), expected, "{error} to {user:?} and {rest:?}");
+        assert_eq!(reported(&refused), expected, "{error} to {user:?} and {rest:?}");
     }
 }
 

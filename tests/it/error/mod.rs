@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Checks that no text in the chain contains another text, that no text is very long, and that the
 /// first text is one line.
-fn assert_told_once(error: &Error) {
+fn assert_reported_once(error: &Error) {
     let texts = chain(error);
     for (place, text) in texts.iter().enumerate() {
         let others = texts.iter().enumerate().filter(|(other, _)| *other != place);
@@ -60,9 +60,9 @@ async fn echo(mut stream: TcpStream) {
 
 async fn http(mut stream: TcpStream) {
     let mut asked = [0; 4096];
-    let answer = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let response = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     if stream.read(&mut asked).await.is_ok_and(|length| length > 0) {
-        let _ = stream.write_all(answer).await;
+        let _ = stream.write_all(response).await;
     }
 }
 
@@ -97,7 +97,7 @@ fn assert_says(error: &Error, kind: ConnectErrorKind, words: &[&str]) {
     for words in words {
         assert!(error.to_string().contains(words), "{words:?} is not in: {error}");
     }
-    assert_told_once(error);
+    assert_reported_once(error);
 }
 
 #[tokio::test]
@@ -246,7 +246,7 @@ async fn an_error_of_a_wrong_key_type_names_the_key_and_the_call() {
             server.port
         );
         assert!(error.to_string().starts_with(&found), "{error}");
-        assert_told_once(&error);
+        assert_reported_once(&error);
         assert!(!error.is_transient());
     }
 }
@@ -267,7 +267,7 @@ async fn an_unavailable_error_names_the_call_and_rounds_the_duration() {
     assert!(text.contains("semaphore silent: try_acquire failed for "), "{text}");
     assert!(!text.contains('µ') && !text.contains("00ms"), "{text}");
     assert!(refused.is_transient());
-    assert_told_once(&refused);
+    assert_reported_once(&refused);
 }
 
 #[tokio::test]
@@ -295,11 +295,11 @@ async fn errors_of_the_script_registry_state_each_fact_once() {
     let run = ScriptRegistry::embedded().run::<_, _, _, ()>(&mut connection, "wake", &none, &none);
     let refused = run.await.unwrap_err();
     assert!(matches!(&refused, Error::Redis(error) if error.code() == Some("SEM_KEYS")));
-    assert_told_once(&refused);
+    assert_reported_once(&refused);
     assert!(!refused.is_transient());
     let passing = Error::from(redis::RedisError::from(std::io::Error::other("cut")));
     assert!(passing.is_transient());
-    assert_told_once(&passing);
+    assert_reported_once(&passing);
     let wrong = Error::from(redis::RedisError::from((ErrorKind::InvalidClientConfig, "wrong")));
     assert!(!wrong.is_transient());
 }

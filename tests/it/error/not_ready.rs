@@ -26,11 +26,12 @@ impl<'a> EndlessScript<'a> {
         let run = std::thread::spawn(move || {
             redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut other).unwrap_err()
         });
-        let answer =
+        let response =
             async || redis::cmd("PING").exec(&mut admin).err().map(|error| error.to_string());
-        let is_busy =
-            |answer: &Option<String>| answer.as_ref().is_some_and(|error| error.contains("BUSY"));
-        eventually("busy", answer, is_busy).await;
+        let is_busy = |response: &Option<String>| {
+            response.as_ref().is_some_and(|error| error.contains("BUSY"))
+        };
+        eventually("busy", response, is_busy).await;
         Self { server, run }
     }
 

@@ -9,7 +9,7 @@ use test_support::errors::whole;
 use test_support::scripts::keys_of;
 use test_support::server::{connect, shared_admin_url, shared_url, unique_name};
 
-use super::assert_told_once;
+use super::assert_reported_once;
 
 /// Searches a chain like a caller that has any error type, for example `anyhow::Error`.
 fn found<'a>(mut error: &'a (dyn StdError + 'static)) -> &'a RedisError {
@@ -24,7 +24,7 @@ fn found<'a>(mut error: &'a (dyn StdError + 'static)) -> &'a RedisError {
 /// Checks that `downcast_ref` finds Redis's text, and that the chain and `Debug` contain that text
 /// once.
 fn assert_said(error: Error, said: &str) {
-    assert_told_once(&error);
+    assert_reported_once(&error);
     for printed in [whole(&error), format!("{error:?}")] {
         assert_eq!(printed.matches(said).count(), 1, "{said:?} in {printed}");
     }

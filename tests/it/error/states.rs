@@ -11,7 +11,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::{Instant, sleep_until};
 
 use super::not_ready::EndlessScript;
-use super::{assert_says, assert_told_once, peer};
+use super::{assert_reported_once, assert_says, peer};
 use test_support::errors::whole;
 use test_support::observer::{eventually, in_time};
 use test_support::proxy::Proxy;
@@ -156,7 +156,7 @@ async fn connecting_names_a_command_that_the_server_has_disabled() {
         let refused = SemaphoreClient::connect(&server.admin_url()).await.unwrap_err();
         let words = [command, "has renamed or disabled", "its version is"];
         assert_says(&refused, ConnectErrorKind::Unusable, &words);
-        assert_told_once(&refused);
+        assert_reported_once(&refused);
         assert!(!whole(&refused).contains("local "), "no Lua: {}", whole(&refused));
     }
 }
@@ -186,9 +186,9 @@ async fn delayed(server: u16, delay: Duration) -> String {
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
-            let ((up, back), (answers, asks)) = (client.into_split(), server.into_split());
+            let ((up, back), (responses, asks)) = (client.into_split(), server.into_split());
             tokio::spawn(carry(up, asks, delay));
-            tokio::spawn(carry(answers, back, delay));
+            tokio::spawn(carry(responses, back, delay));
         }
     });
     format!("redis://{address}/")

@@ -107,7 +107,7 @@ impl Scene {
             pipeline.cmd("PUBLISH").arg(&self.channel).arg(message).ignore();
         }
         pipeline.exec(&mut self.stranger).unwrap();
-        self.heard();
+        self.received();
         messages
     }
 
@@ -115,7 +115,7 @@ impl Scene {
     /// only.
     async fn hand_off(&mut self, place: usize) -> Result<(), String> {
         let granted = self.places[place].hand_off().await?;
-        let message = self.heard();
+        let message = self.received();
         self.known.granted.push(granted);
         self.known.messages.extend(message);
         self.known.waiting.clear();
@@ -128,17 +128,17 @@ impl Scene {
     }
 
     /// Returns the messages published since the previous call.
-    fn heard(&mut self) -> Vec<Vec<u8>> {
+    fn received(&mut self) -> Vec<Vec<u8>> {
         const END: &[u8] = b"that is all";
         redis::cmd("PUBLISH").arg(&self.channel).arg(END).exec(&mut self.stranger).unwrap();
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         loop {
             let message = self.tap.recv_response().unwrap();
             let (_, _, text): (String, String, Vec<u8>) = redis::from_redis_value(message).unwrap();
             if text == END {
-                return heard;
+                return received;
             }
-            heard.push(text);
+            received.push(text);
         }
     }
 }

@@ -7,7 +7,7 @@ use super::rules::ensure;
 
 /// The parts of a correct reply that the rules need.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub struct Response {
     /// The server's time.
     pub now: i64,
     /// The value -1 may also mean that the reply contains no `wake_in`.
@@ -16,46 +16,49 @@ pub struct Answer {
     pub tickets: Vec<i64>,
 }
 
-pub fn read(call: &Call, reply: &Value) -> Result<Answer, String> {
+pub fn read(call: &Call, reply: &Value) -> Result<Response, String> {
     if call.script == "probe" {
         let failed: Vec<String> =
             redis::from_redis_value(reply.clone()).map_err(|e| e.to_string())?;
         ensure(failed.len().is_multiple_of(2), || {
             "probe returns names and errors in pairs".to_owned()
         })?;
-        return Ok(Answer { wake_in: -1, ..Answer::default() });
+        return Ok(Response { wake_in: -1, ..Response::default() });
     }
     if call.script == "inspect" {
         return inspection(call, reply);
     }
     let integers = integers(reply)?;
-    let [now, wake_in, answers @ ..] = &*integers else {
+    let [now, wake_in, responses @ ..] = &*integers else {
         return Err("fewer than two integers".to_owned());
     };
     ensure(*wake_in >= -1, || format!("wake_in is {wake_in}"))?;
-    let mut answer = Answer { now: *now, wake_in: *wake_in, ..Answer::default() };
+    let mut response = Response { now: *now, wake_in: *wake_in, ..Response::default() };
     match call.script {
-        "acquire" => acquired(call, answers, &mut answer)?,
+        "acquire" => acquired(call, responses, &mut response)?,
         "release" => {
-            let (count, all) = (call.arguments.len() - 1, answers == [3]);
-            let each = answers.len() == count && answers.iter().all(|n| (0..=2).contains(n));
-            ensure(if all { count > 1 } else { each }, || format!("for {count}: {answers:?}"))?;
+            let (count, all) = (call.arguments.len() - 1, responses == [3]);
+            let each = responses.len() == count && responses.iter().all(|n| (0..=2).contains(n));
+            ensure(if all { count > 1 } else { each }, || format!("for {count}: {responses:?}"))?;
         }
         "refresh" => {
             let count = call.arguments.len() / 2;
-            let fits = answers.len() == count && answers.iter().all(|end| *end == 0 || end > now);
-            ensure(fits, || format!("for {count}: {answers:?}"))?;
+            let fits =
+                responses.len() == count && responses.iter().all(|end| *end == 0 || end > now);
+            ensure(fits, || format!("for {count}: {responses:?}"))?;
         }
         "wake" => {
-            ensure(answers.len() == 1 && answers[0] >= 0, || format!("{answers:?}"))?;
+            ensure(responses.len() == 1 && responses[0] >= 0, || format!("{responses:?}"))?;
         }
         "limit" => {
             let is_limit = |n: &i64| (-1..=4_294_967_295).contains(n);
-            ensure(answers.len() == 4 && answers.iter().all(is_limit), || format!("{answers:?}"))?;
+            ensure(responses.len() == 4 && responses.iter().all(is_limit), || {
+                format!("{responses:?}")
+            })?;
         }
         other => panic!("{other} is not known here"),
     }
-    Ok(answer)
+    Ok(response)
 }
 
 fn integers(reply: &Value) -> Result<Vec<i64>, String> {
@@ -69,22 +72,22 @@ fn integers(reply: &Value) -> Result<Vec<i64>, String> {
     items.iter().map(integer).collect()
 }
 
-fn acquired(call: &Call, answers: &[i64], answer: &mut Answer) -> Result<(), String> {
-    let [declared, answers @ ..] = answers else { return Err("too short".to_owned()) };
+fn acquired(call: &Call, responses: &[i64], response: &mut Response) -> Result<(), String> {
+    let [declared, responses @ ..] = responses else { return Err("too short".to_owned()) };
     ensure((-1..=4_294_967_295).contains(declared), || format!("declared is {declared}"))?;
     let requests: Vec<_> = call.arguments[3..].chunks(2).collect();
-    if let [3, token, end] = *answers
+    if let [3, token, end] = *responses
         && requests.len() > 1
     {
-        ensure(token > 0 && end > answer.now, || format!("all: {token} {end}"))?;
-        answer.tokens = (token..).take(requests.len()).collect();
+        ensure(token > 0 && end > response.now, || format!("all: {token} {end}"))?;
+        response.tokens = (token..).take(requests.len()).collect();
         return Ok(());
     }
-    ensure(answers.len() == 3 * requests.len(), || format!("{} integers", answers.len()))?;
-    for (request, three) in requests.iter().zip(answers.chunks(3)) {
+    ensure(responses.len() == 3 * requests.len(), || format!("{} integers", responses.len()))?;
+    for (request, three) in requests.iter().zip(responses.chunks(3)) {
         match *three {
-            [1, token, end] if token > 0 && end > answer.now => answer.tokens.push(token),
-            [2, ticket, position] if ticket > 0 && position > 0 => answer.tickets.push(ticket),
+            [1, token, end] if token > 0 && end > response.now => response.tokens.push(token),
+            [2, ticket, position] if ticket > 0 && position > 0 => response.tickets.push(ticket),
             [0, 0, 0] if request[1] == b"try" => {}
             _ => return Err(format!("{three:?} is no reply to {request:?}")),
         }
@@ -92,7 +95,7 @@ fn acquired(call: &Call, answers: &[i64], answer: &mut Answer) -> Result<(), Str
     Ok(())
 }
 
-fn inspection(call: &Call, reply: &Value) -> Result<Answer, String> {
+fn inspection(call: &Call, reply: &Value) -> Result<Response, String> {
     let Value::Array(items) = reply else {
         return Err("not an array".to_owned());
     };
@@ -109,5 +112,5 @@ fn inspection(call: &Call, reply: &Value) -> Result<Answer, String> {
             integers(&Value::Array(entry[1..].to_vec()))?;
         }
     }
-    Ok(Answer { now: numbers[0], wake_in: -1, ..Answer::default() })
+    Ok(Response { now: numbers[0], wake_in: -1, ..Response::default() })
 }

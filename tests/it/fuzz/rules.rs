@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::calls::{Call, LISTENED};
-use super::replies::Answer;
+use super::replies::Response;
 use test_support::contents::Contents;
 pub use test_support::contents::ensure;
 use test_support::scripts::weight;
@@ -20,19 +20,19 @@ impl Rules {
     pub fn check(
         &mut self,
         call: &Call,
-        answer: &Answer,
+        response: &Response,
         after: &Contents,
         keys: &[String],
     ) -> Result<(), String> {
-        self.check_weight(call, answer.now, after)?;
-        self.check_removals(call, answer.now, after)?;
+        self.check_weight(call, response.now, after)?;
+        self.check_removals(call, response.now, after)?;
         self.check_order(call, after)?;
-        self.check_numbers(answer, after)?;
-        if !["inspect", "probe"].contains(&call.script) && answer.wake_in != 0 {
-            check_head(answer.now, after)?;
+        self.check_numbers(response, after)?;
+        if !["inspect", "probe"].contains(&call.script) && response.wake_in != 0 {
+            check_head(response.now, after)?;
         }
         after.check_bookkeeping()?;
-        after.check_expiry(answer.now, keys)
+        after.check_expiry(response.now, keys)
     }
 
     /// Checks S1: the weight held is limited.
@@ -84,10 +84,10 @@ impl Rules {
     }
 
     /// Checks S4: tokens and tickets increase.
-    fn check_numbers(&self, answer: &Answer, after: &Contents) -> Result<(), String> {
+    fn check_numbers(&self, response: &Response, after: &Contents) -> Result<(), String> {
         let (before, now) = (self.before.last(), after.last());
         ensure(now >= before, || format!("S4: {now} after {before}"))?;
-        let mut tokens = answer.tokens.clone();
+        let mut tokens = response.tokens.clone();
         tokens.sort_unstable();
         let grow = tokens.is_sorted_by(|one, next| one < next);
         let fresh = tokens.first().is_none_or(|first| *first > before);

@@ -81,8 +81,8 @@ enum Holds {
     Other(Value),
 }
 
-fn holds(answers: &[Result<Value, RedisError>]) -> (Holds, bool) {
-    let [hash, sorted, dump, ttl] = answers else { panic!("{answers:?}") };
+fn holds(responses: &[Result<Value, RedisError>]) -> (Holds, bool) {
+    let [hash, sorted, dump, ttl] = responses else { panic!("{responses:?}") };
     let held = match (dump, hash, sorted) {
         (Ok(Value::Nil), ..) => Holds::Nothing,
         (_, Ok(pairs), _) | (_, _, Ok(pairs)) => {
@@ -140,7 +140,7 @@ impl Field {
             }
         }
         self.tally.sequences += 1;
-        self.hear_messages()
+        self.receive_messages()
     }
 
     fn call(&mut self, call: &Call) -> Result<(), String> {
@@ -160,7 +160,7 @@ impl Field {
 
     fn answered(&mut self, call: &Call, reply: &Value) -> Result<(), String> {
         *self.tally.answered.entry(call.script).or_default() += 1;
-        let answer = replies::read(call, reply).map_err(|e| format!("reply {reply:?}: {e}"))?;
+        let response = replies::read(call, reply).map_err(|e| format!("reply {reply:?}: {e}"))?;
         // The call may use the semaphore's keys in another order.
         self.is_wounded |= !call.has_its_keys();
         if self.is_wounded {
@@ -173,9 +173,9 @@ impl Field {
             });
         }
         let after = Contents::read(&mut self.scripts);
-        self.rules.check(call, &answer, &after, &keys_of(NAME))?;
+        self.rules.check(call, &response, &after, &keys_of(NAME))?;
         self.rules.before = after;
-        self.tickets.extend(answer.tickets);
+        self.tickets.extend(response.tickets);
         Ok(())
     }
 
@@ -196,9 +196,9 @@ impl Field {
         for key in keys {
             pipeline.hgetall(key).zrange_withscores(key, 0, -1).cmd("DUMP").arg(key).pttl(key);
         }
-        let answers: Vec<Result<Value, RedisError>> =
+        let responses: Vec<Result<Value, RedisError>> =
             pipeline.query(&mut self.scripts.connection).unwrap();
-        answers.chunks(4).map(holds).collect()
+        responses.chunks(4).map(holds).collect()
     }
 
     fn set_clock(&mut self, us: i64) {
@@ -237,7 +237,7 @@ impl Field {
     }
 
     /// Checks the messages that were published in this sequence.
-    fn hear_messages(&mut self) -> Result<(), String> {
+    fn receive_messages(&mut self) -> Result<(), String> {
         const END: &[u8] = b"end of sequence";
         redis::cmd("PUBLISH").arg(LISTENED[0]).arg(END).exec(&mut self.scripts.connection).unwrap();
         loop {

@@ -19,22 +19,22 @@ struct Transcript {
 }
 
 impl Transcript {
-    fn note(&mut self, what: &str, told: impl ToString) {
-        let mut told = told.to_string();
+    fn note(&mut self, what: &str, reported: impl ToString) {
+        let mut reported = reported.to_string();
         for (number, id) in self.ids.iter().enumerate() {
-            told = told.replace(id, &format!("<permit {number}>"));
+            reported = reported.replace(id, &format!("<permit {number}>"));
         }
-        if let Some((before, (_, after))) = told
+        if let Some((before, (_, after))) = reported
             .split_once("within ")
             .and_then(|(before, rest)| Some((before, rest.split_once(',')?)))
         {
-            told = format!("{before}within <time>,{after}");
+            reported = format!("{before}within <time>,{after}");
         }
-        self.lines.push(format!("{what}: {told}"));
+        self.lines.push(format!("{what}: {reported}"));
     }
 
-    fn fails<T: std::fmt::Debug>(&mut self, what: &str, answer: Result<T, Error>) {
-        self.note(what, whole(&answer.unwrap_err()));
+    fn fails<T: std::fmt::Debug>(&mut self, what: &str, response: Result<T, Error>) {
+        self.note(what, whole(&response.unwrap_err()));
     }
 
     fn knows(&mut self, permit: Permit) -> Permit {
@@ -63,91 +63,91 @@ fn build(client: &SemaphoreClient, name: &str) -> Semaphore {
     client.semaphore(name).limit(3).lease(LEASE).build().unwrap()
 }
 
-async fn waits_and_limits(told: &mut Transcript, one: &Semaphore, other: &Semaphore) {
-    let first = told.knows(one.acquire_many(2).await.unwrap());
-    told.note("try", other.try_acquire_many(2).await.unwrap().is_none());
+async fn waits_and_limits(reported: &mut Transcript, one: &Semaphore, other: &Semaphore) {
+    let first = reported.knows(one.acquire_many(2).await.unwrap());
+    reported.note("try", other.try_acquire_many(2).await.unwrap().is_none());
     let waiting = tokio::spawn(other.request().weight(2).acquire());
     Observer::of(one.clone()).sees(2, 1).await;
-    told.looks(one).await;
-    told.fails("timeout", other.acquire_timeout(Duration::from_secs(1)).await);
-    told.fails("too heavy", one.acquire_many(4).await);
-    told.fails("too heavy to try", other.try_acquire_many(4_000_000_000).await);
-    told.fails("no weight", other.acquire_many(0).await);
-    told.note("limit", other.set_limit(5).await.unwrap());
-    let next = told.knows(in_time("its turn", waiting).await.unwrap().unwrap());
-    told.note("tokens", next.fencing_token() > first.fencing_token());
-    told.looks(one).await;
-    told.fails("too many", one.add_permits(u32::MAX).await);
-    told.note("more", one.add_permits(1).await.unwrap());
-    told.note("cleared", other.clear_limit().await.unwrap());
+    reported.looks(one).await;
+    reported.fails("timeout", other.acquire_timeout(Duration::from_secs(1)).await);
+    reported.fails("too heavy", one.acquire_many(4).await);
+    reported.fails("too heavy to try", other.try_acquire_many(4_000_000_000).await);
+    reported.fails("no weight", other.acquire_many(0).await);
+    reported.note("limit", other.set_limit(5).await.unwrap());
+    let next = reported.knows(in_time("its turn", waiting).await.unwrap().unwrap());
+    reported.note("tokens", next.fencing_token() > first.fencing_token());
+    reported.looks(one).await;
+    reported.fails("too many", one.add_permits(u32::MAX).await);
+    reported.note("more", one.add_permits(1).await.unwrap());
+    reported.note("cleared", other.clear_limit().await.unwrap());
     let beyond = one.inspect_range(u64::MAX - 1..u64::MAX, 1 << 53..1 << 54).await.unwrap();
-    told.note("beyond the last", beyond.holders.len() + beyond.waiters.len());
+    reported.note("beyond the last", beyond.holders.len() + beyond.waiters.len());
     next.forget().await.unwrap();
-    told.looks(one).await;
+    reported.looks(one).await;
     first.release().await.unwrap();
-    told.note("free", one.available_permits().await.unwrap());
-    told.note("cleared", other.clear_limit().await.unwrap());
+    reported.note("free", one.available_permits().await.unwrap());
+    reported.note("cleared", other.clear_limit().await.unwrap());
 }
 
-async fn losses(told: &mut Transcript, one: &Semaphore, other: &Semaphore) {
-    let permit = told.knows(one.acquire().await.unwrap());
-    told.note("revoked", format!("{:?}", other.revoke(permit.id()).await.unwrap()));
-    told.note("revoked", format!("{:?}", other.revoke(permit.id()).await.unwrap()));
-    told.fails("revoked", other.revoke("x").await);
-    told.fails("refresh", permit.refresh().await);
-    told.note("lost", permit.is_lost());
-    told.fails("release", permit.release().await);
-    let lost = told.knows(one.acquire().await.unwrap());
+async fn losses(reported: &mut Transcript, one: &Semaphore, other: &Semaphore) {
+    let permit = reported.knows(one.acquire().await.unwrap());
+    reported.note("revoked", format!("{:?}", other.revoke(permit.id()).await.unwrap()));
+    reported.note("revoked", format!("{:?}", other.revoke(permit.id()).await.unwrap()));
+    reported.fails("revoked", other.revoke("x").await);
+    reported.fails("refresh", permit.refresh().await);
+    reported.note("lost", permit.is_lost());
+    reported.fails("release", permit.release().await);
+    let lost = reported.knows(one.acquire().await.unwrap());
     other.revoke(lost.id()).await.unwrap();
-    told.fails("forget", lost.forget().await);
-    let lost = told.knows(one.acquire().await.unwrap());
+    reported.fails("forget", lost.forget().await);
+    let lost = reported.knows(one.acquire().await.unwrap());
     other.revoke(lost.id()).await.unwrap();
-    told.fails("let_expire", lost.let_expire().await);
+    reported.fails("let_expire", lost.let_expire().await);
     one.acquire().await.unwrap().let_expire().await.unwrap();
-    told.looks(other).await;
+    reported.looks(other).await;
 }
 
-async fn moves(told: &mut Transcript, one: &Semaphore, other: &Semaphore) {
-    let detached = told.knows(one.acquire_many(2).await.unwrap()).detach();
-    let adopted = told.knows(other.adopt(detached.clone()).await.unwrap());
-    told.note("token", adopted.fencing_token() == detached.fencing_token());
-    told.fails("adopt", one.adopt(detached.clone()).await);
+async fn moves(reported: &mut Transcript, one: &Semaphore, other: &Semaphore) {
+    let detached = reported.knows(one.acquire_many(2).await.unwrap()).detach();
+    let adopted = reported.knows(other.adopt(detached.clone()).await.unwrap());
+    reported.note("token", adopted.fencing_token() == detached.fencing_token());
+    reported.fails("adopt", one.adopt(detached.clone()).await);
     adopted.release().await.unwrap();
-    told.looks(other).await;
+    reported.looks(other).await;
     let strange = detached.to_string().replace(one.name(), "strange").parse().unwrap();
-    told.fails("strange", one.adopt(strange).await);
+    reported.fails("strange", one.adopt(strange).await);
 }
 
-async fn ends(told: &mut Transcript, [one, other]: &[SemaphoreClient; 2], name: &str) {
+async fn ends(reported: &mut Transcript, [one, other]: &[SemaphoreClient; 2], name: &str) {
     let unknown = format!("{name} unknown");
     let unknown = one.semaphore(&unknown).existing_limit().build().unwrap();
-    told.fails("no limit", unknown.acquire().await);
-    told.looks(&unknown).await;
+    reported.fails("no limit", unknown.acquire().await);
+    reported.looks(&unknown).await;
     let alone = one.semaphore(format!("{name} alone")).limit(1);
     let alone = alone.acknowledged_by(1, Duration::from_millis(20)).build().unwrap();
-    told.fails("acknowledged", alone.acquire().await);
+    reported.fails("acknowledged", alone.acquire().await);
     let signals = one.semaphore(format!("{name} signals")).initial_permits(0).build().unwrap();
-    told.note("signalled", signals.add_permits(2).await.unwrap());
+    reported.note("signalled", signals.add_permits(2).await.unwrap());
     let both = acquire_all([signals.request().weight(2), unknown.request()]).await;
-    told.fails("one of both", both.map(drop));
+    reported.fails("one of both", both.map(drop));
     let twice = acquire_all([signals.request(), signals.request()]).await;
-    told.fails("twice", twice.map(drop));
+    reported.fails("twice", twice.map(drop));
     Observer::of(signals.clone()).sees(0, 0).await;
     signals.close();
-    told.fails("closed", signals.acquire().await);
+    reported.fails("closed", signals.acquire().await);
     let left = build(other, name);
     other.shutdown().await;
-    told.fails("shut down", left.acquire().await);
+    reported.fails("shut down", left.acquire().await);
 }
 
 async fn transcript(processes: [SemaphoreClient; 2], name: &str) -> Vec<String> {
-    let mut told = Transcript::default();
+    let mut reported = Transcript::default();
     let [one, other] = [0, 1].map(|index| build(&processes[index], name));
-    waits_and_limits(&mut told, &one, &other).await;
-    losses(&mut told, &one, &other).await;
-    moves(&mut told, &one, &other).await;
-    ends(&mut told, &processes, name).await;
-    told.lines
+    waits_and_limits(&mut reported, &one, &other).await;
+    losses(&mut reported, &one, &other).await;
+    moves(&mut reported, &one, &other).await;
+    ends(&mut reported, &processes, name).await;
+    reported.lines
 }
 
 #[tokio::test]

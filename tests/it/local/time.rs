@@ -44,8 +44,8 @@ async fn queue(
     panic!("it is not queued");
 }
 
-fn is_lost<T: std::fmt::Debug>(answer: Result<T, Error>) -> bool {
-    matches!(answer, Err(Error::Lost { .. }))
+fn is_lost<T: std::fmt::Debug>(response: Result<T, Error>) -> bool {
+    matches!(response, Err(Error::Lost { .. }))
 }
 
 /// The holder's deadline has passed, and the lease on the server expires in the next millisecond.

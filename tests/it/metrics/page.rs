@@ -11,13 +11,13 @@ use test_support::server::{shared_url, unique_name};
 async fn metrics_md_lists_exactly_the_existing_metrics() {
     let page = include_str!("../../../docs/metrics.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `redis_semaphore_client_"));
-    let told: BTreeSet<_> = rows
+    let reported: BTreeSet<_> = rows
         .map(|row| {
             let cells: Vec<_> = row.split('|').map(str::trim).collect();
             (cells[0].trim_end_matches('`').to_owned(), cells[1].to_owned())
         })
         .collect();
-    assert!(told.len() > 5, "{told:?}");
+    assert!(reported.len() > 5, "{reported:?}");
 
     let counted = Counted::here();
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
@@ -33,5 +33,5 @@ async fn metrics_md_lists_exactly_the_existing_metrics() {
             (name.to_owned(), kind.replace("summary", "histogram"))
         })
         .collect();
-    assert_eq!(counted, told);
+    assert_eq!(counted, reported);
 }

@@ -31,20 +31,20 @@ pub fn start(key: &str) -> (Server, Moving) {
 impl Moving {
     /// Returns the reply to a call made while the slot moves. If the node redirects the call,
     /// returns the reply to a call made after the slot is back.
-    pub fn answer(
+    pub fn response(
         &mut self,
         scripts: &mut Scripts,
         call: impl Fn(&mut Scripts) -> Result<Value, RedisError>,
     ) -> Result<Value, RedisError> {
         self.set_slot(scripts, &["MIGRATING", &self.to]);
-        let answer = call(scripts);
+        let response = call(scripts);
         self.set_slot(scripts, &["STABLE"]);
         let turned_away = [ServerErrorKind::TryAgain, ServerErrorKind::Ask].map(ErrorKind::Server);
-        match answer {
+        match response {
             Err(error) if turned_away.contains(&error.kind()) => call(scripts),
-            answer => {
+            response => {
                 self.served += 1;
-                answer
+                response
             }
         }
     }

@@ -200,7 +200,7 @@ impl System {
         let keys = self.scripts.keys.clone();
         match &mut self.moving {
             Some(moving) => moving
-                .answer(&mut self.scripts, |scripts| scripts.call_with(script, &keys, arguments)),
+                .response(&mut self.scripts, |scripts| scripts.call_with(script, &keys, arguments)),
             None => self.scripts.call_with(script, &keys, arguments),
         }
     }
@@ -269,11 +269,11 @@ impl System {
             lose(&mut self.model, 0);
             self.watch.lost(0);
         }
-        let is_heard = |id: &str| {
+        let is_received = |id: &str| {
             let until = self.model.clients.get(part(id, 1));
             until.is_some_and(|until| *until >= soon)
         };
-        let waits = self.model.queue.iter().any(|(_, id)| is_heard(id));
+        let waits = self.model.queue.iter().any(|(_, id)| is_received(id));
         for key in [1, 2] {
             if gone(&keys[key], &mut self.scripts) {
                 if waits {
@@ -306,19 +306,19 @@ impl System {
         let mut model = self.model.clone();
         recover(&mut model);
         let reply = self.call("inspect", &pages.map(str::to_owned)).unwrap();
-        let told = read_inspected(reply);
+        let reported = read_inspected(reply);
         // On Valkey, the server's clock may be slightly ahead of the model's clock.
-        let later = told.numbers[0] * 1000;
+        let later = reported.numbers[0] * 1000;
         if later > model.now_us && CLOCK_LEAD.contains(&(later - model.now_us)) {
             model.now_us = later;
         }
         let Ok(Reply::Inspected(expected)) = model.call("inspect", &pages) else {
             return Err("the model does not inspect".to_owned());
         };
-        if told == expected {
+        if reported == expected {
             return Ok(());
         }
-        Err(format!("inspect {told:?}, the model says {expected:?}"))
+        Err(format!("inspect {reported:?}, the model says {expected:?}"))
     }
 
     /// Checks that the model expects every message that was sent.
@@ -363,7 +363,7 @@ fn read_inspected(reply: Value) -> Inspected {
 fn agree(script: &str, reply: &[i64], expected: &[i64]) -> bool {
     assert!(reply.len() > 2, "{script} returns {reply:?}");
     let waits = match script {
-        "acquire" => expected[3..].chunks(3).any(|answer| answer[0] == 2),
+        "acquire" => expected[3..].chunks(3).any(|response| response[0] == 2),
         "wake" => expected[2] > 0,
         _ => false,
     };

@@ -81,7 +81,7 @@ impl<'a> Case<'a> {
             Some(names) => names.iter().map(|name| self.key(name.as_str().unwrap())).collect(),
             None => self.scripts.keys.clone(),
         };
-        let answer = match self.calls {
+        let response = match self.calls {
             Calls::Scripts => self.scripts.call_with(script, &keys, &arguments),
             Calls::Functions => {
                 let mut call = redis::cmd("FCALL");
@@ -89,7 +89,7 @@ impl<'a> Case<'a> {
                 call.query(self.connection())
             }
         };
-        match (answer, step["error"].as_str()) {
+        match (response, step["error"].as_str()) {
             (Err(error), Some(expected)) => {
                 let said =
                     format!("{} {}", error.code().unwrap_or(""), error.detail().unwrap_or(""));
@@ -101,7 +101,7 @@ impl<'a> Case<'a> {
                 self.saw(script, &found);
                 self.variables.check(&step["reply"], &found)
             }
-            (answer, _) => Err(format!("{answer:?}")),
+            (response, _) => Err(format!("{response:?}")),
         }
     }
 
@@ -111,15 +111,15 @@ impl<'a> Case<'a> {
         let integer = |part: &Found| if let Found::Integer(n) = part { *n } else { -1 };
         let integers: Vec<_> = parts.iter().map(integer).collect();
         let head = if script == "acquire" { 3 } else { 2 };
-        let (Some(wake_in), Some(answers)) = (integers.get(1), integers.get(head..)) else {
+        let (Some(wake_in), Some(responses)) = (integers.get(1), integers.get(head..)) else {
             return;
         };
         let wake_in = if *wake_in > 0 { "ms".to_owned() } else { wake_in.to_string() };
         self.seen.insert(format!("{script} wake_in {wake_in}"));
         let size = if script == "acquire" { 3 } else { 1 };
-        for answer in answers.iter().step_by(size) {
-            self.seen.insert(format!("{script} {answer}"));
-            if *answer > 3 {
+        for response in responses.iter().step_by(size) {
+            self.seen.insert(format!("{script} {response}"));
+            if *response > 3 {
                 self.seen.insert(format!("{script} expires_at"));
             }
         }

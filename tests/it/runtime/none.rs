@@ -110,19 +110,19 @@ fn a_permit_is_lost_outside_any_runtime_after_the_io_runtime_has_ended() {
         let home = one_worker();
         let permit = home.block_on(permit_of(DEADLINE * 10));
         let (waits, is_waiting) = mpsc::channel();
-        let told = alone(permit, move |permit| {
+        let reported = alone(permit, move |permit| {
             let mut watching = watches(permit);
             poll_fn(move |cx| {
-                let told = watching.as_mut().poll(cx);
+                let reported = watching.as_mut().poll(cx);
                 // The receiver waits only for the first poll.
                 let _ = waits.send(());
-                told
+                reported
             })
             .boxed()
         });
         is_waiting.recv_timeout(DEADLINE).unwrap();
         drop(home);
-        ends(what, &told, OK);
+        ends(what, &reported, OK);
     }
 }
 

@@ -3,8 +3,8 @@
 //! minutes.
 
 use super::START_US;
-use super::answers::outcomes;
 use super::bounds::many;
+use super::responses::outcomes;
 use super::timed::Timed;
 
 /// The value of CALLERS in lua/lib/queue.lua.

@@ -2,7 +2,7 @@
 //! nothing.
 
 use super::{Refusal, Timed};
-use super::{fill, in_use, script_names, semaphore_scripts, sound, told};
+use super::{fill, in_use, reported, script_names, semaphore_scripts, sound};
 use test_support::scripts;
 
 #[test]
@@ -201,10 +201,10 @@ fn a_call_that_a_full_server_rejects_changes_nothing() {
     let reply = semaphore.ok("refresh", "a 60000 b 5000");
     assert_eq!(reply[2..], [reply[0] + 60_000, reply[0] + 5000]);
     assert_eq!(semaphore.ok("release", "return a")[2..], [1]);
-    assert!(told(&mut listener).starts_with("timed\nc "));
+    assert!(reported(&mut listener).starts_with("timed\nc "));
     semaphore.pass(5000);
     semaphore.ok("wake", "");
-    assert!(told(&mut listener).starts_with("timed\nd "));
+    assert!(reported(&mut listener).starts_with("timed\nd "));
     assert_eq!(semaphore.inspect().holder_ids(), ["c", "d"].into());
     semaphore.assert_weights_agree();
 }
@@ -242,7 +242,7 @@ fn a_full_server_grants_permits_freed_in_a_release_or_refresh_to_waiters() {
         semaphore.acquire(9, "a 4 5000 try b 4 60000 try c 1 60000 try");
         semaphore.acquire_for(9, "channel publish 600000", "d 1 60000 wait e 1 60000 wait");
         semaphore.ok("release", "return c");
-        assert!(told(&mut listener).starts_with("timed\nd "));
+        assert!(reported(&mut listener).starts_with("timed\nd "));
         semaphore.acquire(9, "c 1 60000 wait");
         semaphore.command::<()>("CONFIG SET maxmemory 1");
         // The `refresh` case frees nothing unless a lease has expired.
@@ -257,7 +257,7 @@ fn a_full_server_grants_permits_freed_in_a_release_or_refresh_to_waiters() {
             listener.expect_silence(&mut semaphore);
             semaphore.ok("release", "return d");
         }
-        assert!(told(&mut listener).starts_with("timed\ne "), "{script} {arguments}");
+        assert!(reported(&mut listener).starts_with("timed\ne "), "{script} {arguments}");
         semaphore.assert_weights_agree();
     }
 }
@@ -296,9 +296,9 @@ fn a_full_server_grants_freed_permits_while_its_slot_is_migrating() {
         let arguments = semaphore.arguments(script, arguments);
         let keys = semaphore.keys.clone();
         let call = |scripts: &mut scripts::Scripts| scripts.call_with(script, &keys, &arguments);
-        moving.answer(&mut semaphore.scripts.raw, call).unwrap();
+        moving.response(&mut semaphore.scripts.raw, call).unwrap();
         assert_eq!(moving.served, 1, "{script} {arguments:?}");
-        assert!(told(&mut listener).starts_with("timed\nwaiter "), "{script} {arguments:?}");
+        assert!(reported(&mut listener).starts_with("timed\nwaiter "), "{script} {arguments:?}");
         let inspection = semaphore.inspect();
         assert_eq!(inspection.holder_ids(), ["other", "waiter"].into(), "{script} {arguments:?}");
         assert_eq!((inspection.held, inspection.queued), (2, 0), "{script} {arguments:?}");

@@ -230,7 +230,7 @@ fn the_expiry_of_the_remaining_keys_is_moved_while_their_slot_is_migrating() {
     let refresh = |scripts: &mut test_support::scripts::Scripts| {
         scripts.call_with("refresh", &keys, &arguments)
     };
-    moving.answer(&mut semaphore.scripts.raw, refresh).unwrap();
+    moving.response(&mut semaphore.scripts.raw, refresh).unwrap();
     assert_eq!(moving.served, 1);
     assert_eq!(exist(&mut semaphore), ["permits", "clients", "state"]);
     let now = semaphore.now();

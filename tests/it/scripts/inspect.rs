@@ -18,7 +18,7 @@ fn inspect_of_an_unused_semaphore_returns_nothing_and_creates_no_keys() {
     let now = semaphore.now();
     let inspection = semaphore.inspect();
     let expected = Inspection {
-        heard: Vec::new(),
+        received: Vec::new(),
         now,
         limit: -1,
         declared: -1,
@@ -46,7 +46,7 @@ fn inspect_returns_holders_and_waiters_with_weights_and_times() {
     semaphore.acquire(6, "w2 1 60000 wait");
     semaphore.pass(500);
     let expected = Inspection {
-        heard: vec![599_500; 2],
+        received: vec![599_500; 2],
         now: semaphore.now(),
         limit: 6,
         declared: 9,
@@ -206,9 +206,9 @@ fn inspect_returns_how_long_the_client_of_a_waiter_counts_as_alive() {
     semaphore.pass(6000);
     let inspection = semaphore.inspect();
     assert_eq!(inspection.waiters, [entry("b", 1, 6000), entry("c", 1, 6000)]);
-    assert_eq!(inspection.heard, [-1, 3000]);
+    assert_eq!(inspection.received, [-1, 3000]);
     semaphore.lose("clients");
-    assert_eq!(semaphore.inspect().heard, [-1, -1]);
+    assert_eq!(semaphore.inspect().received, [-1, -1]);
 }
 
 /// If the nonce does not contain the head start, the head start counts as waiting time.
@@ -224,7 +224,7 @@ fn a_head_start_in_the_id_does_not_count_as_waiting_time() {
     // A client's name does not count as a head start.
     semaphore.acquire_for(1, "headstart400-x poll 600000", "f 1 60000 wait");
     semaphore.pass(500);
-    let told = [
+    let reported = [
         entry("headstart60000-b", 1, 500),
         entry("c", 1, 60_500),
         entry("first", 1, 2500),
@@ -232,5 +232,5 @@ fn a_head_start_in_the_id_does_not_count_as_waiting_time() {
         entry("headstart-e", 1, 500),
         entry("f", 1, 500),
     ];
-    assert_eq!(semaphore.inspect().waiters, told);
+    assert_eq!(semaphore.inspect().waiters, reported);
 }

@@ -3,7 +3,6 @@
 //! and failures that the scripts survive.
 
 mod abandoned;
-mod answers;
 mod arguments;
 mod bounds;
 mod clock;
@@ -22,6 +21,7 @@ mod order;
 mod probe;
 mod repeat;
 mod replies;
+mod responses;
 mod short_lived;
 mod source;
 mod timed;
@@ -36,8 +36,8 @@ use std::ops::{Deref, DerefMut};
 use redis::{FromRedisValue, RedisError, ToRedisArgs, Value};
 use redis_semaphore::ScriptRegistry;
 
-use answers::Outcome::{self, Granted, Queued};
-use answers::{Inspection, Refusal, outcomes};
+use responses::Outcome::{self, Granted, Queued};
+use responses::{Inspection, Refusal, outcomes};
 use timed::{Commands, Timed};
 
 use test_support::listener::Listener;
@@ -85,13 +85,13 @@ fn name_of(id: &str) -> &str {
 }
 
 /// Returns the next message to a client, with names instead of IDs.
-fn told(listener: &mut Listener) -> String {
+fn reported(listener: &mut Listener) -> String {
     let text = listener.message();
     let mut lines = text.lines();
     let name = lines.next().unwrap().to_owned();
-    lines.fold(name, |told, line| {
+    lines.fold(name, |reported, line| {
         let (id, rest) = line.split_once(' ').unwrap();
-        format!("{told}\n{} {rest}", name_of(id))
+        format!("{reported}\n{} {rest}", name_of(id))
     })
 }
 
@@ -282,13 +282,13 @@ impl Scripts {
             // The score of an idempotency key is negative.
             scores.iter().map(|(_, until)| until.abs() - now).max().unwrap_or(0)
         };
-        let (ends, heard) = (latest(self.scores("permits")), latest(self.scores("clients")));
+        let (ends, received) = (latest(self.scores("permits")), latest(self.scores("clients")));
         let is_kept = self.state().contains_key("runtime");
         for (key, ttl) in self.expiries() {
             let needed = match key.as_str() {
                 "permits" => ends,
-                "queue" | "clients" => heard,
-                _ => ends.max(heard),
+                "queue" | "clients" => received,
+                _ => ends.max(received),
             };
             match ttl {
                 -2 => {}

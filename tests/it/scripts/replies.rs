@@ -51,23 +51,23 @@ fn acquire_returns_the_previously_declared_limit() {
 fn one_short_reply_stands_for_several_requests_with_equal_results() {
     let mut semaphore = Timed::start();
     semaphore.ok("limit", "declare 9");
-    let mut answers = |script: &str, arguments: &str| -> Vec<i64> {
+    let mut responses = |script: &str, arguments: &str| -> Vec<i64> {
         let reply = semaphore.call(script, arguments).unwrap();
         let head = if script == "acquire" { 3 } else { 2 };
         redis::from_redis_value::<Vec<i64>>(reply).unwrap()[head..].to_vec()
     };
     let head = "declare_if_unset 9 client poll 600000";
     let end = START_US / 1000 + 5 * SECOND;
-    let token = answers("acquire", &format!("{head} a 1 5000 try"))[1];
-    let all = answers("acquire", &format!("{head} b 1 5000 try c 1 5000 wait d 1 5000 try"));
+    let token = responses("acquire", &format!("{head} a 1 5000 try"))[1];
+    let all = responses("acquire", &format!("{head} b 1 5000 try c 1 5000 wait d 1 5000 try"));
     assert_eq!(all, [3, token + 1, end]);
     // The next request gets the number after these three.
-    assert_eq!(answers("acquire", &format!("{head} e 1 5000 try")), [1, token + 4, end]);
-    assert_eq!(answers("release", "return b c"), [3]);
-    assert_eq!(answers("release", "return d"), [1]);
-    assert_eq!(answers("release", "return b e"), [0, 1]);
+    assert_eq!(responses("acquire", &format!("{head} e 1 5000 try")), [1, token + 4, end]);
+    assert_eq!(responses("release", "return b c"), [3]);
+    assert_eq!(responses("release", "return d"), [1]);
+    assert_eq!(responses("release", "return b e"), [0, 1]);
     // If the expiries differ, the reply has no short form.
-    let each = answers("acquire", &format!("{head} f 1 5000 try g 1 6000 try"));
+    let each = responses("acquire", &format!("{head} f 1 5000 try g 1 6000 try"));
     assert_eq!(each, [1, token + 5, end, 1, token + 6, end + SECOND]);
 }
 
@@ -222,8 +222,8 @@ fn the_longest_id_is_returned_unchanged() {
     let end = semaphore.now() + 604_800 * SECOND;
     assert_eq!(listener.message(), format!("timed\n{longest} {} {end}", START_US + 2));
     let Value::Array(reply) = semaphore.call("inspect", "0 1 0 0").unwrap() else { panic!() };
-    let told = Value::BulkString(longest.clone().into_bytes());
-    assert_eq!(reply[8], Value::Array(vec![told, Value::Int(604_800 * SECOND)]));
+    let reported = Value::BulkString(longest.clone().into_bytes());
+    assert_eq!(reply[8], Value::Array(vec![reported, Value::Int(604_800 * SECOND)]));
     assert_eq!(semaphore.inspect().held, 4_294_967_295);
     let reply = semaphore.call_with("release", &keys, &["return", &longest]).unwrap();
     assert_eq!(redis::from_redis_value::<Vec<i64>>(reply).unwrap()[2..], [1]);

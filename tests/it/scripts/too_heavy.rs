@@ -1,6 +1,6 @@
 //! Tests of requests whose weight can never fit.
 
-use super::{Listener, Outcome, Timed, fresh, in_use, told};
+use super::{Listener, Outcome, Timed, fresh, in_use, reported};
 
 #[test]
 fn a_weight_above_the_declared_limit_is_an_error() {
@@ -74,7 +74,7 @@ fn a_queued_request_that_became_too_heavy_is_removed_and_notified() {
     for (before, change) in changes {
         let (mut semaphore, mut listener) = queue_with_a_heavy_head(before);
         semaphore.ok("limit", change);
-        let text = told(&mut listener);
+        let text = reported(&mut listener);
         assert!(text.starts_with("timed\nheavy 0 0\nlight 18"), "{before}, {change}: {text}");
         listener.expect_silence(&mut semaphore);
         let inspection = semaphore.inspect();
@@ -91,7 +91,7 @@ fn a_queued_request_that_became_too_heavy_is_removed_when_a_permit_is_free() {
     listener.expect_silence(&mut semaphore);
     assert_eq!(semaphore.inspect().waiter_ids(), ["heavy", "light"]);
     semaphore.ok("release", "return a");
-    assert!(told(&mut listener).starts_with("timed\nheavy 0 0\nlight "));
+    assert!(reported(&mut listener).starts_with("timed\nheavy 0 0\nlight "));
 }
 
 #[test]

@@ -92,8 +92,8 @@ fn every_script_that_finds_a_free_permit_notifies_the_head_of_the_queue() {
         semaphore.pass(pass);
         semaphore.ok(script, arguments);
         let text = listener.message();
-        let told = format!("timed\n{} ", semaphore.id("b"));
-        assert!(text.starts_with(&told), "{script} {arguments}: {text}");
+        let reported = format!("timed\n{} ", semaphore.id("b"));
+        assert!(text.starts_with(&reported), "{script} {arguments}: {text}");
         listener.expect_silence(&mut semaphore);
     }
 }
@@ -151,7 +151,7 @@ fn a_waiter_that_polls_is_granted_without_a_message() {
 fn waiters_of_a_client_without_a_recent_heartbeat_are_skipped() {
     let mut semaphore = with_one_holder();
     let mut late = semaphore.listen("late");
-    let mut heard = semaphore.listen("heard");
+    let mut received = semaphore.listen("heard");
     queue(&mut semaphore, "late publish 5000", "b");
     queue(&mut semaphore, "nobody poll 5000", "c");
     queue(&mut semaphore, "heard publish 5000", "d");
@@ -161,7 +161,7 @@ fn waiters_of_a_client_without_a_recent_heartbeat_are_skipped() {
     queue(&mut semaphore, "heard publish 5000", "e");
     semaphore.pass(2001);
     semaphore.ok("release", "return a");
-    assert_eq!(heard.message(), message(&mut semaphore, "d"));
+    assert_eq!(received.message(), message(&mut semaphore, "d"));
     late.expect_silence(&mut semaphore);
     semaphore.ok("release", "return d");
     semaphore.ok("release", "return e");

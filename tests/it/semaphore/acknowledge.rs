@@ -59,7 +59,7 @@ async fn an_acquire_without_enough_replicas_fails_and_keeps_no_permit() {
     let client = SemaphoreClient::connect(url).await.unwrap();
     let observer = Observer::new(url, NAME, 3).await;
     let within = Duration::from_secs(2);
-    let too_few = |answer: Result<_, Error>, found| match answer {
+    let too_few = |response: Result<_, Error>, found| match response {
         Err(Error::NotAcknowledged { semaphore, replicas, .. }) => {
             assert_eq!((semaphore.as_str(), replicas), (NAME, found));
         }

@@ -47,8 +47,11 @@ async fn the_text_of_a_detached_permit_is_parsed_and_other_texts_are_rejected() 
     ] {
         let refused = strange.parse::<DetachedPermit>();
         assert!(matches!(refused, Err(Error::Invalid { what: "permit", .. })), "{strange}");
-        let told = refused.unwrap_err().to_string();
-        assert!(strange.len() < 10 || !told.contains(&id), "the error contains the ID: {told}");
+        let reported = refused.unwrap_err().to_string();
+        assert!(
+            strange.len() < 10 || !reported.contains(&id),
+            "the error contains the ID: {reported}"
+        );
     }
     semaphore.adopt(read).await.unwrap().release().await.unwrap();
 }

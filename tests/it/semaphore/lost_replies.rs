@@ -98,8 +98,8 @@ async fn a_release_succeeds_after_a_lost_reply() {
     let permit = scene.semaphore.acquire().await.unwrap();
     let kept = scene.semaphore.acquire().await.unwrap();
     let release = async move { permit.release().await };
-    let answer = scene.lose_the_reply(release, async |seen| drop(seen.sees(1, 0).await)).await;
-    answer.unwrap();
+    let response = scene.lose_the_reply(release, async |seen| drop(seen.sees(1, 0).await)).await;
+    response.unwrap();
     assert_eq!(scene.observer.sees(1, 0).await.holders[0].id, kept.id());
     kept.release().await.unwrap();
 }
@@ -144,7 +144,7 @@ async fn forget_counts_once_after_a_lost_reply() {
         let limit = async || seen.look().await.limit;
         eventually("consumed", limit, |limit| *limit == 1).await;
     };
-    let answer = scene.lose_the_reply(forget, consumed).await;
-    answer.unwrap();
+    let response = scene.lose_the_reply(forget, consumed).await;
+    response.unwrap();
     assert_eq!(scene.observer.look().await.limit, 1);
 }

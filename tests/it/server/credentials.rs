@@ -122,8 +122,8 @@ async fn a_client_reconnects_with_a_changed_password_at_a_server() {
     let before = channels(&server, "CHANNELS");
 
     change_password(&server, &vault);
-    let heard = async || channels(&server, "CHANNELS");
-    eventually("new subscriptions", heard, |heard| heard.len() == before.len()).await;
+    let received = async || channels(&server, "CHANNELS");
+    eventually("new subscriptions", received, |received| received.len() == before.len()).await;
     hands_off(&semaphore, &observer).await;
     let refused = in_time("a reply", wanted.acquire()).await.unwrap_err();
     assert!(matches!(refused, Error::NotAcknowledged { .. }), "{refused}");
@@ -162,8 +162,8 @@ async fn a_client_reconnects_with_a_changed_password_in_a_cluster() {
     for (node, (semaphore, observer)) in cluster.nodes.iter().zip(&all) {
         let before = channels(node, "SHARDCHANNELS");
         change_password(node, &vault);
-        let heard = async || channels(node, "SHARDCHANNELS");
-        eventually("new subscriptions", heard, |heard| heard.len() == before.len()).await;
+        let received = async || channels(node, "SHARDCHANNELS");
+        eventually("new subscriptions", received, |received| received.len() == before.len()).await;
         hands_off(semaphore, observer).await;
     }
 }
@@ -247,8 +247,8 @@ async fn calls_go_on(query: &str) {
         vault.is_asked_again().await;
         vault.say(Says::Password(acl::PASSWORD));
         in_time("a permit", goes_on).await.unwrap().unwrap().release().await.unwrap();
-        let heard = async || channels(&server, "CHANNELS");
-        eventually("new subscriptions", heard, |heard| heard.len() == before.len()).await;
+        let received = async || channels(&server, "CHANNELS");
+        eventually("new subscriptions", received, |received| received.len() == before.len()).await;
         hands_off(&semaphore, &observer).await;
     }
 }

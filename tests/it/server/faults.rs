@@ -317,15 +317,15 @@ async fn a_late_queued_reply_does_not_release_a_granted_permit() {
     });
     observer.sees(1, 1).await;
     let mut connection = server.connect();
-    let mut heard = async || -> Vec<String> {
+    let mut received = async || -> Vec<String> {
         redis::cmd("ZRANGE")
             .arg(&["sem:{early}:clients", "0", "-1", "WITHSCORES"])
             .query(&mut connection)
             .unwrap()
     };
-    let before = heard().await;
+    let before = received().await;
     proxy.replies(Flow::Hold);
-    eventually("a heartbeat", heard, |heard| *heard != before).await;
+    eventually("a heartbeat", received, |received| *received != before).await;
     held.release().await.unwrap();
     let permit = in_time("the permit", waiting).await.unwrap().unwrap();
     proxy.replies(Flow::Pass);

@@ -45,9 +45,9 @@ async fn a_malformed_host_is_rejected_and_not_shown() {
             builder().connect_sentinels([(host, 1)], "jobs", tcp()).await.unwrap_err(),
             builder().connect_client(client).await.unwrap_err(),
         ] {
-            let told = format!("{} {refused:?}", whole(&refused));
-            assert!(matches!(refused, Error::Invalid { .. }), "{told}");
-            assert!(!told.contains(SECRET), "{told}");
+            let reported = format!("{} {refused:?}", whole(&refused));
+            assert!(matches!(refused, Error::Invalid { .. }), "{reported}");
+            assert!(!reported.contains(SECRET), "{reported}");
         }
     }
     for host in ["localhost", "redis-1.example_2.", "127.0.0.1", "::1", "fe80::1%eth0"] {

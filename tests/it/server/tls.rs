@@ -138,12 +138,12 @@ async fn refusals(url: &str, certificates: &TlsCertificates) -> Vec<String> {
         in_time("a reply", builder().connect_cluster([url])).await,
         connect(by_redis).await,
     ];
-    let told = refused.into_iter().map(|refused| {
+    let reported = refused.into_iter().map(|refused| {
         let refused = refused.expect_err("it has connected");
         assert_eq!(kind_of(&refused), Some(Tls), "{refused}");
         refused.to_string()
     });
-    told.collect()
+    reported.collect()
 }
 
 #[tokio::test]
@@ -179,8 +179,8 @@ async fn every_way_to_connect_reports_which_sides_certificate_is_invalid() {
             client_tls: Some(clients(&server.authority)),
             root_cert: Some(server.authority.root_cert()),
         };
-        for told in refusals(&server.url(), &certificates).await {
-            assert!(told.contains(words), "{words:?} is not in {told:?}");
+        for reported in refusals(&server.url(), &certificates).await {
+            assert!(reported.contains(words), "{words:?} is not in {reported:?}");
         }
     }
 }

@@ -225,8 +225,8 @@ async fn the_user_of_a_url_is_combined_with_a_password_of_a_provider() {
     let server = Server::start();
     let url = format!("redis://{}@127.0.0.1:{}/", acl::USER, server.port);
     let with = |credentials: Credentials| {
-        let tell = move || std::future::ready(Ok::<_, String>(credentials.clone()));
-        SemaphoreClient::builder().credentials_provider(tell)
+        let report = move || std::future::ready(Ok::<_, String>(credentials.clone()));
+        SemaphoreClient::builder().credentials_provider(report)
     };
     let semaphores = with(Credentials::new(acl::PASSWORD)).connect(&url).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();

@@ -12,12 +12,12 @@ use crate::metrics::counted::{Counted, Values};
 /// - permits of a set that the task held only for a moment, and a permit that it held while the
 ///   adoption was dropped,
 /// - a loss that was found while a permit was left to expire in the background.
-pub fn told(counted: &Counted, names: &Names) -> impl Iterator<Item = What> {
+pub fn reported(counted: &Counted, names: &Names) -> impl Iterator<Item = What> {
     let values = counted.values();
     names.iter().enumerate().map(move |(semaphore, name)| What::Counted {
         semaphore,
         counts: of(&values, name),
-        is_all_told: !matches!(
+        is_all_reported: !matches!(
             KINDS[semaphore].special,
             Special::OfSet | Special::Passes | Special::Leaves
         ),

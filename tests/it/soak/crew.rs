@@ -16,10 +16,10 @@ use super::history::{ALL, Event, Moment, What, now};
 use super::topology::{Address, Names, Topology};
 
 #[derive(Clone, Default)]
-pub struct Log(Arc<Mutex<Told>>);
+pub struct Log(Arc<Mutex<Reported>>);
 
 #[derive(Default)]
-struct Told {
+struct Reported {
     events: Vec<Event>,
     last_grants: BTreeMap<(u32, usize), Moment>,
 }
@@ -30,11 +30,11 @@ impl Log {
     }
 
     fn add(&self, event: Event) {
-        let mut told = self.0.lock().unwrap();
+        let mut reported = self.0.lock().unwrap();
         if let What::Holds { semaphore, .. } = event.what {
-            told.last_grants.insert((event.process, semaphore), event.at);
+            reported.last_grants.insert((event.process, semaphore), event.at);
         }
-        told.events.push(event);
+        reported.events.push(event);
     }
 
     /// Returns the events, ordered by time.
@@ -45,8 +45,8 @@ impl Log {
     }
 
     fn has_counted(&self, process: u32) -> bool {
-        let told = self.0.lock().unwrap();
-        let mut events = told.events.iter().rev();
+        let reported = self.0.lock().unwrap();
+        let mut events = reported.events.iter().rev();
         events.any(|event| event.process == process && matches!(event.what, What::Counted { .. }))
     }
 

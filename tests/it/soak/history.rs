@@ -171,7 +171,7 @@ pub enum What {
         semaphore: usize,
         counts: Counts,
         /// Whether the tasks report everything that these counts include.
-        is_all_told: bool,
+        is_all_reported: bool,
     },
     /// The nemesis starts to set this limit. If it clears the limit, this value is the declared
     /// limit.

@@ -36,7 +36,10 @@ struct Watcher {
 
 /// Reports when the server replies slowly or not at all. The function does not use this crate.
 pub fn ping(url: &str, log: &Log) -> JoinHandle<()> {
-    async fn answer(connection: &mut Option<MultiplexedConnection>, url: &str) -> RedisResult<()> {
+    async fn response(
+        connection: &mut Option<MultiplexedConnection>,
+        url: &str,
+    ) -> RedisResult<()> {
         if connection.is_none() {
             let client = redis::Client::open(url)?;
             *connection = Some(client.get_multiplexed_async_connection().await?);
@@ -52,7 +55,7 @@ pub fn ping(url: &str, log: &Log) -> JoinHandle<()> {
             let since = now();
             // If a connection gets no reply within the timeout of redis-rs, the connection is
             // replaced.
-            if answer(&mut connection, &url).await.is_err() {
+            if response(&mut connection, &url).await.is_err() {
                 connection = None;
             }
             if connection.is_none() || u128::from(now() - since) > SLOW.as_nanos() {
@@ -122,11 +125,11 @@ impl Watcher {
         if let Ok(seen) = semaphore.inspect().await {
             self.check_leases(number, &seen);
             let queued = seen.waiters.into_iter().map(|waiter| waiter.id).collect();
-            self.tell_changes(number, queued, since);
+            self.report_changes(number, queued, since);
         }
     }
 
-    fn tell_changes(&mut self, number: usize, queued: HashSet<String>, since: Moment) {
+    fn report_changes(&mut self, number: usize, queued: HashSet<String>, since: Moment) {
         let (before, until) = std::mem::replace(&mut self.queued[number], (queued, since));
         let (queued, _) = &self.queued[number];
         let ids: Vec<_> = before.difference(queued).cloned().collect();

@@ -45,13 +45,13 @@ async fn an_old_message_is_not_a_new_grant() {
     proxy.messages(Flow::Pass);
     // After two more heartbeats, the client still does not consider itself a holder.
     let mut connection = server.connect();
-    let mut heard = async || -> Vec<String> {
+    let mut received = async || -> Vec<String> {
         let clients = ["sem:{old}:clients", "0", "-1", "WITHSCORES"];
         redis::cmd("ZRANGE").arg(&clients).query(&mut connection).unwrap()
     };
     for _ in 0..2 {
-        let before = heard().await;
-        eventually("a heartbeat", &mut heard, |heard| *heard != before).await;
+        let before = received().await;
+        eventually("a heartbeat", &mut received, |received| *received != before).await;
     }
     assert!(!waiting.is_finished(), "it considers itself the holder beside {}", next.id());
     next.release().await.unwrap();

@@ -21,13 +21,13 @@ async fn a_denied_channel_does_not_block_messages_of_other_channels() {
     let build = |name| client.semaphore(name).limit(1).build().unwrap();
     // The client subscribes to the channel of `a-refused-one` first. To acquire a free permit, a
     // client needs no channel.
-    let (refused, heard) = (build("a-refused-one"), build("heard"));
+    let (refused, received) = (build("a-refused-one"), build("heard"));
     let _held = in_time("a free permit", refused.acquire()).await.unwrap();
     let refused = tokio::spawn(async move { refused.acquire().await });
     for _ in 0..3 {
-        let permit = in_time("a permit", heard.acquire()).await.unwrap();
-        let waiting = tokio::spawn(heard.request().acquire());
-        let queued = async || heard.inspect().await.unwrap().queued;
+        let permit = in_time("a permit", received.acquire()).await.unwrap();
+        let waiting = tokio::spawn(received.request().acquire());
+        let queued = async || received.inspect().await.unwrap().queued;
         eventually("it waits", queued, |queued| *queued == 1).await;
         in_time("the release", permit.release()).await.unwrap();
         in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();

@@ -190,14 +190,14 @@ async fn ids_of_detached_and_expiring_permits_are_kept_for_one_lease_only() {
 async fn is_forgotten(server: &Server, client: &str, id: &str, observer: &Observer) {
     let mut scripts = Scripts::new(server.connect(), "told");
     // The permit is granted again each time, so that it does not expire.
-    let mut is_told = false;
-    let tell_again = async || {
+    let mut is_reported = false;
+    let report_again = async || {
         let held = observer.look().await.holders.iter().any(|holder| holder.id == id);
         scripts.ok("acquire", &format!("declare_if_unset 4 1000 {id} try"));
         publish(server, client, id);
-        held || !std::mem::replace(&mut is_told, true)
+        held || !std::mem::replace(&mut is_reported, true)
     };
-    eventually("forgotten and released", tell_again, |is_held| !is_held).await;
+    eventually("forgotten and released", report_again, |is_held| !is_held).await;
 }
 
 /// The message of a handoff overtakes the reply to a heartbeat. The reply arrives after the permit

@@ -123,7 +123,7 @@ impl Guard {
         let _ = kill(Pid::from_raw(self.started.child.id() as i32), Signal::SIGCONT);
     }
 
-    pub fn tell(&mut self, word: Word) {
+    pub fn send(&mut self, word: Word) {
         // The write fails if the guard has ended. The CLI continues without a guard.
         let _ = self.started.socket.write_all(format!("{word}\n").as_bytes());
     }
@@ -156,7 +156,7 @@ impl Guard {
         let (token, id) = (permit.fencing_token(), permit.id().to_string());
         loop {
             self.go_on();
-            self.tell(Word::Prepare { token, id: id.clone() });
+            self.send(Word::Prepare { token, id: id.clone() });
             match timeout(PATIENCE, self.next_report()).await {
                 Ok(Some(Report::Prepared(command))) => return Ok(command),
                 Ok(Some(Report::Failed(reason))) => return Err(failed(&reason)),
@@ -171,7 +171,7 @@ impl Guard {
     /// Ends the guard, and waits for it.
     pub fn end(mut self) {
         self.go_on();
-        self.tell(Word::Done);
+        self.send(Word::Done);
         drop((self.started.socket, self.reports));
         // Another call may have waited for the guard already.
         let _ = self.started.child.wait();

@@ -87,7 +87,7 @@ pub fn watch(grace: Duration) -> io::Result<()> {
     };
     // From here on, standard input is for the command, which inherits it.
     rustix::stdio::dup2_stdin(input)?;
-    let (events, heard) = mpsc::channel();
+    let (events, received) = mpsc::channel();
     listen(socket.try_clone()?, events.clone())?;
     let watch = Watch {
         socket,
@@ -105,7 +105,7 @@ pub fn watch(grace: Duration) -> io::Result<()> {
         is_closed: false,
         is_over: false,
     };
-    watch.until_done(&heard);
+    watch.until_done(&received);
     Ok(())
 }
 
@@ -176,11 +176,11 @@ fn follow_children(events: Sender<Event>) -> io::Result<()> {
 }
 
 impl Watch {
-    fn until_done(mut self, heard: &Receiver<Event>) {
+    fn until_done(mut self, received: &Receiver<Event>) {
         loop {
             let event = match self.next_look() {
-                Some(at) => heard.recv_timeout(at.saturating_duration_since(Instant::now())),
-                None => heard.recv().map_err(Into::into),
+                Some(at) => received.recv_timeout(at.saturating_duration_since(Instant::now())),
+                None => received.recv().map_err(Into::into),
             };
             match event {
                 Ok(Event::Word(Word::Done)) => return,
@@ -217,7 +217,7 @@ impl Watch {
                     Ok(command) => Report::Prepared(command),
                     Err(error) => Report::Failed(with_remedy(&error)),
                 };
-                self.tell(&report);
+                self.send(&report);
             }
             Word::Started(command) => {
                 self.family = Some(Family::left_to_tool(command));
@@ -255,7 +255,7 @@ impl Watch {
     fn note(&mut self, process: Pid, change: Change) {
         if self.family.as_ref().is_some_and(|family| family.command == process) {
             self.is_stopped = matches!(change, Change::Stopped(_));
-            self.tell(&Report::Changed(change));
+            self.send(&Report::Changed(change));
         }
     }
 
@@ -326,11 +326,11 @@ impl Watch {
         }
         if is_gone || !left.is_empty() {
             self.is_over = true;
-            self.tell(&Report::Over);
+            self.send(&Report::Over);
         }
     }
 
-    fn tell(&self, report: &Report) {
+    fn send(&self, report: &Report) {
         // The write fails if the CLI has ended.
         let _ = (&self.socket).write_all(format!("{report}\n").as_bytes());
     }

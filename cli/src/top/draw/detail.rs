@@ -120,8 +120,8 @@ fn draw_holders(look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
         let row = columns::row(cells, &widths);
         row.style(style(index == marked))
     });
-    let told: u64 = look.holders.iter().map(|holder| u64::from(holder.weight)).sum();
-    let title = title("HOLDERS", look.holders.len(), told < look.summary.held);
+    let reported: u64 = look.holders.iter().map(|holder| u64::from(holder.weight)).sum();
+    let title = title("HOLDERS", look.holders.len(), reported < look.summary.held);
     let head = [&*title, "WEIGHT", "EXPIRES IN", "ID"];
     draw_table(rows.collect(), &widths, &head, frame, area);
 }
@@ -144,8 +144,8 @@ fn draw_waiters(look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
         let row = columns::row(cells, &widths);
         row.style(style(before + index == marked))
     });
-    let told = look.waiters.len();
-    let title = title("WAITERS", told, (told as u64) < look.summary.queued);
+    let reported = look.waiters.len();
+    let title = title("WAITERS", reported, (reported as u64) < look.summary.queued);
     let head = [&*title, "WEIGHT", "WAITED", "POSITION", "PROCESS", "ID"];
     draw_table(rows.collect(), &widths, &head, frame, area);
 }
@@ -157,8 +157,8 @@ fn draw_table(rows: Vec<Row<'_>>, widths: &[u16], head: &[&str], frame: &mut Fra
 }
 
 /// Returns a title, which shows whether more holders or waiters exist than Redis returned.
-fn title(of: &str, told: usize, are_more: bool) -> String {
-    if are_more { format!("{of} (first {told})") } else { of.to_owned() }
+fn title(of: &str, reported: usize, are_more: bool) -> String {
+    if are_more { format!("{of} (first {reported})") } else { of.to_owned() }
 }
 
 /// Returns the widths of all columns, and the width of the last column, which has the IDs.

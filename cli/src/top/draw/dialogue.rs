@@ -34,9 +34,9 @@ pub fn draw(dialogue: &Dialogue, frame: &mut Frame) {
     let mut lines: Vec<String> = lines.collect();
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(screen.height);
     // The last lines name the keys, so they must be visible.
-    let answer = lines.split_off(lines.len().saturating_sub(2));
+    let choice = lines.split_off(lines.len().saturating_sub(2));
     lines.truncate(usize::from(height.saturating_sub(4)));
-    lines.extend(answer);
+    lines.extend(choice);
     let area = centered(width, height, screen);
     frame.render_widget(Clear, area);
     frame.render_widget(Block::bordered().title(fitted(&title, inner)), area);

@@ -99,18 +99,19 @@ fn a_missing_reply_is_reported_only_while_a_call_is_in_progress() {
     let mut state = state(80, 24);
     let then = state.contact.last;
     let later = Moment { instant: then.instant + Duration::from_secs(4), ..then };
-    let is_told = |state: &State| picture_at(state, later).contains("no reply from Redis for 4s");
+    let is_reported =
+        |state: &State| picture_at(state, later).contains("no reply from Redis for 4s");
     // No call is in progress between two lists.
-    assert!(!is_told(&state));
+    assert!(!is_reported(&state));
     add(&mut state, "jobs", 0, 1, &[]);
     let asked = |state: &mut State, at| {
         let row = state.rows.get_mut("jobs").unwrap();
         (row.is_asked, row.looked_at) = (true, Some(at));
     };
     asked(&mut state, later.instant);
-    assert!(!is_told(&state));
+    assert!(!is_reported(&state));
     asked(&mut state, then.instant);
-    assert!(is_told(&state));
+    assert!(is_reported(&state));
 }
 
 #[test]

@@ -35,16 +35,16 @@ async fn the_exporter_reports_the_reason_of_each_outage() {
     let exporter = Exporter::start(&server.url, &FAST).await;
     exporter.await_up(1.0).await;
     server.kill();
-    let told = async |is_it: &dyn Fn(&String) -> bool| {
+    let reported = async |is_it: &dyn Fn(&String) -> bool| {
         exporter.scrape().await;
-        exporter.told().last().is_some_and(is_it).then_some(())
+        exporter.reported().last().is_some_and(is_it).then_some(())
     };
     let is_down = |line: &String| line.contains("nothing listens there");
-    eventually_async("a reason", async || told(&is_down).await).await;
+    eventually_async("a reason", async || reported(&is_down).await).await;
     server.start_again();
     server.signal(Signal::SIGSTOP);
     let is_silent = |line: &String| line.contains("no reply in time");
-    eventually_async("another reason", async || told(&is_silent).await).await;
+    eventually_async("another reason", async || reported(&is_silent).await).await;
 }
 
 #[tokio::test]

@@ -122,8 +122,8 @@ impl Prometheus {
         let process = Process::start(&mut command);
         let address = eventually_async("its address", async || {
             let log = fs::read_to_string(&log).unwrap();
-            let (_, told) = log.split_once("msg=\"Listening on\"")?;
-            told.lines().next()?.split_once("address=")?.1.parse().ok()
+            let (_, reported) = log.split_once("msg=\"Listening on\"")?;
+            reported.lines().next()?.split_once("address=")?.1.parse().ok()
         });
         Self { address: address.await, _process: process, _folder: folder }
     }
@@ -132,11 +132,11 @@ impl Prometheus {
     async fn query(&self, expression: &str) -> Vec<Value> {
         let escape = |byte: u8| format!("%{byte:02x}");
         let query: String = expression.bytes().map(escape).collect();
-        let answer = get(self.address, &format!("/api/v1/query?query={query}"), "").await;
-        let answer: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+        let response = get(self.address, &format!("/api/v1/query?query={query}"), "").await;
+        let response: Value = serde_json::from_str(&response.body).unwrap_or_default();
         // Prometheus may not have read its data yet.
-        assert_ne!(answer["errorType"], "bad_data", "{expression}: {answer}");
-        answer["data"]["result"].as_array().cloned().unwrap_or_default()
+        assert_ne!(response["errorType"], "bad_data", "{expression}: {response}");
+        response["data"]["result"].as_array().cloned().unwrap_or_default()
     }
 }
 
@@ -169,9 +169,9 @@ async fn each_dashboard_query_returns_data_from_prometheus() {
     for expression in expressions {
         let expression = expression.replace("$semaphore", "jobs");
         assert!(!expression.contains('$'), "{expression}");
-        let answers =
+        let responses =
             async || Some(prometheus.query(&expression).await).filter(|all| !all.is_empty());
-        eventually_async(&expression, answers).await;
+        eventually_async(&expression, responses).await;
     }
     // This query provides the names from which a user can choose.
     let mut choices = Vec::new();

@@ -48,8 +48,8 @@ impl Exporter {
         let address = eventually_async("its address", async || {
             let is_over = reader.is_finished();
             let log = log.lock().unwrap();
-            let told = log.iter().find_map(|line| line.split_once("listening on http://"));
-            let address = told.map(|(_, url)| url.strip_suffix("/metrics").unwrap());
+            let reported = log.iter().find_map(|line| line.split_once("listening on http://"));
+            let address = reported.map(|(_, url)| url.strip_suffix("/metrics").unwrap());
             let address = address.map(|address| address.parse().unwrap());
             (is_over || address.is_some()).then_some(address)
         });
@@ -71,21 +71,21 @@ impl Exporter {
     /// failures may be logged, too.
     pub async fn logs_outage(&self, reason: &str) {
         eventually_async(reason, async || {
-            let told = self.told();
+            let reported = self.reported();
             let is_end = |line: &String| line.ends_with("the semaphores can be read again");
-            assert!(told.first().is_none_or(|first| !is_end(first)), "{told:?}");
-            assert!(told.windows(2).all(|two| two[0] != two[1]), "{told:?}");
-            let at = told.iter().position(|line| line.contains(reason))?;
-            told[at..].iter().any(is_end).then_some(())
+            assert!(reported.first().is_none_or(|first| !is_end(first)), "{reported:?}");
+            assert!(reported.windows(2).all(|two| two[0] != two[1]), "{reported:?}");
+            let at = reported.iter().position(|line| line.contains(reason))?;
+            reported[at..].iter().any(is_end).then_some(())
         })
         .await;
     }
 
     pub fn logs_nothing(&self) {
-        assert_eq!(self.told(), [""; 0]);
+        assert_eq!(self.reported(), [""; 0]);
     }
 
-    pub fn told(&self) -> Vec<String> {
+    pub fn reported(&self) -> Vec<String> {
         let log = self.log.lock().unwrap();
         log.iter().filter(|line| !line.contains("listening on")).cloned().collect()
     }
@@ -99,22 +99,22 @@ pub async fn use_all(server: &Server, names: impl IntoIterator<Item = impl Into<
     }
 }
 
-pub struct Answer {
+pub struct Response {
     pub head: String,
     pub body: String,
 }
 
 /// Sends an HTTP request. Each header in `headers` ends with a line break.
-pub async fn get(address: SocketAddr, path: &str, headers: &str) -> Answer {
+pub async fn get(address: SocketAddr, path: &str, headers: &str) -> Response {
     let asked = async {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request =
             format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        Answer { head: head.to_lowercase(), body: body.to_owned() }
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
+        Response { head: head.to_lowercase(), body: body.to_owned() }
     };
     timeout(DEADLINE, asked).await.expect("a reply")
 }

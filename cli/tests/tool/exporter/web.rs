@@ -105,7 +105,10 @@ async fn wrong_exporter_options_fail_with_exit_status_2() {
         ("::1:10379", "in brackets, as in [::1]:10379"),
     ] {
         let output = command(&server.url, &["--listen", address]).output().unwrap();
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(2) && told.contains(words), "{address}: {told}");
+        let reported = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            output.status.code() == Some(2) && reported.contains(words),
+            "{address}: {reported}"
+        );
     }
 }

@@ -47,7 +47,7 @@ fn the_client_name_begins_with_the_label_or_the_command_name() {
 fn an_invalid_label_is_rejected() {
     for label in ["", "two words", "a:b", &"x".repeat(33)] {
         let arguments = ["a", "--limit", "1", "--label", label, "--", "true"];
-        let (status, told) = outcome(&mut run("redis://127.0.0.1:1/", &arguments));
-        assert!(status == 2 && told.contains("--label"), "{label:?}: {status}: {told}");
+        let (status, reported) = outcome(&mut run("redis://127.0.0.1:1/", &arguments));
+        assert!(status == 2 && reported.contains("--label"), "{label:?}: {status}: {reported}");
     }
 }

@@ -8,15 +8,15 @@ use crate::support::unique_name;
 #[test]
 fn without_the_limit_option_the_existing_limit_applies() {
     let (url, name) = (shared_url(), unique_name());
-    let (status, told) = outcome(&mut run(&url, &[&name, "--", "echo", "no"]));
+    let (status, reported) = outcome(&mut run(&url, &[&name, "--", "echo", "no"]));
     assert_eq!(status, 2);
-    assert!(told.contains("no limit exists") && told.contains("--limit N"), "{told}");
+    assert!(reported.contains("no limit exists") && reported.contains("--limit N"), "{reported}");
     let declare = [&*name, "--limit", "2", "--", "true"];
     assert_eq!(outcome(&mut run(&url, &declare)), (0, String::new()));
     assert_eq!(outcome(&mut run(&url, &[&name, "--", "true"])), (0, String::new()));
     assert_eq!(outcome(&mut run(&url, &[&name, "--weight", "2", "--", "true"])).0, 0);
-    let (status, told) = outcome(&mut run(&url, &[&name, "--weight", "3", "--", "true"]));
-    assert_eq!((status, told.contains("the limit of 2")), (2, true), "{told}");
+    let (status, reported) = outcome(&mut run(&url, &[&name, "--weight", "3", "--", "true"]));
+    assert_eq!((status, reported.contains("the limit of 2")), (2, true), "{reported}");
 }
 
 #[test]
@@ -24,15 +24,18 @@ fn a_limit_that_differs_from_the_effective_limit_is_reported() {
     let (url, name) = (shared_url(), unique_name());
     let declare = |limit| outcome(&mut run(&url, &[&name, "--limit", limit, "--", "true"]));
     assert_eq!(declare("2"), (0, String::new()));
-    let (status, told) = declare("3");
+    let (status, reported) = declare("3");
     assert_eq!(status, 0);
-    assert!(told.contains("--limit 3 replaces the limit 2"), "{told}");
+    assert!(reported.contains("--limit 3 replaces the limit 2"), "{reported}");
     let state = format!("sem:{{{name}}}:state");
     let mut set = redis::cmd("HSET");
     set.arg(&state).arg("runtime").arg(5).exec(&mut connect(&url)).unwrap();
-    let (status, told) = declare("4");
+    let (status, reported) = declare("4");
     assert_eq!(status, 0);
-    assert!(told.contains("the runtime limit 5 applies; --limit 4 applies after"), "{told}");
+    assert!(
+        reported.contains("the runtime limit 5 applies; --limit 4 applies after"),
+        "{reported}"
+    );
 }
 
 /// Without the note, a user might not notice that the command may wait forever.
@@ -45,10 +48,10 @@ fn a_wait_for_a_weight_above_the_runtime_limit_is_reported() {
     await_held_and_queued(&url, &name, (0, 1));
     assert_eq!(set("9"), Some(0));
     assert_eq!(waiting.ended().code(), Some(0));
-    let told = waiting.errors();
+    let reported = waiting.errors();
     assert!(
-        told.contains("--weight 9 exceeds the runtime limit 3, so the command waits"),
-        "{told}"
+        reported.contains("--weight 9 exceeds the runtime limit 3, so the command waits"),
+        "{reported}"
     );
     assert_eq!(
         outcome(&mut run(&url, &[&name, "--weight", "9", "--", "true"])),
@@ -63,15 +66,19 @@ fn a_weight_above_the_runtime_limit_is_reported_if_a_limit_is_declared() {
     assert_eq!(set("3"), Some(0));
     for declared in ["3", "9"] {
         let request = [&*name, "--limit", declared, "--weight", "9"];
-        let (status, told) =
+        let (status, reported) =
             outcome(&mut run(&url, &[&request[..], &["--no-wait", "--", "true"]].concat()));
-        assert_eq!((status, told.contains("the limit is below the weight")), (75, true), "{told}");
+        assert_eq!(
+            (status, reported.contains("the limit is below the weight")),
+            (75, true),
+            "{reported}"
+        );
         let mut waiting = Tool::start(&mut run(&url, &[&request[..], &["--", "true"]].concat()));
         await_held_and_queued(&url, &name, (0, 1));
         assert_eq!(set("9"), Some(0));
         assert_eq!(waiting.ended().code(), Some(0));
-        let told = waiting.errors();
-        assert!(told.contains("--weight 9 exceeds the runtime limit 3"), "{told}");
+        let reported = waiting.errors();
+        assert!(reported.contains("--weight 9 exceeds the runtime limit 3"), "{reported}");
         assert_eq!(set("3"), Some(0));
     }
 }
@@ -81,8 +88,8 @@ fn a_rejected_request_does_not_claim_that_its_limit_applies() {
     let (url, name) = (shared_url(), unique_name());
     assert_eq!(outcome(&mut run(&url, &[&name, "--limit", "5", "--", "true"])).0, 0);
     let heavy = [&*name, "--limit", "2", "--weight", "3", "--", "true"];
-    let (status, told) = outcome(&mut run(&url, &heavy));
-    assert_eq!((status, told.lines().count()), (2, 1), "{told}");
-    assert!(told.contains("a weight of 3 exceeds the limit of 2"), "{told}");
+    let (status, reported) = outcome(&mut run(&url, &heavy));
+    assert_eq!((status, reported.lines().count()), (2, 1), "{reported}");
+    assert!(reported.contains("a weight of 3 exceeds the limit of 2"), "{reported}");
     assert_eq!(outcome(&mut run(&url, &[&name, "--weight", "5", "--", "true"])).0, 0);
 }

@@ -28,10 +28,11 @@ fn a_lost_permit_ends_the_command() {
         while tool.line() != last {}
         eventually("the end of the command", || (!is_alive(command)).then_some(()));
         assert_eq!(tool.ended().code(), Some(70));
-        let told = tool.errors();
+        let reported = tool.errors();
         let reason = format!("redis-semaphore: semaphore {name}: the permit was lost (revoked,");
-        let is_told = told.contains(&reason) && told.contains("): the command is being ended\n");
-        assert!(is_told, "{told}");
+        let is_reported =
+            reported.contains(&reason) && reported.contains("): the command is being ended\n");
+        assert!(is_reported, "{reported}");
     }
 }
 
@@ -59,10 +60,10 @@ fn ends_before_its_lease(script: &str, break_server: impl FnOnce(&Server)) {
     // reply to the last refresh was lost, the command ends a third of a lease earlier.
     assert!(end - ended < 12_500, "it ended {} ms before its lease", end - ended);
     assert_eq!(tool.ended().code(), Some(70));
-    let told = tool.errors();
+    let reported = tool.errors();
     let outage = format!("redis-semaphore: semaphore {name}: Redis at 127.0.0.1:");
-    assert!(told.starts_with(&outage) && told.contains(" is unavailable: "), "{told}");
-    assert!(told.contains("the permit cannot be refreshed"), "{told}");
+    assert!(reported.starts_with(&outage) && reported.contains(" is unavailable: "), "{reported}");
+    assert!(reported.contains("the permit cannot be refreshed"), "{reported}");
 }
 
 #[test]

@@ -29,14 +29,14 @@ fn two(server: &Server, name: &str, arguments: &[&str]) -> (Tool, Tool) {
 
 /// Checks that the beginning of the outage, with server and reason, and its end are each reported
 /// once.
-fn assert_told_once(told: &str, name: &str) {
-    let lines: Vec<&str> = told.lines().collect();
+fn assert_reported_once(reported: &str, name: &str) {
+    let lines: Vec<&str> = reported.lines().collect();
     let is_so = matches!(lines[..], [begins, ends]
         if begins.starts_with(&format!("redis-semaphore: semaphore {name}: Redis at 127.0.0.1:"))
             && begins.contains(" is unavailable: ")
             && begins.ends_with("; retrying")
             && ends == format!("redis-semaphore: semaphore {name}: Redis is available again"));
-    assert!(is_so, "{told}");
+    assert!(is_so, "{reported}");
 }
 
 /// A CLI that starts during an outage waits for the end of the outage.
@@ -53,15 +53,16 @@ async fn a_run_that_begins_in_an_outage_waits_for_the_end_of_the_outage() {
         eventually("attempts", || (proxy.refused() >= refused).then_some(()));
         proxy.refuse_connections(false);
         assert_eq!((tool.ended().code(), &*tool.line()), (Some(0), "ran"));
-        assert_told_once(&tool.errors(), &name);
+        assert_reported_once(&tool.errors(), &name);
     }
     // With these options, the CLI does not wait for the end of the outage.
     proxy.refuse_connections(true);
-    let (status, told) = outcome(&mut run(&url, &["a", "--limit", "1", "--no-wait", "--", "true"]));
-    assert!(status == 69 && told.lines().count() == 1, "{told}");
+    let (status, reported) =
+        outcome(&mut run(&url, &["a", "--limit", "1", "--no-wait", "--", "true"]));
+    assert!(status == 69 && reported.lines().count() == 1, "{reported}");
     let arguments = ["a", "--limit", "1", "--timeout", "500ms", "--", "true"];
-    let (status, told) = outcome(&mut run(&url, &arguments));
-    assert_eq!(status, 69, "{told}");
+    let (status, reported) = outcome(&mut run(&url, &arguments));
+    assert_eq!(status, 69, "{reported}");
 }
 
 /// If the CLI gave up, the permit would stay taken until its lease expires.
@@ -103,8 +104,8 @@ fn a_signal_that_ends_the_command_also_limits_the_release_in_an_outage() {
         server.signal(Signal::SIGSTOP);
         tool.signal(signal);
         assert_eq!(tool.ended().code(), Some(3));
-        let told = tool.errors();
-        assert!(told.contains("the permit stays taken until its lease expires"), "{told}");
+        let reported = tool.errors();
+        assert!(reported.contains("the permit stays taken until its lease expires"), "{reported}");
     }
 }
 
@@ -115,11 +116,11 @@ fn a_waiting_run_reports_the_start_and_the_end_of_an_outage() {
     let (_holder, mut waiter) = two(&server, &name, &["--limit", "1"]);
     server.kill();
     // The server starts again only after a retry, because the CLI does not report a shorter outage.
-    waiter.tells("; retrying");
+    waiter.reports("; retrying");
     // The server is empty, so no permit is held.
     server.start_again();
     assert_eq!((waiter.ended().code(), &*waiter.line()), (Some(0), "ran"));
-    assert_told_once(&waiter.errors(), &name);
+    assert_reported_once(&waiter.errors(), &name);
 }
 
 #[test]
@@ -128,13 +129,13 @@ fn the_acquire_timeout_ends_the_wait_while_redis_is_silent() {
     let timeout = [&PATIENT[..], &["--timeout", "10s"]].concat();
     let (_holder, mut waiter) = two(&server, &unique_name(), &timeout);
     server.signal(Signal::SIGSTOP);
-    let (status, told) = (waiter.ended().code(), waiter.errors());
-    assert_eq!(status, Some(75), "{told}");
-    let lines: Vec<&str> = told.lines().collect();
-    assert!(lines[0].contains("no permit within "), "{told}");
-    assert!(lines[1].contains("within 1s: the request leaves the queue"), "{told}");
+    let (status, reported) = (waiter.ended().code(), waiter.errors());
+    assert_eq!(status, Some(75), "{reported}");
+    let lines: Vec<&str> = reported.lines().collect();
+    assert!(lines[0].contains("no permit within "), "{reported}");
+    assert!(lines[1].contains("within 1s: the request leaves the queue"), "{reported}");
     // The CLI does not know whether its request was granted.
-    assert!(lines[1].contains("a permit that was just granted stays taken"), "{told}");
+    assert!(lines[1].contains("a permit that was just granted stays taken"), "{reported}");
 }
 
 /// The status is not 75, because 75 would mean that all permits are held.
@@ -144,16 +145,16 @@ fn an_acquire_timeout_in_an_outage_exits_with_69() {
     let (_holder, mut waiter) = two(&server, &unique_name(), &["--limit", "1", "--timeout", "10s"]);
     server.kill();
     assert_eq!(waiter.ended().code(), Some(69));
-    let told = waiter.errors();
+    let reported = waiter.errors();
     let reasons = ["nothing listens there", "the connection was lost"];
     let names_one = |line: &str| reasons.iter().any(|reason| line.contains(reason));
     assert!(
-        told.lines().any(|line| line.contains(" is unavailable: ") && names_one(line)),
-        "{told}"
+        reported.lines().any(|line| line.contains(" is unavailable: ") && names_one(line)),
+        "{reported}"
     );
     assert!(
-        told.contains("no permit within 10 s (last queue position: 1), and Redis at "),
-        "{told}"
+        reported.contains("no permit within 10 s (last queue position: 1), and Redis at "),
+        "{reported}"
     );
 }
 
@@ -169,18 +170,18 @@ async fn an_acquire_timeout_without_a_reply_to_the_request_exits_with_69() {
     // With `--limit`, the CLI first reads the limits. Both calls must end with `--timeout`, and not
     // with the response timeout.
     let patience = [&PATIENT[..], &["--timeout", "1s", "--", "true"]].concat();
-    let mut told_before = String::new();
-    for answers in 1..100 {
-        proxy.answers(answers);
-        let (status, told) = outcome(&mut run(&url, &[&[&*name], &patience[..]].concat()));
+    let mut reported_before = String::new();
+    for responses in 1..100 {
+        proxy.responses(responses);
+        let (status, reported) = outcome(&mut run(&url, &[&[&*name], &patience[..]].concat()));
         if status == 75 {
-            assert!(told_before.contains("no queue position is known"), "{told_before}");
+            assert!(reported_before.contains("no queue position is known"), "{reported_before}");
             return;
         }
-        assert_eq!(status, 69, "{told}");
-        told_before += &told;
+        assert_eq!(status, 69, "{reported}");
+        reported_before += &reported;
     }
-    panic!("never in the queue: {told_before}");
+    panic!("never in the queue: {reported_before}");
 }
 
 #[test]
@@ -220,7 +221,7 @@ fn a_signal_ends_the_release_while_redis_is_silent() {
     std::fs::write(&file, "").unwrap();
     // The status is the command's, because the command has ended normally.
     assert_eq!(tool.ended_by(Signal::SIGTERM).code(), Some(3));
-    let told = tool.errors();
-    assert!(told.contains("the permit stays taken until its lease expires"), "{told}");
+    let reported = tool.errors();
+    assert!(reported.contains("the permit stays taken until its lease expires"), "{reported}");
     std::fs::remove_file(file).unwrap();
 }

@@ -57,9 +57,9 @@ fn a_script_without_a_shebang_fails_with_advice() {
     std::fs::write(&script, "exit 0").unwrap();
     std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
     let command = ["--", script.to_str().unwrap()];
-    let (status, told) = outcome(&mut run(&url, &arguments(&name, "1h", &command)));
+    let (status, reported) = outcome(&mut run(&url, &arguments(&name, "1h", &command)));
     std::fs::remove_file(script).unwrap();
-    assert!(status == 126 && told.contains("begin a script with #!"), "{told}");
+    assert!(status == 126 && reported.contains("begin a script with #!"), "{reported}");
 }
 
 #[test]
@@ -89,45 +89,45 @@ fn with_per_the_started_command_needs_no_server_and_no_guard() {
     drop(server);
     assert_eq!(tools.each_ref().map(|tool| children(tool.id())), commands.map(|one| vec![one]));
 
-    let [mut killed, mut told] = tools;
+    let [mut killed, mut reported] = tools;
     killed.signal(Signal::SIGKILL);
     killed.ended();
     assert!(is_alive(commands[0]));
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(commands[0]), Signal::SIGKILL).unwrap();
     // Signals are forwarded as usual.
-    told.signal(Signal::SIGUSR1);
-    assert_eq!(told.ended().code(), Some(4));
-    let errors = told.errors();
+    reported.signal(Signal::SIGUSR1);
+    assert_eq!(reported.ended().code(), Some(4));
+    let errors = reported.errors();
     assert!(!errors.contains("redis-semaphore"), "{errors}");
 }
 
 #[test]
 fn a_per_option_outside_the_bounds_of_a_lease_is_rejected() {
     for lease in ["1ms", "8days"] {
-        let (status, told) =
+        let (status, reported) =
             outcome(&mut run(&shared_url(), &arguments("a", lease, &["--", "true"])));
-        assert_eq!(status, 2, "{told}");
-        assert!(told.contains("--per: must be"), "{told}");
+        assert_eq!(status, 2, "{reported}");
+        assert!(reported.contains("--per: must be"), "{reported}");
     }
 }
 
 #[test]
 fn the_options_per_and_grace_exclude_each_other() {
-    let (status, told) =
+    let (status, reported) =
         outcome(&mut run("", &arguments("a", "1s", &["--grace", "1s", "--", "true"])));
     assert_eq!(status, 2);
-    assert!(told.contains("--per") && told.contains("--grace"), "{told}");
+    assert!(reported.contains("--per") && reported.contains("--grace"), "{reported}");
 }
 
 /// Waits for a heartbeat. A CLI that sends heartbeats knows that its request is queued.
 fn await_heartbeat(url: &str) {
     let mut connection = connect(url);
-    let mut last_heard = || -> Vec<(String, f64)> {
+    let mut last_received = || -> Vec<(String, f64)> {
         let mut last = redis::cmd("ZRANGE");
         last.arg(&["sem:{a}:clients", "-1", "-1", "WITHSCORES"]).query(&mut connection).unwrap()
     };
-    let first = last_heard();
-    eventually("a heartbeat", || (last_heard() != first).then_some(()));
+    let first = last_received();
+    eventually("a heartbeat", || (last_received() != first).then_some(()));
 }
 
 /// Grants a permit to a suspended CLI, suspends the server, continues the CLI, and returns how the
@@ -159,20 +159,20 @@ fn start_in_an_outage(lease: &str, response_timeout: &str, command: &[&str]) -> 
 
 #[test]
 fn a_start_that_cannot_be_counted_in_an_outage_is_reported() {
-    let (status, told) = outcome_in_an_outage(&["sh", "-c", "exit 3"]);
-    assert_eq!(status, Some(3), "{told}");
-    assert!(told.contains("more commands than the limit may start"), "{told}");
+    let (status, reported) = outcome_in_an_outage(&["sh", "-c", "exit 3"]);
+    assert_eq!(status, Some(3), "{reported}");
+    assert!(reported.contains("more commands than the limit may start"), "{reported}");
 }
 
 #[test]
 fn an_unreleased_permit_of_a_failed_start_is_reported() {
     let (_server, mut tool) = start_in_an_outage("10s", "500ms", &["/no/such/command"]);
-    let (status, told) = (tool.ended().code(), tool.errors());
-    assert_eq!(status, Some(127), "{told}");
-    assert!(told.contains("the release is retried until the lease expires"), "{told}");
-    assert!(told.contains("the release was retried until the lease expired"), "{told}");
-    assert!(told.contains("a: release ") && !told.contains("revoke"), "{told}");
-    assert!(told.contains("/no/such/command"), "{told}");
+    let (status, reported) = (tool.ended().code(), tool.errors());
+    assert_eq!(status, Some(127), "{reported}");
+    assert!(reported.contains("the release is retried until the lease expires"), "{reported}");
+    assert!(reported.contains("the release was retried until the lease expired"), "{reported}");
+    assert!(reported.contains("a: release ") && !reported.contains("revoke"), "{reported}");
+    assert!(reported.contains("/no/such/command"), "{reported}");
 }
 
 #[test]
@@ -181,6 +181,6 @@ fn a_signal_ends_let_expire_while_redis_is_silent() {
     let (_server, mut tool) = start_in_an_outage("1h", "10min", &["sh", "-c", script]);
     assert_eq!(tool.line(), "on");
     assert_eq!(tool.ended_by(Signal::SIGTERM).code(), Some(3));
-    let told = tool.errors();
-    assert!(told.contains("more commands than the limit may start"), "{told}");
+    let reported = tool.errors();
+    assert!(reported.contains("more commands than the limit may start"), "{reported}");
 }

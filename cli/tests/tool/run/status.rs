@@ -44,14 +44,14 @@ fn the_cli_dies_by_signal_if_the_command_dies_of_sigint() {
 #[test]
 fn the_permit_of_a_command_that_cannot_be_started_is_released() {
     let (url, name) = (shared_url(), unique_name());
-    let (status, told) =
+    let (status, reported) =
         outcome(&mut run(&url, &[&name, "--limit", "1", "--", "/no/such/command"]));
-    assert_eq!((status, told.contains("/no/such/command")), (127, true), "{told}");
-    let (status, told) = outcome(&mut run(&url, &[&name, "--", "/etc/passwd"]));
-    assert_eq!((status, told.contains("/etc/passwd")), (126, true), "{told}");
-    let (status, told) = outcome(&mut run(&url, &[&name, "--", ""]));
+    assert_eq!((status, reported.contains("/no/such/command")), (127, true), "{reported}");
+    let (status, reported) = outcome(&mut run(&url, &[&name, "--", "/etc/passwd"]));
+    assert_eq!((status, reported.contains("/etc/passwd")), (126, true), "{reported}");
+    let (status, reported) = outcome(&mut run(&url, &[&name, "--", ""]));
     assert_eq!(
-        (status, &*told),
+        (status, &*reported),
         (127, "redis-semaphore: the command is empty: name a program after '--'\n")
     );
     for shell in ["cd", "echo hi | cat", "/bin/echo hi | /bin/cat"] {
@@ -72,10 +72,10 @@ fn the_permit_of_a_command_that_cannot_be_started_is_released() {
 #[test]
 fn without_a_server_the_command_is_not_started() {
     // No server listens at port 1.
-    let (status, told) =
+    let (status, reported) =
         outcome(&mut run("redis://127.0.0.1:1/", &["a", "--limit", "1", "--", "echo", "no"]));
     assert_eq!(status, 69);
-    assert!(told.contains("127.0.0.1:1"), "{told}");
+    assert!(reported.contains("127.0.0.1:1"), "{reported}");
 }
 
 #[test]
@@ -88,9 +88,9 @@ fn a_run_without_a_permit_in_time_exits_with_75() {
     assert_eq!(holder.line(), "on");
     for wait in [&["--no-wait"][..], &["--timeout", "0s"], &["--timeout", "3s"]] {
         let arguments = [&[&*name], wait, &["--", "echo", "no"]].concat();
-        let (status, told) = outcome(&mut run(&url, &arguments));
-        assert_eq!(status, 75, "{told}");
-        assert!(told.contains(&name), "{told}");
+        let (status, reported) = outcome(&mut run(&url, &arguments));
+        assert_eq!(status, 75, "{reported}");
+        assert!(reported.contains(&name), "{reported}");
     }
     await_held_and_queued(&url, &name, (1, 0));
     holder.signal(Signal::SIGTERM);
@@ -121,8 +121,9 @@ fn the_exit_statuses_of_the_cli_can_be_configured() {
     assert_eq!(outcome(&mut with(&url, &["--weight", "7", "--limit", "1", "--", "true"])).0, 42);
     for own in ["69", "70", "75"] {
         let exit = format!("exit {own}");
-        let (status, told) = outcome(&mut with(&url, &["--limit", "1", "--", "sh", "-c", &exit]));
-        assert_eq!((status.to_string(), &*told), (own.to_owned(), ""));
+        let (status, reported) =
+            outcome(&mut with(&url, &["--limit", "1", "--", "sh", "-c", &exit]));
+        assert_eq!((status.to_string(), &*reported), (own.to_owned(), ""));
     }
 }
 
@@ -133,10 +134,10 @@ fn a_lack_of_file_descriptors_is_reported_in_one_line() {
     // With fewer descriptors, the dynamic loader cannot open libraries.
     for limit in 4..13 {
         let text = format!("ulimit -n {limit}; exec $TOOL run a --limit 1 -- true");
-        let (status, told) = outcome(&mut script(&url, &text));
-        assert_eq!(status, 71, "{limit}: {told}");
-        assert_eq!(told.lines().count(), 1, "{limit}: {told}");
-        assert!(told.contains("ulimit -n"), "{limit}: {told}");
+        let (status, reported) = outcome(&mut script(&url, &text));
+        assert_eq!(status, 71, "{limit}: {reported}");
+        assert_eq!(reported.lines().count(), 1, "{limit}: {reported}");
+        assert!(reported.contains("ulimit -n"), "{limit}: {reported}");
     }
 }
 
@@ -184,13 +185,16 @@ fn the_dynamic_loader_may_start_the_cli() {
 #[test]
 fn wrong_options_are_rejected_before_the_cli_connects() {
     let short = ["a", "--limit", "1", "--lease", "499ms", "--", "true"];
-    let (status, told) = outcome(&mut run("redis://127.0.0.1:1/", &short));
-    assert_eq!(status, 2, "{told}");
-    assert!(told.contains("499ms") && told.contains("must be 500ms to 7days"), "{told}");
+    let (status, reported) = outcome(&mut run("redis://127.0.0.1:1/", &short));
+    assert_eq!(status, 2, "{reported}");
+    assert!(
+        reported.contains("499ms") && reported.contains("must be 500ms to 7days"),
+        "{reported}"
+    );
     let grace = ["a", "--limit", "1", "--lease", "9s", "--grace", "4s", "--", "true"];
-    let (status, told) = outcome(&mut run("redis://127.0.0.1:1/", &grace));
+    let (status, reported) = outcome(&mut run("redis://127.0.0.1:1/", &grace));
     assert_eq!(status, 2);
-    assert!(told.contains("--grace: 4s is more than a third of --lease (9s)"), "{told}");
+    assert!(reported.contains("--grace: 4s is more than a third of --lease (9s)"), "{reported}");
     for wrong in [&["a"][..], &["a", "--limit", "0", "--", "true"], &["a", "true"]] {
         assert_eq!(outcome(&mut run("redis://127.0.0.1:1/", wrong)).0, 2);
     }

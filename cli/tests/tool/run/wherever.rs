@@ -111,8 +111,8 @@ fn sigterm_releases_the_permit_after_all_processes_have_ended() {
         eventually("the permit", || (held_and_queued(&mut redis, name) == (0, 0)).then_some(()));
         assert!(!is_alive(far));
         assert_eq!(tool.ended().code(), Some(128 + 15));
-        let told = tool.errors();
-        assert!(!told.contains("redis-semaphore"), "{told}");
+        let reported = tool.errors();
+        assert!(!reported.contains("redis-semaphore"), "{reported}");
     });
 }
 
@@ -194,7 +194,7 @@ fn processes_that_could_not_be_ended_are_reported() {
     let far: i32 = tool.line().parse().unwrap();
     lose(&name);
     assert_eq!(tool.ended().code(), Some(70));
-    tool.tells(&format!(
+    tool.reports(&format!(
         "these processes could not be ended, and continue without a permit: process {far} (sh)"
     ));
     assert!(is_alive(far));

@@ -77,6 +77,6 @@ fn an_interval_out_of_bounds_is_rejected() {
 fn without_a_terminal_top_suggests_ls() {
     let output = Command::new(TOOL).arg("top").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("`redis-semaphore ls`"), "{told}");
+    let reported = String::from_utf8(output.stderr).unwrap();
+    assert!(reported.contains("`redis-semaphore ls`"), "{reported}");
 }

@@ -16,7 +16,7 @@ use crate::server::{CallError, took_too_long};
 pub(super) struct Ended<R: Request> {
     pub(super) batch: Batch<R>,
     pub(super) sent: Instant,
-    pub(super) answer: Result<Vec<i64>, CallError>,
+    pub(super) response: Result<Vec<i64>, CallError>,
 }
 
 pub(super) async fn call<R: Request>(core: Arc<Core>, mut batch: Batch<R>) -> Ended<R> {
@@ -39,14 +39,14 @@ pub(super) async fn call<R: Request>(core: Arc<Core>, mut batch: Batch<R>) -> En
         }
     };
     R::sending(&core, requests.iter().map(|waiting| &waiting.request));
-    let answer = {
+    let response = {
         let mut attempt = pin!(R::attempt(&core, batch.mark, write, limit));
         loop {
             let Some(next) = impatient.iter().map(|impatient| impatient.deadline).min() else {
                 break attempt.await;
             };
-            if let Ok(answer) = timeout_at(next, attempt.as_mut()).await {
-                break answer;
+            if let Ok(response) = timeout_at(next, attempt.as_mut()).await {
+                break response;
             }
             let now = Instant::now();
             for due in impatient.extract_if(.., |impatient| impatient.deadline <= now) {
@@ -59,7 +59,7 @@ pub(super) async fn call<R: Request>(core: Arc<Core>, mut batch: Batch<R>) -> En
     for Impatient { index, reply, .. } in impatient {
         batch.requests[index].reply = reply;
     }
-    Ended { batch, sent, answer }
+    Ended { batch, sent, response }
 }
 
 /// A request whose deadline passes before its call times out. The call continues for the other

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use super::call::{Ended, call};
 use super::{Next, Outcome, Request, Waiting};
 use crate::semaphore::core::Core;
-use crate::server::{Answer, Backoff, CallError, Failure};
+use crate::server::{Backoff, CallError, Failure, Response};
 
 pub(super) struct Dispatch<R: Request> {
     core: Arc<Core>,
@@ -71,15 +71,15 @@ impl<R: Request> Dispatch<R> {
     }
 
     fn handle(&mut self, ended: Ended<R>) {
-        let Ended { batch, sent, answer } = ended;
-        let answer = answer.and_then(|reply| self.read(&reply, batch.requests.len()));
+        let Ended { batch, sent, response } = ended;
+        let response = response.and_then(|reply| self.read(&reply, batch.requests.len()));
         // The requests must be marked before a release checks whether a request is in doubt.
-        if answer.as_ref().is_err_and(|failure| failure.may_have_run) {
+        if response.as_ref().is_err_and(|failure| failure.may_have_run) {
             batch.set_in_doubt();
         }
         let requests = batch.end();
-        R::batcher(&self.core).meter.ended(requests.len(), sent, answer.is_ok());
-        match answer {
+        R::batcher(&self.core).meter.ended(requests.len(), sent, response.is_ok());
+        match response {
             Ok(replies) => {
                 self.backoff = Backoff::of_calls(self.core.context.settings.response_timeout);
                 self.deliver(requests, sent, replies);
@@ -111,10 +111,10 @@ impl<R: Request> Dispatch<R> {
         R::answered(&self.core, sent, asked.zip(&replies));
         self.core.set_rush(requests.len() > 1);
         for (waiting, reply) in requests.into_iter().zip(replies) {
-            let answer = Answer { sent, reply, is_repeated: waiting.is_repeated };
+            let response = Response { sent, reply, is_repeated: waiting.is_repeated };
             // The caller may have dropped the request. A permit that reaches no caller is released
             // later.
-            let _ = waiting.reply.send(Outcome::Answer(answer));
+            let _ = waiting.reply.send(Outcome::Response(response));
         }
     }
 

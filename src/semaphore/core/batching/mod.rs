@@ -34,7 +34,7 @@ use crate::metrics::CallMeter;
 use crate::protocol::MAX_BATCH;
 use crate::runtime::{Deadline, is_current};
 use crate::semaphore::ledger::{Calls, Kinds};
-use crate::server::{Answer, CallError, Failure};
+use crate::server::{CallError, Failure, Response};
 
 use super::Core;
 use dispatch::Dispatch;
@@ -105,7 +105,7 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     fn answered<'a>(
         _core: &Arc<Core>,
         _sent: Instant,
-        _answers: impl Iterator<Item = (&'a Self, &'a Self::Reply)> + Clone,
+        _responses: impl Iterator<Item = (&'a Self, &'a Self::Reply)> + Clone,
     ) {
     }
 
@@ -141,10 +141,10 @@ struct State<R: Request> {
     is_dispatching: bool,
 }
 
-pub(crate) type Reply<R> = Result<Answer<<R as Request>::Reply>, Error>;
+pub(crate) type Reply<R> = Result<Response<<R as Request>::Reply>, Error>;
 
 enum Outcome<R: Request> {
-    Answer(Answer<R::Reply>),
+    Response(Response<R::Reply>),
     /// In a box, because every outcome is as large as the largest variant.
     Failed(Box<Error>),
 }
@@ -199,11 +199,11 @@ impl<R: Request> Batcher<R> {
     /// Sends a request, alone or with others, and retries it after transient failures until the
     /// deadline. A task of the I/O runtime makes the calls.
     pub(crate) async fn ask(core: &Arc<Core>, request: R, deadline: Deadline) -> Reply<R> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         let (is_repeated, last) = (false, None);
         Self::enter(core, Waiting { number: 0, request, deadline, is_repeated, last, reply })?;
-        match answer.await {
-            Ok(Outcome::Answer(answer)) => Ok(answer),
+        match response.await {
+            Ok(Outcome::Response(response)) => Ok(response),
             Ok(Outcome::Failed(error)) => Err(*error),
             // The request was omitted, or the I/O runtime has ended.
             Err(_) => Err(Error::Shutdown),
@@ -352,7 +352,7 @@ impl<R: Request> Waiting<R> {
     /// recorded error of this request, or `error` if no error was recorded.
     fn out_of_patience(&self, core: &Core, error: &RedisError) -> Outcome<R> {
         let last = self.last.as_deref().unwrap_or(error).clone();
-        self.failed(core, Failure::NoAnswer { elapsed: self.deadline.elapsed(), last })
+        self.failed(core, Failure::NoResponse { elapsed: self.deadline.elapsed(), last })
     }
 
     fn failed(&self, core: &Core, failure: Failure) -> Outcome<R> {

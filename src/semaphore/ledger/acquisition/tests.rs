@@ -135,7 +135,7 @@ fn only_a_wait_becomes_a_permit_and_only_a_wait_is_ended_as_a_wait() {
 }
 
 #[test]
-fn the_first_answer_reaches_the_caller_and_later_answers_do_not() {
+fn the_first_response_reaches_the_caller_and_later_responses_do_not() {
     for stage in [Asked, Awaited] {
         let mut life = Life::in_stage(stage);
         life.meets(Event::Message);
@@ -149,7 +149,7 @@ fn the_first_answer_reaches_the_caller_and_later_answers_do_not() {
 }
 
 #[test]
-fn a_caller_that_waits_for_the_answer_of_an_ended_acquisition_gets_an_error() {
+fn a_caller_that_waits_for_the_response_of_an_ended_acquisition_gets_an_error() {
     for event in [Event::End, Event::EndWait] {
         let mut life = Life::in_stage(Awaited);
         life.meets(event);

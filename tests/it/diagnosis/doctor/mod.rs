@@ -249,8 +249,8 @@ async fn the_doctor_reports_replicas_without_min_replicas_to_write() {
 async fn the_doctor_reports_a_primary_that_became_a_replica() {
     let mut patient = Patient::healthy().await;
     let restricted = patient.as_user("").await;
-    let reader = SemaphoreClient::builder().read_only().connect(&*patient.server.admin_url());
-    let reader = reader.await.unwrap();
+    let url = patient.server.admin_url();
+    let reader = SemaphoreClient::builder().read_only().connect(&url).await.unwrap();
     patient.run("REPLICAOF 127.0.0.1 1");
     let findings = patient.findings().await;
     assert_only(&findings[..1], Critical, "role", "a replica of 127.0.0.1:1");

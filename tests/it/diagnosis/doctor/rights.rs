@@ -55,16 +55,16 @@ async fn checks_that_need_missing_rights_are_reported_as_unchecked() {
     let by_config = ["persistence", "saves"];
     let by_info = ["clients", "eviction", "memory", "replicas", "role"];
     let all = [&by_info[..], &by_config[..]].concat();
-    for (rights, lacking, untold) in
+    for (rights, lacking, unreported) in
         [("+config|get", "INFO", &all[..]), ("+info", "CONFIG GET", &by_config), ("", "INFO", &all)]
     {
         let client = patient.as_user(rights).await;
         let findings = findings_of(&client).await;
         let mut names: Vec<_> = findings.iter().map(|check| check.name).collect();
         names.sort_unstable();
-        let mut untold = untold.to_vec();
-        untold.sort_unstable();
-        assert_eq!(names, untold);
+        let mut unreported = unreported.to_vec();
+        unreported.sort_unstable();
+        assert_eq!(names, unreported);
         for check in &findings {
             assert_only(
                 std::slice::from_ref(check),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redis_semaphore::Error;
 
-use super::clients::{Acquiring, Answer, Clients, Future, Other, client_name, poll_once};
+use super::clients::{Acquiring, Clients, Future, Other, Response, client_name, poll_once};
 use super::reference::Request;
 use super::{Ask, Change, End};
 
@@ -39,10 +39,10 @@ impl Clients {
     async fn start_other(
         &mut self,
         what: String,
-        expected: Answer,
-        future: impl std::future::Future<Output = Answer> + 'static,
+        expected: Response,
+        future: impl std::future::Future<Output = Response> + 'static,
     ) {
-        let mut future: Future<Answer> = Box::pin(future);
+        let mut future: Future<Response> = Box::pin(future);
         assert!(poll_once(&mut future).await.is_pending(), "no reply arrives immediately");
         self.case.others.push(Other { what, expected, future });
     }
@@ -107,7 +107,7 @@ impl Clients {
     async fn start_end(&mut self, number: usize, end: End, held: bool) {
         let permit = Arc::into_inner(self.case.permits.remove(&number).unwrap()).unwrap();
         let what = format!("{end:?} of {number}");
-        let expected = Answer::Held(held);
+        let expected = Response::Held(held);
         match end {
             End::Release => {
                 self.start_other(what, expected, async { was_held(permit.release().await) }).await;
@@ -131,7 +131,7 @@ impl Clients {
             give_way_after(lead, index).await;
             let number = permits[pick % permits.len()];
             let permit = self.case.permits[&number].clone();
-            let expected = Answer::Held(self.case.model.holds(number));
+            let expected = Response::Held(self.case.model.holds(number));
             let refresh = async move { was_held(permit.refresh().await) };
             self.start_other(format!("refresh of {number}"), expected, refresh).await;
             // If a refresh of a permit is under way, the next refresh is sent after the reply.
@@ -196,7 +196,7 @@ impl Clients {
                 Change::Add(permits) => Some(before + u64::from(*permits)),
                 Change::Clear => None,
             });
-            let told = if matches!(change, Change::Set(_)) { before } else { model.limit() };
+            let reported = if matches!(change, Change::Set(_)) { before } else { model.limit() };
             let (what, change) = (format!("{change:?}"), change.clone());
             let call = async move {
                 let limit = match change {
@@ -204,10 +204,10 @@ impl Clients {
                     Change::Add(permits) => semaphore.add_permits(permits).await,
                     Change::Clear => semaphore.clear_limit().await,
                 };
-                let failed = |error: Error| Answer::Failed(error.to_string());
-                limit.map_or_else(failed, |limit| Answer::Limit(limit.into()))
+                let failed = |error: Error| Response::Failed(error.to_string());
+                limit.map_or_else(failed, |limit| Response::Limit(limit.into()))
             };
-            self.start_other(what, Answer::Limit(told), call).await;
+            self.start_other(what, Response::Limit(reported), call).await;
         }
         // Each change is one call, which also declares the limit if necessary.
         Batches { now: changes.len() as u64, strays: 0 }
@@ -269,10 +269,10 @@ fn take(numbers: &mut Vec<usize>, pick: usize) -> Option<usize> {
     Some(numbers.remove(index))
 }
 
-fn was_held(answer: Result<(), Error>) -> Answer {
-    match answer {
-        Ok(()) => Answer::Held(true),
-        Err(Error::Lost { .. }) => Answer::Held(false),
-        Err(error) => Answer::Failed(error.to_string()),
+fn was_held(response: Result<(), Error>) -> Response {
+    match response {
+        Ok(()) => Response::Held(true),
+        Err(Error::Lost { .. }) => Response::Held(false),
+        Err(error) => Response::Failed(error.to_string()),
     }
 }

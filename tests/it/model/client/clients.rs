@@ -38,7 +38,7 @@ pub struct Clients {
 
 /// The result of an operation other than an acquire.
 #[derive(Debug, PartialEq)]
-pub enum Answer {
+pub enum Response {
     Held(bool),
     Limit(u64),
     Failed(String),
@@ -46,8 +46,8 @@ pub enum Answer {
 
 pub struct Other {
     pub what: String,
-    pub expected: Answer,
-    pub future: Future<Answer>,
+    pub expected: Response,
+    pub future: Future<Response>,
 }
 
 #[derive(Default)]

@@ -20,7 +20,7 @@ impl Clients {
         let deadline = Instant::now() + DEADLINE;
         let mut granted = Vec::new();
         loop {
-            granted.extend(self.take_answers(is_known).await?);
+            granted.extend(self.take_responses(is_known).await?);
             match self.compare(is_known).await {
                 Ok(()) => break,
                 Err(problem) => ensure(Instant::now() < deadline, || problem)?,
@@ -32,14 +32,14 @@ impl Clients {
         self.check_tokens(&granted, is_known)
     }
 
-    async fn take_answers(&mut self, is_known: bool) -> Result<Vec<usize>, String> {
+    async fn take_responses(&mut self, is_known: bool) -> Result<Vec<usize>, String> {
         let mut granted = Vec::new();
         // The loop polls the requests in the order of arrival. Requests that still declare the
         // limit therefore keep this order.
         for (number, mut acquiring) in std::mem::take(&mut self.case.acquiring) {
             match poll_once(&mut acquiring).await {
-                std::task::Poll::Ready(answer) => {
-                    let outcome = self.heed(number, answer, is_known)?;
+                std::task::Poll::Ready(response) => {
+                    let outcome = self.heed(number, response, is_known)?;
                     granted.extend((outcome == Outcome::Granted).then_some(number));
                 }
                 std::task::Poll::Pending => {
@@ -49,8 +49,8 @@ impl Clients {
         }
         for mut other in std::mem::take(&mut self.case.others) {
             match poll_once(&mut other.future).await {
-                std::task::Poll::Ready(answer) => ensure(answer == other.expected, || {
-                    format!("{}: {answer:?}, must be {:?}", other.what, other.expected)
+                std::task::Poll::Ready(response) => ensure(response == other.expected, || {
+                    format!("{}: {response:?}, must be {:?}", other.what, other.expected)
                 })?,
                 std::task::Poll::Pending => self.case.others.push(other),
             }
@@ -61,18 +61,18 @@ impl Clients {
     fn heed(
         &mut self,
         number: usize,
-        answer: Result<Option<Permit>, Error>,
+        response: Result<Option<Permit>, Error>,
         is_known: bool,
     ) -> Result<Outcome, String> {
         let case = &mut self.case;
         let request = case.requests[number];
-        let outcome = match &answer {
+        let outcome = match &response {
             Ok(Some(_)) => Outcome::Granted,
             Ok(None) => Outcome::Refused,
             Err(Error::TooHeavy { weight, limit, .. }) => {
-                let told = (u64::from(*weight), u64::from(*limit));
+                let reported = (u64::from(*weight), u64::from(*limit));
                 let expected = (request.weight, case.model.declared);
-                ensure(told == expected, || format!("{number} is too heavy: {told:?}"))?;
+                ensure(reported == expected, || format!("{number} is too heavy: {reported:?}"))?;
                 Outcome::TooHeavy
             }
             Err(error) => return Err(format!("{number}: {error}")),
@@ -88,7 +88,7 @@ impl Clients {
             format!("{request:?}: {outcome:?}, must be {expected:?}")
         })?;
         case.model.outcomes.insert(number, outcome);
-        if let Ok(Some(permit)) = answer {
+        if let Ok(Some(permit)) = response {
             let id = &case.ids[number];
             ensure(*id == counted(permit.id()), || format!("{id} holds as {}", permit.id()))?;
             ensure(u64::from(permit.weight()) == request.weight, || {

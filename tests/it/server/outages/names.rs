@@ -32,13 +32,13 @@ async fn a_wait_survives_a_host_name_that_stops_resolving_for_a_while() {
 
     name.forget();
     proxy.cut_all();
-    client.tell("look");
+    client.report("look");
     let said = client.next().await.unwrap();
     assert!(said.contains("the host name cannot be resolved"), "{said}");
     name.make_known();
     holder.release().await.unwrap();
     assert_eq!(client.next().await.unwrap(), "granted");
-    client.tell("look");
+    client.report("look");
     assert_eq!(client.next().await.unwrap(), "1 held");
 }
 

@@ -123,8 +123,8 @@ impl Case<'_> {
             let due = due(case.at, Circumstances::slow);
             (case.since, renewed.map_or(due, |renewal| renewal.at.min(due)))
         });
-        let told = |at| due(at, Circumstances::slow).max(due(at, Circumstances::trouble));
-        let adopted = turn.adopted.map_or(self.circumstances.end, told);
+        let reported = |at| due(at, Circumstances::slow).max(due(at, Circumstances::trouble));
+        let adopted = turn.adopted.map_or(self.circumstances.end, reported);
         lost.chain(turn.offered.map(|at| (at, adopted)))
     }
 

@@ -8,12 +8,12 @@ use super::{Case, Violation};
 impl Case<'_> {
     pub fn counts(&self) -> Vec<Violation> {
         let violation = |event: &super::Event| {
-            let What::Counted { semaphore, counts, is_all_told } = &event.what else {
+            let What::Counted { semaphore, counts, is_all_reported } = &event.what else {
                 return None;
             };
             let of = |turn: &&Turn| (turn.process, turn.semaphore) == (event.process, *semaphore);
-            let wrong = match is_all_told {
-                true => Told::by(self.turns.iter().filter(of)).differs_from(counts)?,
+            let wrong = match is_all_reported {
+                true => Reported::by(self.turns.iter().filter(of)).differs_from(counts)?,
                 false => is_unbalanced(counts)?,
             };
             let what = format!("{} of semaphore {semaphore}: {wrong}", event.process);
@@ -25,7 +25,7 @@ impl Case<'_> {
 
 /// The reports of a process about one semaphore.
 #[derive(Debug, Default)]
-struct Told {
+struct Reported {
     counts: Counts,
     grants: u64,
     /// An upper bound in s, because a process reports before its request and after the result.
@@ -34,11 +34,11 @@ struct Told {
     most_holding: f64,
 }
 
-impl Told {
+impl Reported {
     fn by<'a>(turns: impl Iterator<Item = &'a Turn>) -> Self {
-        let mut told = Self::default();
-        turns.for_each(|turn| told.add(turn));
-        told
+        let mut reported = Self::default();
+        turns.for_each(|turn| reported.add(turn));
+        reported
     }
 
     fn add(&mut self, turn: &Turn) {
@@ -67,8 +67,8 @@ impl Told {
     fn differs_from(&self, counted: &Counts) -> Option<String> {
         // No report says how a permit was granted.
         let Counts { immediate, waited, wait_time, hold_time, .. } = *counted;
-        let told = Counts { immediate, waited, wait_time, hold_time, ..self.counts.clone() };
-        let is_right = Counts { wait_times: waited, ..told } == *counted
+        let reported = Counts { immediate, waited, wait_time, hold_time, ..self.counts.clone() };
+        let is_right = Counts { wait_times: waited, ..reported } == *counted
             && immediate + waited == self.grants
             && wait_time <= self.most_waiting
             && (self.least_holding..=self.most_holding).contains(&hold_time);

@@ -6,12 +6,12 @@ use super::{Case, Violation};
 
 impl Case<'_> {
     /// A loss is reported at the deadline, if the process runs.
-    pub fn told_late(&self) -> Vec<Violation> {
+    pub fn reported_late(&self) -> Vec<Violation> {
         let is_late = |turn: &&Turn| {
             let Some(grant) = turn.grant else { return false };
-            let told = turn.ended().unwrap_or(self.circumstances.end);
-            let stopped = self.circumstances.stopped(turn.process, grant.until, told);
-            told > grant.until + self.bounds.late + stopped
+            let reported = turn.ended().unwrap_or(self.circumstances.end);
+            let stopped = self.circumstances.stopped(turn.process, grant.until, reported);
+            reported > grant.until + self.bounds.late + stopped
         };
         let violation = |turn: &Turn| Violation {
             rule: "losses".to_owned(),

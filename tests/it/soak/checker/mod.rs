@@ -46,7 +46,7 @@ pub fn judge(events: &[Event], bounds: Bounds) -> Result<Vec<Violation>, String>
         Case::over_admission,
         Case::one_holder,
         Case::tokens,
-        Case::told_late,
+        Case::reported_late,
         Case::taken_away,
         Case::order,
         Case::waits,

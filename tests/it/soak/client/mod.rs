@@ -2,9 +2,9 @@
 //! permits they believe they hold.
 
 mod own;
+mod reporter;
 mod set;
 mod task;
-mod teller;
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use tokio::time::sleep;
 use super::history::What;
 use super::topology::{Address, Names};
 use super::{HEARTBEAT_TIMEOUT, KINDS, LEASE, RESPONSE_TIMEOUT, Special, stalls};
+use reporter::Reporter;
 use set::SetTask;
 use task::Task;
-use teller::Teller;
 
 use crate::metrics::counted::Counted;
 
-pub use teller::MARK;
+pub use reporter::MARK;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Orders {
@@ -38,15 +38,15 @@ pub struct Orders {
 /// Runs the tasks until the standard input is closed. Each line of the input is a permit that
 /// another process offers.
 pub fn run(orders: &Orders) {
-    let teller = Teller::new(orders.process);
-    tell_of_panics(&teller);
-    let offers = listen(&teller);
+    let reporter = Reporter::new(orders.process);
+    report_panics(&reporter);
+    let offers = listen(&reporter);
     let counted = Counted::here();
     tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let stalled = teller.clone();
+        let stalled = reporter.clone();
         stalls::watch(move |what| stalled.say(what));
-        let semaphores = connect(&orders.address, &teller).await;
-        let tasks = tasks(orders, &semaphores, &teller);
+        let semaphores = connect(&orders.address, &reporter).await;
+        let tasks = tasks(orders, &semaphores, &reporter);
         let mut working = JoinSet::new();
         working.spawn(adopt(offers, tasks.clone()));
         for (number, kind) in KINDS.iter().enumerate() {
@@ -59,32 +59,32 @@ pub fn run(orders: &Orders) {
             let seed = orders.seed ^ (100 * KINDS.len() + index) as u64;
             working.spawn(SetTask::new(&tasks, seed).run());
         }
-        working.spawn(own::keep_order(semaphores.clone(), teller.clone()));
+        working.spawn(own::keep_order(semaphores.clone(), reporter.clone()));
         working.join_all().await;
         semaphores.shutdown().await;
     });
-    super::counts::told(&counted, &orders.names).for_each(|counts| teller.say(counts));
+    super::counts::reported(&counted, &orders.names).for_each(|counts| reporter.say(counts));
 }
 
-fn tasks(orders: &Orders, semaphores: &SemaphoreClient, teller: &Arc<Teller>) -> Vec<Task> {
+fn tasks(orders: &Orders, semaphores: &SemaphoreClient, reporter: &Arc<Reporter>) -> Vec<Task> {
     let task = |(number, name): (usize, &String)| {
         let kind = &KINDS[number];
         let semaphore = semaphores.semaphore(name).limit(kind.limit).lease(LEASE);
         let semaphore =
             semaphore.let_expire_on_drop(kind.special == Special::Leaves).build().unwrap();
-        Task::new(semaphore, number, teller)
+        Task::new(semaphore, number, reporter)
     };
     orders.names.iter().enumerate().map(task).collect()
 }
 
-fn listen(teller: &Arc<Teller>) -> UnboundedReceiver<DetachedPermit> {
+fn listen(reporter: &Arc<Reporter>) -> UnboundedReceiver<DetachedPermit> {
     let (sender, offers) = mpsc::unbounded_channel();
-    let teller = teller.clone();
+    let reporter = reporter.clone();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             let _ = sender.send(line.parse().unwrap());
         }
-        teller.ends.send_replace(true);
+        reporter.ends.send_replace(true);
     });
     offers
 }
@@ -101,24 +101,24 @@ async fn adopt(mut offers: UnboundedReceiver<DetachedPermit>, tasks: Vec<Task>) 
 }
 
 /// Reports panics, including those in tasks of the crate, which nothing else would report.
-fn tell_of_panics(teller: &Arc<Teller>) {
-    let (teller, usual) = (teller.clone(), std::panic::take_hook());
+fn report_panics(reporter: &Arc<Reporter>) {
+    let (reporter, usual) = (reporter.clone(), std::panic::take_hook());
     std::panic::set_hook(Box::new(move |panic| {
         let (operation, error) = ("panic".to_owned(), panic.to_string());
-        teller.say(What::Failed { turn: u64::MAX, operation, error, excusable: false });
+        reporter.say(What::Failed { turn: u64::MAX, operation, error, excusable: false });
         usual(panic);
     }));
 }
 
 /// Connects. If the server is unavailable, tries again.
-async fn connect(address: &Address, teller: &Teller) -> SemaphoreClient {
+async fn connect(address: &Address, reporter: &Reporter) -> SemaphoreClient {
     loop {
         let builder = SemaphoreClient::builder()
             .heartbeat_timeout(HEARTBEAT_TIMEOUT)
             .response_timeout(RESPONSE_TIMEOUT);
         match address.connect(builder).await {
             Ok(semaphores) => return semaphores,
-            Err(_) if teller.ends() => std::process::exit(0),
+            Err(_) if reporter.ends() => std::process::exit(0),
             Err(_) => sleep(Duration::from_millis(50)).await,
         }
     }

@@ -9,30 +9,30 @@ use tokio::time::sleep;
 
 use super::super::LEASE;
 use super::super::history::{What, now};
-use super::teller::Teller;
+use super::reporter::Reporter;
 
 /// Uses semaphores that no other process uses.
-pub async fn keep_order(semaphores: SemaphoreClient, teller: Arc<Teller>) {
+pub async fn keep_order(semaphores: SemaphoreClient, reporter: Arc<Reporter>) {
     let build = || semaphores.semaphore(unique_name()).limit(1).lease(LEASE).build().unwrap();
     let mut semaphore = build();
-    while !teller.ends() {
+    while !reporter.ends() {
         // A call without a reply may still reach the server and hold the permit for some time.
-        if drop_and_try(&semaphore, &teller).await.is_err() {
+        if drop_and_try(&semaphore, &reporter).await.is_err() {
             semaphore = build();
         }
         sleep(Duration::from_millis(fastrand::u64(0..20))).await;
     }
 }
 
-async fn drop_and_try(semaphore: &Semaphore, teller: &Teller) -> Result<(), Error> {
+async fn drop_and_try(semaphore: &Semaphore, reporter: &Reporter) -> Result<(), Error> {
     let permit = tokio::select! {
         permit = semaphore.acquire() => permit?,
-        () = teller.drained() => return Ok(()),
+        () = reporter.drained() => return Ok(()),
     };
     let since = now();
     drop(permit);
     if semaphore.try_acquire().await?.is_none() {
-        teller.say(What::Overtaken { since });
+        reporter.say(What::Overtaken { since });
     }
     Ok(())
 }

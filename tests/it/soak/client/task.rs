@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 
 use super::super::history::{Call, How, What, Why, now};
 use super::super::{KINDS, Kind, Special};
-use super::teller::Teller;
+use super::reporter::Reporter;
 
 /// The interval at which a holder checks whether its lease was extended.
 const LOOK: Duration = Duration::from_millis(10);
@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(10);
 pub struct Task {
     pub semaphore: Semaphore,
     pub number: usize,
-    pub teller: Arc<Teller>,
+    pub reporter: Arc<Reporter>,
     kind: &'static Kind,
     random: fastrand::Rng,
 }
@@ -33,9 +33,9 @@ struct Wish {
 }
 
 impl Task {
-    pub fn new(semaphore: Semaphore, number: usize, teller: &Arc<Teller>) -> Self {
+    pub fn new(semaphore: Semaphore, number: usize, reporter: &Arc<Reporter>) -> Self {
         let (kind, random) = (&KINDS[number], fastrand::Rng::new());
-        Self { semaphore, number, teller: teller.clone(), kind, random }
+        Self { semaphore, number, reporter: reporter.clone(), kind, random }
     }
 
     pub fn seeded(&self, seed: u64) -> Self {
@@ -43,22 +43,22 @@ impl Task {
     }
 
     pub async fn run(mut self) {
-        while !self.teller.ends() {
+        while !self.reporter.ends() {
             self.turn().await;
         }
     }
 
     async fn turn(&mut self) {
-        let turn = self.teller.turn();
+        let turn = self.reporter.turn();
         let wish = self.wish();
         let Wish { call, weight, ahead, .. } = wish;
         let (semaphore, moment) = (self.number, self.moment());
         let (weight, ahead) = (weight.into(), ahead.as_nanos() as u64);
-        self.teller.say(What::Asks { turn, semaphore, weight, call, ahead });
+        self.reporter.say(What::Asks { turn, semaphore, weight, call, ahead });
         let gives_up = async {
             match call {
                 Call::DroppedAcquire => sleep(moment).await,
-                _ => self.teller.drained().await,
+                _ => self.reporter.drained().await,
             }
         };
         let permit = tokio::select! {
@@ -122,9 +122,9 @@ impl Task {
     /// Adopts the permit. Other processes may adopt it, too, and its previous holder may still hold
     /// it.
     pub async fn adopt(mut self, detached: DetachedPermit) {
-        let turn = self.teller.turn();
+        let turn = self.reporter.turn();
         let (semaphore, weight) = (self.number, detached.weight().into());
-        self.teller.say(What::Asks { turn, semaphore, weight, call: Call::Adopt, ahead: 0 });
+        self.reporter.say(What::Asks { turn, semaphore, weight, call: Call::Adopt, ahead: 0 });
         let gives_up = match self.random.u32(0..5) {
             0 => self.moment(),
             _ => Duration::MAX,
@@ -141,12 +141,12 @@ impl Task {
         match asked {
             Ok(Ok(permit)) => self.hold(turn, permit).await,
             Ok(Err(why)) => {
-                self.teller.say(What::GivesUp { turn, why });
+                self.reporter.say(What::GivesUp { turn, why });
                 sleep(self.moment()).await;
             }
             Err(error) => {
-                self.teller.says_failed(turn, call, &error);
-                self.teller.say(What::GivesUp { turn, why: Why::Failed });
+                self.reporter.says_failed(turn, call, &error);
+                self.reporter.say(What::GivesUp { turn, why: Why::Failed });
                 sleep(Duration::from_millis(50)).await;
             }
         }
@@ -155,7 +155,7 @@ impl Task {
     async fn hold(&mut self, turn: u64, permit: Permit) {
         let watch = permit.watch();
         self.work(turn, permit).await;
-        self.teller.say(What::Gone { turn, lost: watch.is_lost() });
+        self.reporter.say(What::Gone { turn, lost: watch.is_lost() });
     }
 
     async fn work(&mut self, turn: u64, permit: Permit) {
@@ -164,7 +164,7 @@ impl Task {
         let mut until = lasts();
         let (semaphore, token) = (self.number, permit.fencing_token());
         let id = permit.id().to_owned();
-        self.teller.say(What::Holds { turn, semaphore, token, until, id });
+        self.reporter.say(What::Holds { turn, semaphore, token, until, id });
         let is_careless = self.kind.special == Special::Passes && self.random.u32(0..50) == 0;
         if is_careless {
             self.offer_and_hold(turn, &permit);
@@ -177,7 +177,7 @@ impl Task {
         };
         let end = now() + self.random.u64(work.clone()) * 1_000_000;
         // At the end of the test run, tasks release immediately, so that recent losses are noticed.
-        while now() < end && !self.teller.ends() {
+        while now() < end && !self.reporter.ends() {
             let pause = LOOK.min(Duration::from_nanos(end.saturating_sub(now())));
             let by_hand = self.random.u32(0..100) == 0;
             let goes_on = async {
@@ -193,19 +193,19 @@ impl Task {
                     Ok(()) => false,
                     Err(Error::Lost { .. }) => true,
                     Err(error) => {
-                        self.teller.says_failed(turn, "refresh", &error);
+                        self.reporter.says_failed(turn, "refresh", &error);
                         false
                     }
                 },
             };
             let lasts = lasts();
             if was_lost || permit.is_lost() {
-                self.teller.say(What::Lost { turn });
+                self.reporter.say(What::Lost { turn });
                 return;
             }
             if lasts > until + LOOK.as_nanos() as u64 {
                 until = lasts;
-                self.teller.say(What::Renewed { turn, until, by_hand });
+                self.reporter.say(What::Renewed { turn, until, by_hand });
             }
         }
         self.give_back(turn, permit, is_careless).await;
@@ -215,14 +215,16 @@ impl Task {
         let (id, token, name) = (permit.id(), permit.fencing_token(), self.semaphore.name());
         let ms = permit.expires_in().as_millis();
         let detached = format!("{id} {token} {ms} {name}");
-        self.teller.say(What::Offers { turn, detached });
+        self.reporter.say(What::Offers { turn, detached });
     }
 
     async fn give_back(&mut self, turn: u64, permit: Permit, was_offered: bool) {
         let random = self.random.u32(0..200);
         let how = match (self.kind.special, random % 8) {
             (Special::Changes, _) if random == 0 => How::Forget,
-            (Special::Passes, _) if random < 30 && !was_offered && !self.teller.ends() => How::Pass,
+            (Special::Passes, _) if random < 30 && !was_offered && !self.reporter.ends() => {
+                How::Pass
+            }
             (Special::Leaves, 0..3) => How::Leave,
             (Special::Leaves, 3) => How::DroppedLeave,
             (Special::Leaves, 4..7) => How::LeavingDrop,
@@ -231,30 +233,30 @@ impl Task {
             (Special::Leaves, _) => How::Release,
             _ => How::Drop,
         };
-        self.teller.say(What::Releases { turn, how });
+        self.reporter.say(What::Releases { turn, how });
         let moment = self.moment();
-        let (name, answer) = match how {
+        let (name, response) = match how {
             How::Drop | How::LeavingDrop => return drop(permit),
             How::Pass => {
                 let detached = permit.detach().to_string();
-                return self.teller.say(What::Offers { turn, detached });
+                return self.reporter.say(What::Offers { turn, detached });
             }
             How::DroppedRelease => match timeout(moment, permit.release()).await {
-                Ok(answer) => ("release", answer),
+                Ok(response) => ("release", response),
                 Err(_) => return,
             },
             How::DroppedLeave => match timeout(moment, permit.let_expire()).await {
-                Ok(answer) => ("let_expire", answer),
+                Ok(response) => ("let_expire", response),
                 Err(_) => return,
             },
             How::Release => ("release", permit.release().await),
             How::Leave => ("let_expire", permit.let_expire().await),
             How::Forget => ("forget", permit.forget().await),
         };
-        match answer {
-            Ok(()) => self.teller.say(What::Released { turn, held: true }),
-            Err(Error::Lost { .. }) => self.teller.say(What::Released { turn, held: false }),
-            Err(error) => self.teller.says_failed(turn, name, &error),
+        match response {
+            Ok(()) => self.reporter.say(What::Released { turn, held: true }),
+            Err(Error::Lost { .. }) => self.reporter.say(What::Released { turn, held: false }),
+            Err(error) => self.reporter.says_failed(turn, name, &error),
         }
     }
 }

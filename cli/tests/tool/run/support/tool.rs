@@ -49,7 +49,7 @@ pub struct Tool {
     process: Process,
     lines: Receiver<String>,
     /// The text that the CLI has written to its error output so far.
-    told: Arc<Mutex<String>>,
+    reported: Arc<Mutex<String>>,
     errors: Option<thread::JoinHandle<()>>,
 }
 
@@ -64,14 +64,14 @@ impl Tool {
             }
         });
         let stderr = BufReader::new(process.0.stderr.take().unwrap());
-        let told = Arc::<Mutex<String>>::default();
-        let copy = told.clone();
+        let reported = Arc::<Mutex<String>>::default();
+        let copy = reported.clone();
         let errors = Some(thread::spawn(move || {
             for line in stderr.lines() {
                 *copy.lock().unwrap() += &(line.unwrap() + "\n");
             }
         }));
-        Self { process, lines, told, errors }
+        Self { process, lines, reported, errors }
     }
 
     pub fn id(&self) -> i32 {
@@ -112,14 +112,14 @@ impl Tool {
     }
 
     /// Waits until the error output of the CLI contains this text.
-    pub fn tells(&self, text: &str) {
-        eventually(text, || self.told.lock().unwrap().contains(text).then_some(()));
+    pub fn reports(&self, text: &str) {
+        eventually(text, || self.reported.lock().unwrap().contains(text).then_some(()));
     }
 
     /// Returns the whole error output, after the CLI has closed it.
     pub fn errors(&mut self) -> String {
         self.errors.take().unwrap().join().unwrap();
-        self.told.lock().unwrap().clone()
+        self.reported.lock().unwrap().clone()
     }
 }
 

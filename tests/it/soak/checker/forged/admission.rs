@@ -105,8 +105,8 @@ fn the_checker_detects_two_holders_of_the_same_permit() {
     // The permit counts from the moment at which it was detached.
     let others = |at| [4, 5].map(|process| [asks(5, process, 1), holds(at, process, 1, 11, 20)]);
     let tokens = |others: [[Event; 2]; 2]| [&others.concat()[..], &adopts(2, 15, 30)].concat();
-    let told = [4, 5].map(|process| event(20, process, What::Lost { turn: 1 }));
-    let judged = with(&[&tokens(others(11))[..], &told].concat());
+    let reported = [4, 5].map(|process| event(20, process, What::Lost { turn: 1 }));
+    let judged = with(&[&tokens(others(11))[..], &reported].concat());
     assert!(judged.contains(&"over-admission".to_owned()), "{judged:?}");
 }
 
@@ -117,9 +117,9 @@ fn the_checker_detects_an_owner_that_reports_an_adoption_too_late() {
     let asks = asks_for(11, 2, 1, Call::Adopt, 0);
     let adopter = [asks, holds(15, 2, 1, 10, 100), releases(50, 2, 1)];
     let lost = |at| event(at, 1, What::Lost { turn: 1 });
-    let told = |at| broken(&[&owner[..], &adopter, &[lost(at)]].concat());
-    assert_eq!(told(30), NONE);
-    assert_eq!(told(31), ["over-admission", "one holder", "taken away"]);
+    let reported = |at| broken(&[&owner[..], &adopter, &[lost(at)]].concat());
+    assert_eq!(reported(30), NONE);
+    assert_eq!(reported(31), ["over-admission", "one holder", "taken away"]);
     // If a fault delays the refresh, its duration extends the deadline.
     let fault = [
         event(20, ALL, What::Fault { kind: "hold".to_owned(), spoils_order: true }),
@@ -127,9 +127,9 @@ fn the_checker_detects_an_owner_that_reports_an_adoption_too_late() {
     ];
     let stop = [event(28, 1, What::Stopped), event(41, 1, What::Continued)];
     for held_up in [fault, stop] {
-        let told = |at| broken(&[&owner[..], &adopter, &held_up, &[lost(at)]].concat());
-        assert_eq!(told(43), NONE);
-        assert_eq!(told(44), ["over-admission", "one holder", "taken away"]);
+        let reported = |at| broken(&[&owner[..], &adopter, &held_up, &[lost(at)]].concat());
+        assert_eq!(reported(43), NONE);
+        assert_eq!(reported(44), ["over-admission", "one holder", "taken away"]);
     }
     // The permit may have been adopted and released, but not before the offer.
     assert_eq!(broken(&[&owner[..], &[lost(11)]].concat()), NONE);

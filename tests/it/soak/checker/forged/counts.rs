@@ -29,7 +29,7 @@ fn the_checker_detects_wrong_metrics() {
         ..Counts::default()
     };
     let with = |counts: Counts| {
-        let counted = event(10, 1, What::Counted { semaphore: 0, counts, is_all_told: true });
+        let counted = event(10, 1, What::Counted { semaphore: 0, counts, is_all_reported: true });
         broken(&[&history[..], &[counted]].concat())
     };
     assert_eq!(with(right.clone()), NONE);
@@ -70,7 +70,7 @@ fn the_checker_detects_unbalanced_metrics() {
         ..Counts::default()
     };
     let with = |counts: Counts| {
-        broken(&[event(10, 1, What::Counted { semaphore: 0, counts, is_all_told: false })])
+        broken(&[event(10, 1, What::Counted { semaphore: 0, counts, is_all_reported: false })])
     };
     assert_eq!(with(right.clone()), NONE);
     for wrong in [

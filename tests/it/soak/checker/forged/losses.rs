@@ -9,8 +9,8 @@ fn the_checker_detects_a_loss_that_is_reported_late_or_never() {
     assert_eq!(then(event(100, 2, What::Killed)), ["losses"], "the loss is never reported");
     assert_eq!(then(event(40, 1, What::Killed)), NONE);
     let stopped = [event(45, 1, What::Stopped), event(90, 1, What::Continued)];
-    let told = [event(91, 1, What::Lost { turn: 1 })];
-    assert_eq!(broken(&[&held[..], &stopped, &told].concat()), NONE);
+    let reported = [event(91, 1, What::Lost { turn: 1 })];
+    assert_eq!(broken(&[&held[..], &stopped, &reported].concat()), NONE);
 }
 
 #[test]
@@ -21,12 +21,12 @@ fn the_checker_detects_a_process_that_dies_without_reporting_a_loss() {
     assert_eq!(dies(61), ["losses"]);
     // Only the time in which a process is stopped is excused.
     let stopped = [event(45, 1, What::Stopped), event(55, 1, What::Continued)];
-    let told = |at| {
-        let told = event(at, 1, What::Lost { turn: 1 });
-        broken(&[&held[..], &stopped, &[told]].concat())
+    let reported = |at| {
+        let reported = event(at, 1, What::Lost { turn: 1 });
+        broken(&[&held[..], &stopped, &[reported]].concat())
     };
-    assert_eq!(told(65), NONE);
-    assert_eq!(told(66), ["losses"]);
+    assert_eq!(reported(65), NONE);
+    assert_eq!(reported(66), ["losses"]);
 }
 
 #[test]

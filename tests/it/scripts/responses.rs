@@ -63,7 +63,7 @@ pub(super) struct Inspection {
     pub(super) holders: Vec<(String, i64, i64)>,
     pub(super) waiters: Vec<(String, i64, i64)>,
     /// For each waiter, the time until its client counts as dead.
-    pub(super) heard: Vec<i64>,
+    pub(super) received: Vec<i64>,
 }
 
 impl FromRedisValue for Inspection {
@@ -75,7 +75,7 @@ impl FromRedisValue for Inspection {
             Reply::from_redis_value(value)?;
         let weighed =
             |(id, time): (String, i64)| (name_of(&id).to_owned(), scripts::weight(&id), time);
-        let heard = waiters.iter().map(|(_, _, heard)| *heard).collect();
+        let received = waiters.iter().map(|(_, _, received)| *received).collect();
         let waiters = waiters.into_iter().map(|(id, waited, _)| weighed((id, waited)));
         let waiters = waiters.collect();
         let holders = holders.into_iter().map(weighed).filter(|(_, weight, _)| *weight > 0);
@@ -91,7 +91,7 @@ impl FromRedisValue for Inspection {
             last,
             holders,
             waiters,
-            heard,
+            received,
         })
     }
 }

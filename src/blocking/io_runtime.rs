@@ -17,7 +17,7 @@ use crate::error::Error;
 /// is dropped, the background thread shuts the client down and ends. The shutdown delivers pending
 /// releases. Dropping the last handle blocks until the shutdown is complete, unless the current
 /// thread belongs to an async runtime.
-pub(super) struct Home {
+pub(super) struct IoRuntime {
     handle: Handle,
     client: SemaphoreClient,
     ending: Arc<Ending>,
@@ -25,7 +25,7 @@ pub(super) struct Home {
     _here: oneshot::Sender<()>,
 }
 
-impl Home {
+impl IoRuntime {
     pub(super) fn connect(
         connecting: impl Future<Output = Result<SemaphoreClient, Error>>,
     ) -> Result<Arc<Self>, Error> {
@@ -33,13 +33,13 @@ impl Home {
         let failed = |error| Error::invalid("thread", format!("none can be started: {error}"));
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let handle = runtime.handle().clone();
-        let (tell, told) = oneshot::channel::<SemaphoreClient>();
+        let (signal, signaled) = oneshot::channel::<SemaphoreClient>();
         let (here, gone) = oneshot::channel::<()>();
         let over = Arc::<Over>::default();
         let set_over = SetOver(over.clone());
         let run = async move {
             // This fails if connecting failed.
-            if let Ok(client) = told.await {
+            if let Ok(client) = signaled.await {
                 client.shutdown().await;
             }
             drop(set_over);
@@ -49,7 +49,7 @@ impl Home {
         let thread = thread::Builder::new().name("redis-semaphore".to_owned());
         thread.spawn(move || runtime.block_on(run)).map_err(failed)?;
         let client = handle.block_on(connecting)?;
-        let ending = Arc::new(Ending::new(tell, client.clone(), over));
+        let ending = Arc::new(Ending::new(signal, client.clone(), over));
         ending::note(&ending);
         Ok(Arc::new(Self { handle, client, ending, _here: here }))
     }
@@ -67,13 +67,13 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for IoRuntime {
     fn drop(&mut self) {
         // A forked process does not have the background thread.
         if self.client.context().is_forked() {
             return;
         }
-        self.ending.tell();
+        self.ending.signal();
         ending::note(&self.ending);
         if !is_async_thread() {
             self.ending.wait();

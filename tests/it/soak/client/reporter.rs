@@ -14,16 +14,16 @@ use super::super::history::{Event, What, now};
 /// Precedes an event in a line of the output.
 pub const MARK: &str = "event ";
 
-pub struct Teller {
+pub struct Reporter {
     process: u32,
     turns: AtomicU64,
     pub ends: watch::Sender<bool>,
 }
 
-impl Teller {
+impl Reporter {
     pub fn new(process: u32) -> Arc<Self> {
-        let teller = Self { process, turns: AtomicU64::new(0), ends: watch::Sender::new(false) };
-        Arc::new(teller)
+        let reporter = Self { process, turns: AtomicU64::new(0), ends: watch::Sender::new(false) };
+        Arc::new(reporter)
     }
 
     pub fn say(&self, what: What) {
