@@ -27,7 +27,7 @@
 --                   the same expiry; `token` is the first of their consecutive tokens
 --   wake_in         ms until this client should call `wake`; 0: immediately; -1: no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION, SEM_TOO_HEAVY
--- Cost              O(log N) for each request, and for each waiter that leaves the queue.
+-- Cost              O(log N) per request, per expired lease, and per waiter that leaves the queue.
 --                   Commands for one request to a semaphore in use:
 --   8               granted
 --   8               granted with a weight above 1
@@ -111,8 +111,8 @@ if may_wait and (s.queued > 0 or s.held + wanted > limit) then
   end
   crowd = record_heartbeat(s, first.client, timeout)
 end
--- If a crowd waits, heartbeats remove dead requests from the head of the queue. So the head belongs
--- to a live client, which always calls `wake`.
+-- If more than CALLERS clients wait, heartbeats remove dead requests from the head of the queue. So
+-- the head belongs to a live client, which always calls `wake`.
 serve_queue(s, asked, crowd > CALLERS and tickets[1])
 
 local indexes, positions, waits = {}, {}, false

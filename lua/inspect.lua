@@ -1,6 +1,6 @@
 -- inspect: returns the limits, a page of permits, and a page of queued requests. Changes nothing.
 --
--- Tokens are not stored, so only the holder of a permit knows its token.
+-- The reply has no fencing tokens of permits, because the server does not store them.
 --
 -- KEYS[1] permits   sorted set: ID -> expiry of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: ID -> ticket
@@ -22,7 +22,7 @@
 --   waiters         for each queued request, in order: ID, ms waited (plus head start, unless the
 --                   nonce begins with "headstartMS-"), ms until its client is dead (-1: dead)
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
--- Cost              O(log N), and O(1) for each returned entry. Commands:
+-- Cost              O(log N), and O(1) for each returned entry and each expired permit. Commands:
 --   9               no holders, no waiters
 --   10              holders and waiters
 -- Flags             no-writes

@@ -1,6 +1,6 @@
 -- probe: tries every command that the scripts use, on the keys of an unused semaphore.
 --
--- A client calls this script once when it connects, with a random semaphore name. The errors show
+-- Clients may call this script when they connect, with a random semaphore name. The errors show
 -- that a right is missing (for a command or a channel), or that the server is a replica or too old.
 -- From Redis 7.0 on, the script checks each right first, and skips denied calls.
 --

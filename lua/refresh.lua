@@ -16,7 +16,8 @@
 --   0               the permit is lost; if the ID was queued, it has left the queue
 --   wake_in         0: call `wake` immediately; -1: no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
--- Cost              O(log N) per ID, and per waiter that leaves the queue. Commands for one ID:
+-- Cost              O(log N) per ID, per expired lease, and per waiter that leaves the queue.
+--                   Commands for one ID:
 --   9               held
 -- Flags             allow-oom
 -- include: lib/arguments.lua

@@ -17,7 +17,8 @@
 --   3               a single entry for all IDs, if several were given and all held a permit
 --   wake_in         0: call `wake` immediately; -1: no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
--- Cost              O(log N) per ID, and per waiter that leaves the queue. Commands for one ID:
+-- Cost              O(log N) per ID, per expired lease, and per waiter that leaves the queue.
+--                   Commands for one ID:
 --   7               held, empty queue
 --   14              held, and granted to the first waiter
 --   7               unknown

@@ -9,7 +9,7 @@
 -- Reply             server time (ms), wake_in, length of the queue
 --   wake_in         ms until this client should call `wake`; 0: immediately; -1: no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
--- Cost              O(log N) for each waiter that leaves the queue. Commands:
+-- Cost              O(log N) per expired lease, and per waiter that leaves the queue. Commands:
 --   7               nothing to do
 -- Flags             allow-oom
 -- include: lib/arguments.lua

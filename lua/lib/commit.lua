@@ -1,7 +1,7 @@
 -- Makes the remaining writes, then publishes the grant messages. If the server rejects a write (too
 -- few replicas, a full disk), the script ends before it notifies a client.
 
--- Writes the permits in `granted`. The first gets the token `token`, each further the next number.
+-- Writes the permits in `granted`. Their tokens are consecutive numbers, beginning with `token`.
 local function write_permits(s)
   local granted, leases, now, entries, text = s.granted, s.leases, s.now, {}, nil
   s.token = math.max(s.last_number + 1, s.now_us)
@@ -18,7 +18,7 @@ local function write_permits(s)
         s.first_expiry, s.changed.first_expiry = held_until, held_until
       end
       s.live_until = math.max(s.live_until, held_until)
-      text = held_until .. '' -- exact, since it has less than 15 digits
+      text = held_until .. '' -- exact, because it has at most 14 digits
     end
     entries[2 * i - 1], entries[2 * i] = text, granted[i]
   end
@@ -37,7 +37,7 @@ end
 
 local function write_state(s)
   local runtime, has_new_runtime, expire_at = s.runtime, s.has_new_runtime, s.expire_at
-  -- The keys last until no number that was issued lies in the future, so numbers only grow.
+  -- The keys last until the clock has passed all issued numbers, so that numbers grow.
   local must_last = math.max(s.live_until, math.floor(s.last_number / 1000))
   local moves = must_last > expire_at
   if moves then
@@ -57,7 +57,7 @@ local function write_state(s)
   if runtime and has_new_runtime then
     redis.call('PERSIST', s.state_key) -- a runtime limit stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    -- The state lasts two hours longer, so numbers also grow if the clock is set back.
+    -- The state lasts two hours longer, so numbers grow if the clock is set back by less.
     redis.call('PEXPIREAT', s.state_key, expire_at + 7200000)
   end
 end

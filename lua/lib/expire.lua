@@ -1,4 +1,4 @@
--- Removes expired leases, so that `permits` and `held` are correct.
+-- Removes up to BOUND expired leases, and subtracts them from `permits` and `held`.
 local function remove_expired(s)
   if s.is_set_back then
     -- Dead holders and clients must not count for too long. So the expiry of a lease is limited to

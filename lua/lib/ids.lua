@@ -1,7 +1,7 @@
 -- Functions that check the IDs in ARGV.
 
 -- Returns the parts of the ID in `args[index]`, or an error. Most IDs of a call differ only in
--- their nonces: `last` has the parts of the previous ID, whose beginning is not checked again.
+-- their nonces: an ID that begins like the previous ID gets the same parts, `last`.
 -- `asked` is the set of the call's IDs. If `weight` is nil, any weight of 1 or more is valid.
 local function read_id(args, index, name, asked, last, weight)
   local id, parts = args[index], last

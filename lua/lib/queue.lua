@@ -21,13 +21,13 @@ local function record_heartbeat(s, client, timeout)
     redis.call('ZREM', key, '', unpack(dead)) -- '' is no member; `dead` may be empty
   end
   s.live_until = math.max(s.live_until, alive_until)
-  s.last_number = math.max(s.last_number, s.now_us - 1) -- shows whether the clock was set back
+  s.last_number = math.max(s.last_number, s.now_us - 1) -- to notice if the clock is set back
   return s.clients > CALLERS
     and redis.call('ZCOUNT', key, s.now + math.floor(timeout * 3 / 5), '+inf') or 0
 end
 
--- Returns whether a client with a queued request should call `wake`. If a crowd waits, these are
--- the client at the head of the queue, and about CALLERS others that are chosen at random.
+-- Returns whether a client with a queued request should call `wake`. If more than CALLERS clients
+-- wait, these are the client at the head, and about CALLERS others that are chosen at random.
 local function is_caller(s, client, timeout, crowd)
   if crowd <= CALLERS then return true end
   local hash, left = redis.sha1hex(client .. math.floor(s.now / timeout)), #s.leaving

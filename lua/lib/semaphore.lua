@@ -1,9 +1,10 @@
--- The state of the semaphore: one table with what the keys contain, and with what a call changes.
+-- The state of the semaphore: one table with the contents of the keys and the changes of a call.
 --
 -- The keys `permits` and `clients` also have a member '*', so that no script empties these keys.
 -- While a cluster slot is migrating, a server aborts a script that accesses a key after emptying
 -- it. In `permits`, the score of '*' is minus the sum of (weight - 1) over all permits, so the held
--- weight is known without the other keys. In `clients`, the score is the longest heartbeat timeout.
+-- weight is known even if another key is lost. In `clients`, the score of '*' is the longest
+-- heartbeat timeout.
 
 local BOUND = 1000 -- each loop of a script examines at most this many members
 
@@ -61,7 +62,7 @@ local function read_semaphore(keys, ids)
     more = false, -- whether the script stopped at a bound, so that a client must call `wake`
   }
   if not state[1] then
-    -- It is new, or `state` was lost. Then permits may have any lease, and requests any ticket.
+    -- If members remain, `state` was lost. Permits may have any lease, and requests any ticket.
     s.first_expiry = MAX_NUMBER
     if permits + queued + clients > 0 then
       s.longest_lease, s.first_expiry, s.live_until = MAX_TIME, 0, now + MAX_TIME
@@ -73,7 +74,7 @@ local function read_semaphore(keys, ids)
   return s
 end
 
--- Grants a permit. If `is_held` is true, only its lease restarts. Returns the index in `granted`.
+-- Grants a permit, or restarts its lease if `is_held` is true. Returns the index in `granted`.
 local function grant(s, id, weight, lease, is_held)
   local index = #s.granted + 1
   s.granted[index], s.leases[index] = id, lease

@@ -2,8 +2,9 @@
 
 -- Decides about the request at the head of the queue. Returns whether it leaves the queue: it is
 -- granted, too heavy, dead, or no ID. Requests in `asked` are part of this call, and alive. Others
--- are alive if their client has sent a heartbeat in time and is subscribed (not with NOTIFY N, and
--- not if the server cannot count subscribers). `listening`: channel -> whether it has subscribers.
+-- are alive if their client has sent a heartbeat in time and is subscribed. With NOTIFY N, or if
+-- the server cannot count subscribers, the heartbeat is sufficient. `listening`: channel -> whether
+-- the channel has subscribers.
 local function serve_request(s, id, asked, listening)
   local notify, client, weight, lease = string.match(id, '^([PSN]):([^:]*):(%d+):(%d+):')
   if not notify then return true end
