@@ -28,7 +28,7 @@ export interface ConnectOptions {
   prefix?: string | undefined;
   /** The server skips this client's requests if the client has sent no heartbeat for this long. Default: 15,000. */
   heartbeatTimeout?: number | undefined;
-  /** The timeout of one attempt, after which the connection counts as dead. Default: 2,000. */
+  /** The timeout of one attempt, except a refresh. Afterwards, the connection counts as dead. Default: 2,000. */
   responseTimeout?: number | undefined;
   /** How long a wait survives without successful replies. Default: 30,000. */
   outageTolerance?: number | undefined;
@@ -59,8 +59,8 @@ export interface TryOptions {
 
 export interface AcquireOptions extends TryOptions {
   /**
-   * Rejects with AcquireTimeout after this many ms, rounded up. With 0 or less, the request does not wait. So it may
-   * be the remaining time until a deadline. Default: no bound.
+   * Rejects with AcquireTimeout after this many ms, rounded up. With 0 or less, the request does not wait. So the
+   * timeout may be the remaining time until a deadline. Default: no bound.
    */
   timeout?: number | undefined;
 }
@@ -72,10 +72,14 @@ export interface AcquireOptions extends TryOptions {
 export class SemaphoreClient {
   private constructor();
   /**
-   * Connects. `redis` is a URL, or options of node-redis. Rejects immediately if the server cannot be used: with
-   * Unsupported for a cluster or a Sentinel, with Rejected after another error of Redis, such as a wrong password,
-   * and otherwise with Unavailable. Rejects with a TypeError for a wrong URL, an unknown option, or another value, such
-   * as a client, and with a RangeError for a wrong number. No error contains a part of the URL other than the address.
+   * Connects. `redis` is a URL, or options of node-redis. Rejects immediately if the server cannot be used:
+   *
+   * - with Unsupported if the server is a cluster, a sentinel or too old, or the user lacks a right
+   * - with Rejected after another error of Redis, such as a wrong password
+   * - otherwise with Unavailable
+   *
+   * Rejects with a TypeError for a wrong URL, an unknown option, or another value, such as a client, and with a
+   * RangeError for a wrong number. No error contains a part of the URL other than the address.
    */
   static connect(redis: string | RedisOptions, options?: ConnectOptions): Promise<SemaphoreClient>;
   /**
@@ -127,7 +131,7 @@ export class Permit {
   readonly fencingToken: number;
   /** Aborted when the permit is lost, even if Redis is unreachable. The reason is a PermitLost. */
   readonly lost: AbortSignal;
-  /** Exact even if the event loop was too busy to abort `lost` in time. */
+  /** Whether the permit is lost now, even if the event loop was too busy to abort `lost` in time. */
   readonly isLost: boolean;
   /** For how many ms the permit is held unless it is refreshed. 0 if the permit is lost. */
   readonly expiresIn: number;

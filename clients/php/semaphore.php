@@ -197,7 +197,10 @@ final class Semaphore
         }
     }
 
-    /** Ignores its own errors, because the earlier error matters. After an error, the request or permit expires. */
+    /**
+     * Ignores its own errors, because the earlier error matters. If the release fails, the server skips the request,
+     * or the permit expires.
+     */
     private function giveUp(string $id): void
     {
         try {

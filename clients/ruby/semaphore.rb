@@ -138,7 +138,8 @@ class RedisSemaphore
     undisturbed { give_up(id) } unless done
   end
 
-  # Ignores its own errors, because the earlier error matters. If the release fails, the request or permit expires.
+  # Ignores its own errors, because the earlier error matters. If the release fails, the server skips the request, or
+  # the permit expires.
   def give_up(id)
     give_back(Permit.new(id, 0, 0, @name), GIVE_BACK)
   rescue Redis::BaseError

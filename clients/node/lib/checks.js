@@ -27,7 +27,7 @@ function timeout(value) {
   throw new RangeError(`timeout (ms) must be a number up to ${LONGEST}, got ${shown(value)}`);
 }
 
-/** Formats any value, including a symbol and an object without a prototype. A URL may contain a password. */
+/** Formats any value, including a symbol and an object without a prototype. Hides a URL with its password. */
 function shown(value) {
   const text = inspect(value, { depth: 0, maxStringLength: 600 });
   return text.includes("://") ? "a text with a URL" : text;

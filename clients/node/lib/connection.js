@@ -154,7 +154,7 @@ class Connection {
 
   close() {
     this.#isClosed = true;
-    this.reset(new Closed()); // Not awaited, because a connection that is being opened ends only after that has failed.
+    this.reset(new Closed()); // Not awaited, because `reset` waits for a connection that is being opened.
   }
 }
 

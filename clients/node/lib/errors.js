@@ -148,7 +148,7 @@ function failure(semaphore, operation, error = new Error("no reply yet")) {
   return new (isPassing(error) ? Unavailable : Rejected)(semaphore, operation, error);
 }
 
-/** Reports a failure in the background. A closed client is no failure. */
+/** Emits a warning about a failure that the program cannot catch. A closed client is no failure. */
 const warn = (error) => error instanceof Closed || process.emitWarning(error);
 
 module.exports = {

@@ -83,7 +83,7 @@ class Listener {
     if (handOffs) this.#onMessage(handOffs);
   }
 
-  /** Called on `READONLY`, because another server is the primary now. */
+  /** Called after an error of a replica, because another server may be the primary now. */
   reset(error) {
     this.#link?.end(error);
   }

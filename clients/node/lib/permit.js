@@ -40,7 +40,7 @@ class Permit {
     return this.#lease.lost;
   }
 
-  /** Exact even if the event loop was too busy to abort `lost` in time. */
+  /** Whether the permit is lost now, even if the event loop was too busy to abort `lost` in time. */
   get isLost() {
     return this.#lease.isLost || (!this.#holding.release && !this.#lease.isHeld);
   }

@@ -122,7 +122,7 @@ class Queue {
     asked.forEach((waiter, index) => {
       const [kind, number, position] = allGranted ? [GRANTED, rest[1] + index] : rest.slice(3 * index, 3 * index + 3);
       isAnyQueued ||= kind === QUEUED;
-      if (waiter.isOver && kind !== REFUSED) this.#giveBack(waiter); // The request may have overtaken its release.
+      if (waiter.isOver && kind !== REFUSED) this.#giveBack(waiter); // The release may have overtaken the request.
       if (!waiter.isWaiting) return; // A message may have overtaken this reply.
       if (kind === GRANTED && this.#isLate(sent)) this.#grantedLate(waiter);
       else if (kind === GRANTED) this.#granted(waiter, number, sent);

@@ -100,7 +100,7 @@ class Releases {
     }
   }
 
-  /** Returns whether a reply arrived. */
+  /** Returns whether the call succeeded. */
   async #send() {
     const batch = [...this.#waiting].slice(0, MOST);
     for (const [id] of batch) this.#waiting.delete(id);

@@ -64,7 +64,7 @@ class Renewal {
     clearTimeout(this.#timer);
   }
 
-  /** Refreshes some leases. After a failure, the refresh is retried. Each lease is lost only at its deadline. */
+  /** Refreshes some leases. Returns false after a failure. Then the refresh is retried until the leases' deadlines. */
   async #renewBatch(batch) {
     // A lease that has expired here counts as lost, so it must not be extended on the server.
     const leases = batch.filter((lease) => this.#leases.has(lease.id) && lease.check() && lease.canBeLonger);

@@ -67,7 +67,7 @@ class Server {
     }
   }
 
-  /** Detects clusters and sentinels. On a node of a cluster, half of all names pass the probe. Every user may call HELLO. */
+  /** Detects clusters and sentinels, because the probe may succeed on a node of a cluster. Every user may call HELLO. */
   async #examine() {
     const reply = await this.#connection.command(["HELLO"], this.responseTimeout).catch((error) => {
       if (!(error instanceof ErrorReply)) throw error; // HELLO may be renamed, or unknown to a proxy. The probe finds out more.
@@ -97,7 +97,10 @@ class Server {
     if (this.#busy === 0) this.#checks.unref();
   }
 
-  /** Returns the semaphore in use of this name. One queue per name keeps the order, and combines requests in one call. */
+  /**
+   * Returns the semaphore of this name that is in use, otherwise the given semaphore. One queue per name keeps the
+   * order, and combines requests in one call.
+   */
   inUse(semaphore) {
     const { name } = semaphore;
     const other = this.#inUse.get(name) ?? semaphore;
@@ -124,7 +127,7 @@ class Server {
     this.begin();
   }
 
-  /** Forgets a permit that was released or lost. */
+  /** Removes a permit that was released or lost. */
   drop(id) {
     if (this.#held.delete(id)) this.end();
     if (this.#held.size === 0) this.#drained();
@@ -144,7 +147,7 @@ class Server {
       return await run(this.#connection, script, keysOf(this.prefix, name), args, timeout);
     } catch (error) {
       if (isOfReplica(error)) {
-        // Another server is the primary now.
+        // Another server may be the primary now.
         this.listener.reset(error);
         await this.#connection.reset(error);
       }
@@ -160,7 +163,7 @@ class Server {
     }
   }
 
-  /** Releases a permit without a waiter: its request has overtaken its release. */
+  /** Releases a permit without a waiter: the release of its request has overtaken the request. */
   #giveBack(name, id) {
     const lease = leaseOf(this.#client, id);
     if (lease === undefined || !isName(name)) return; // No script sent this message.
@@ -221,7 +224,7 @@ class Server {
     const tooLong = sleep(this.patience, undefined, { signal: patience.signal, ref: false }).catch(() => {});
     await Promise.race([released, tooLong]);
     await this.#disconnect();
-    // From now on, nothing keeps the process alive until the next attempt.
+    // Nothing would keep the process alive until the next attempt, so the remaining releases end.
     for (const release of this.#underWay) release.failed(new Closed());
     this.end();
     clearInterval(this.#checks);

@@ -35,8 +35,8 @@ class Waiter {
   }
 
   /**
-   * Removes the promise. The lease of a permit refers to its waiter, and the promise refers to the permit, so a dropped
-   * permit could never be collected.
+   * Removes the promise. Otherwise, a dropped permit could never be collected, because its lease refers to the waiter,
+   * and the promise refers to the permit.
    */
   forget() {
     this.outcome = this.resolve = this.reject = undefined;

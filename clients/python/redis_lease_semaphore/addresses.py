@@ -25,7 +25,7 @@ def connections(url: str, response_timeout: float, options: dict[str, Any]) -> r
     _check(url)
     _check_pool(options.get("max_connections", 2))
     defaults: dict[str, Any] = {
-        # This package retries calls itself: refreshes until the deadline, waits until they are canceled.
+        # This package retries calls itself: refreshes until the deadline, waits for `outage_tolerance`.
         "retry": Retry(NoBackoff(), 0),
         "socket_connect_timeout": response_timeout,
         **_without_denied_commands(options),
@@ -97,9 +97,9 @@ def _check_pool(max_connections: Any) -> None:
 
 
 def _without_denied_commands(options: dict[str, Any]) -> dict[str, Any]:
-    """Returns options for a handshake that needs no rights: it sends only HELLO, AUTH and SELECT.
+    """Returns options for a handshake that sends only HELLO, AUTH and SELECT.
 
-    The documented users have no other rights, and each denied command appears in the server's ACL LOG.
+    The documented users lack the rights to other commands, and each denied command appears in the server's ACL LOG.
     """
     base = getattr(redis.asyncio.connection, "AbstractConnection", redis.asyncio.Connection)
     known = inspect.signature(base.__init__).parameters

@@ -29,9 +29,9 @@ _THE_END = "the program ends"  # while Python finalizes, the threads of clients 
 class SemaphoreClient:
     """A client like redis_lease_semaphore.asyncio.SemaphoreClient. Threads may share the client.
 
-    A forked process may use a connected client. It connects separately, with its first acquire. When the
-    program ends, permits that are still held are released, within two response timeouts. Permits of a
-    daemon thread are not released while the thread is alive, because it may still work.
+    A forked process may use a connected client. The process connects separately, with its first acquire. When the
+    program ends, the client releases permits that are still held, and gives up after two response timeouts. Permits
+    of a daemon thread are not released while the thread is alive, because the thread may still work.
     """
 
     def __init__(
@@ -125,11 +125,11 @@ class SemaphoreClient:
                 self._start()
 
     def close(self) -> None:
-        """Ends all waits, and disconnects when Redis has confirmed their releases.
+        """Ends all waits, and disconnects when Redis has confirmed their releases, or after two response timeouts.
 
         Permits that are still held are no longer refreshed. Each is lost when its lease expires or the
-        program ends, unless it is released before. If this is interrupted, for example by Ctrl-C, it
-        continues in the background. Another call waits again.
+        program ends, unless it is released before. If the call is interrupted, for example by Ctrl-C, the client
+        closes in the background. Another call waits again.
         """
         if sys.is_finalizing():
             return
@@ -259,7 +259,7 @@ class SemaphoreClient:
             return answer.wait()
         except BaseException as error:
             if error is not answer.error:
-                self._hand_over(abandon)  # a client that was closed in the meantime has released it
+                self._hand_over(abandon)  # if the client was closed in the meantime, it has released the permit
             raise
 
     def _is_own_thread(self) -> bool:

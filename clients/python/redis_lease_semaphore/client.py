@@ -177,7 +177,7 @@ class SemaphoreClient:
             raise errors.wrong_server(mode, addresses.of(self._connections))
 
     async def close(self) -> None:
-        """Ends all waits, and disconnects when Redis has confirmed their releases.
+        """Ends all waits, and disconnects when Redis has confirmed their releases, or after two response timeouts.
 
         Permits that are still held are no longer refreshed. Each is lost when its lease expires, or when the
         event loop or the program ends, unless it is released before.
@@ -370,7 +370,7 @@ class SemaphoreClient:
                 self._give_back(name, request_id)
 
     def _give_back(self, name: str, request_id: str) -> None:
-        """Releases a permit without a waiter, because its request has overtaken its release."""
+        """Releases a permit without a waiter: the release of its request has overtaken the request."""
         lease = ids.lease_of(self._client, request_id)
         if lease is None:
             return

@@ -52,7 +52,7 @@ class Listener:
         await self._has_tried.wait()
 
     async def stop(self) -> None:
-        # While it subscribes, redis-py may mistake a cancellation for its own timeout.
+        # While the task subscribes, redis-py may mistake a cancellation for its own timeout.
         while self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task], timeout=0.1)

@@ -13,7 +13,7 @@ _LINE = re.compile(r"([^\s]+) ([0-9]{1,16}) ([0-9]{1,16})")
 def parse(data: bytes) -> Optional[tuple[str, list[tuple[str, int, int]]]]:
     """Returns the semaphore's name, and (ID, token, expiry) of each line.
 
-    Returns None if no script sent the message, because other clients may publish on the channel, too.
+    Returns None if the message has another format, because other clients may publish on the channel, too.
     """
     if len(data) > _LONGEST:
         return None

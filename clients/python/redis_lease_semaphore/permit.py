@@ -120,8 +120,8 @@ class Permit:
     As a context manager, the permit is released at the end, and PermitLost is raised if it was lost. If Redis
     does not confirm the release in time, or the client can no longer send it, a warning is logged.
 
-    Keep the object while you hold the permit. If it is collected before it was released, this logs a warning
-    and gives a ResourceWarning, and the permit is released in the background.
+    Keep the object while you hold the permit. If the object is collected before the permit was released, the client
+    logs a warning, gives a ResourceWarning, and releases the permit in the background.
     """
 
     def __init__(self, held: Held, weight: int) -> None:
@@ -157,7 +157,7 @@ class Permit:
     async def release(self) -> bool:
         """Releases the permit. Returns True if Redis confirms it, or False if the permit was already lost.
 
-        Raises Unavailable if Redis does not confirm it within two response timeouts. Then, or if this is
+        Raises Unavailable if Redis does not confirm it within two response timeouts. Then, or if the call is
         canceled, the release continues in the background until Redis confirms it or the lease has expired.
         Another call waits again.
 

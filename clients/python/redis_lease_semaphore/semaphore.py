@@ -55,8 +55,8 @@ class Semaphore:
         self.limit = checks.whole("a limit", limit, 0)
         self.max_hold = None if max_hold is None else checks.seconds("max_hold", max_hold, 0.01)
         self._lease_ms = round(min(checks.seconds("a lease", lease), self.max_hold or math.inf) * 1000)
-        self.lease = self._lease_ms / 1000  # the server counts in whole ms, so a lease lasts
-        self._lasts = self.lease - 0.001  # at least this long
+        self.lease = self._lease_ms / 1000
+        self._lasts = self.lease - 0.001  # a lease may be this short, because the server counts in whole ms
         self._client = client
         self._waits: dict[str, Claim] = {}  # all requests by ID
         self._permits: dict[str, Held] = {}
@@ -73,7 +73,8 @@ class Semaphore:
         """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds.
 
         With a timeout of 0 or less, the request does not wait. So the timeout may be the remaining time until a
-        deadline. Raises Unavailable if calls fail for `outage_tolerance`, or without waiting for two response timeouts.
+        deadline. Raises Unavailable if calls fail for `outage_tolerance`, or, if the request does not wait, for two
+        response timeouts.
         """
         return Acquire(self._acquire(timeout, weight))
 

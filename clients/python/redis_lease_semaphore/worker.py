@@ -1,7 +1,7 @@
 """The worker of a semaphore: it makes all calls of the semaphore, one after another.
 
-So requests are sent in the order of the program's calls. Requests that come during a call share the next
-call, and a release never overtakes an acquire.
+So requests are sent in the order of the program's calls, and no release is sent before an earlier acquire.
+Requests that come during a call share the next call.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class Worker:
         try:
             server_time, wake_in, limit, *answers = await self._call("acquire", *arguments)
         except TooHeavy as error:
-            # The server rejected the whole call, so the others are sent without it.
+            # The server rejected the whole call, so the other requests are sent again without the heavy request.
             semaphore._refuse(claims[(error.argument - _FIRST_WORD) // 2], errors.of_semaphore(semaphore.name, error))
             for claim in claims:
                 claim.is_due = True
