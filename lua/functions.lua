@@ -100,7 +100,7 @@ local function read_semaphore(keys, ids)
     return failed -- for example, the user lacks the right to a command
   elseif state[1] and state[1] ~= '1' then
     return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
-      .. state[1] .. ', these scripts speak version 1: upgrade the older, or use another prefix')
+      .. state[1] .. ', these scripts use 1: upgrade the older client, or use another prefix')
   end
   ids[#ids + 1] = '*'
   local ends = redis.call('ZMSCORE', keys[1], unpack(ids))
@@ -133,7 +133,7 @@ local function read_semaphore(keys, ids)
     more = false, -- whether the script stopped at a bound, so that a client must call `wake`
   }
   if not state[1] then
-    -- It is new, or `state` was lost. Then permits may have any lease, and requests any ticket.
+    -- If members remain, `state` was lost. Permits may have any lease, and requests any ticket.
     s.first_expiry = MAX_NUMBER
     if permits + queued + clients > 0 then
       s.longest_lease, s.first_expiry, s.live_until = MAX_TIME, 0, now + MAX_TIME
@@ -145,7 +145,7 @@ local function read_semaphore(keys, ids)
   return s
 end
 
--- Grants a permit. If `is_held` is true, only its lease restarts. Returns the index in `granted`.
+-- Grants a permit, or restarts its lease if `is_held` is true. Returns the index in `granted`.
 local function grant(s, id, weight, lease, is_held)
   local index = #s.granted + 1
   s.granted[index], s.leases[index] = id, lease
@@ -226,13 +226,13 @@ local function record_heartbeat(s, client, timeout)
     redis.call('ZREM', key, '', unpack(dead)) -- '' is no member; `dead` may be empty
   end
   s.live_until = math.max(s.live_until, alive_until)
-  s.last_number = math.max(s.last_number, s.now_us - 1) -- shows whether the clock was set back
+  s.last_number = math.max(s.last_number, s.now_us - 1) -- to notice if the clock is set back
   return s.clients > CALLERS
     and redis.call('ZCOUNT', key, s.now + math.floor(timeout * 3 / 5), '+inf') or 0
 end
 
--- Returns whether a client with a queued request should call `wake`. If a crowd waits, these are
--- the client at the head of the queue, and about CALLERS others that are chosen at random.
+-- Returns whether a client with a queued request should call `wake`. If more than CALLERS clients
+-- wait, these are the client at the head, and about CALLERS others that are chosen at random.
 local function is_caller(s, client, timeout, crowd)
   if crowd <= CALLERS then return true end
   local hash, left = redis.sha1hex(client .. math.floor(s.now / timeout)), #s.leaving
@@ -303,7 +303,7 @@ local function write_permits(s)
         s.first_expiry, s.changed.first_expiry = held_until, held_until
       end
       s.live_until = math.max(s.live_until, held_until)
-      text = held_until .. '' -- exact, since it has less than 15 digits
+      text = held_until .. '' -- exact, because it has at most 14 digits
     end
     entries[2 * i - 1], entries[2 * i] = text, granted[i]
   end
@@ -322,7 +322,7 @@ end
 
 local function write_state(s)
   local runtime, has_new_runtime, expire_at = s.runtime, s.has_new_runtime, s.expire_at
-  -- The keys last until no number that was issued lies in the future, so numbers only grow.
+  -- The keys last until the clock has passed all issued numbers, so that numbers grow.
   local must_last = math.max(s.live_until, math.floor(s.last_number / 1000))
   local moves = must_last > expire_at
   if moves then
@@ -342,7 +342,7 @@ local function write_state(s)
   if runtime and has_new_runtime then
     redis.call('PERSIST', s.state_key) -- a runtime limit stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    -- The state lasts two hours longer, so numbers also grow if the clock is set back.
+    -- The state lasts two hours longer, so numbers grow if the clock is set back by less.
     redis.call('PEXPIREAT', s.state_key, expire_at + 7200000)
   end
 end
@@ -449,8 +449,8 @@ if may_wait and (s.queued > 0 or s.held + wanted > limit) then
   end
   crowd = record_heartbeat(s, first.client, timeout)
 end
--- If a crowd waits, heartbeats remove dead requests from the head of the queue. So the head belongs
--- to a live client, which always calls `wake`.
+-- If more than CALLERS clients wait, heartbeats remove dead requests from the head of the queue. So
+-- the head belongs to a live client, which always calls `wake`.
 serve_queue(s, asked, crowd > CALLERS and tickets[1])
 
 local indexes, positions, waits = {}, {}, false
@@ -576,7 +576,7 @@ if is_new then
   local over = redis.call('ZRANGEBYSCORE', s.clients_key, -s.now, '(0', 'LIMIT', 0, 2)
   redis.call('ZREM', s.clients_key, '', unpack(over))
   s.has_new_key, s.live_until = s.has_new_key or added == 2, math.max(s.live_until, known_until)
-  s.last_number = math.max(s.last_number, s.now_us - 1) -- shows whether the clock was set back
+  s.last_number = math.max(s.last_number, s.now_us - 1) -- to notice if the clock is set back
 end
 if is_new and change == 'clear' then
   redis.call('HDEL', s.state_key, 'runtime')

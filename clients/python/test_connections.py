@@ -185,7 +185,7 @@ class Connections(unittest.IsolatedAsyncioTestCase):
             "redis://h/1?%64b=2", "redis://jobs@h?username=others", "redis://:x@h?password=y", "redis://h?host=g", "redis://h:1?port=2",
             "unix:///s?path=/t",
         ):
-            with self.subTest(url), self.assertRaisesRegex(ValueError, "the URL has something twice"):
+            with self.subTest(url), self.assertRaisesRegex(ValueError, "the URL sets an option twice"):
                 SemaphoreClient(url)
         for url in ("redis://h/1", "redis://h?db=1", "unix:///s?db=1"):
             SemaphoreClient(url, db=1)

@@ -29,7 +29,7 @@ local function read_semaphore(keys, ids)
     return failed -- for example, the user lacks the right to a command
   elseif state[1] and state[1] ~= '1' then
     return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
-      .. state[1] .. ', these scripts speak version 1: upgrade the older, or use another prefix')
+      .. state[1] .. ', these scripts use 1: upgrade the older client, or use another prefix')
   end
   ids[#ids + 1] = '*'
   local ends = redis.call('ZMSCORE', keys[1], unpack(ids))

@@ -81,7 +81,7 @@ def _check(url: str) -> None:
     }
     names += [name for name, value in in_front.items() if value]
     if len(set(names)) < len(names):
-        raise ValueError("the URL has something twice, such as the database: redis-py would ignore one of them")
+        raise ValueError("the URL sets an option twice, such as the database: redis-py would ignore one of them")
 
 
 def _check_options(of_url: dict[str, Any], options: dict[str, Any]) -> None:

@@ -41,7 +41,8 @@ class PermitLost(SemaphoreError):
     """The permit was lost, so another client may hold it."""
 
     def __init__(self, id: str) -> None:
-        super().__init__(f"the permit {id} is lost: its lease expired, or the server does not know it")
+        super().__init__(f"the permit {id} is lost: its lease or max_hold ended, the client was closed, or the server "
+                         "does not know it")
         self.id = id
 
 

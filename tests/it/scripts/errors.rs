@@ -158,7 +158,7 @@ fn a_semaphore_of_another_protocol_version_is_rejected_and_unchanged() {
             let refusal = semaphore.refusal(script, &semaphore.keys.clone(), &sound(script));
             assert_eq!(refusal.code, "SEM_VERSION", "{script}");
             let says = format!(
-                "version {version}, these scripts speak version 1: upgrade the older, or use \
+                "version {version}, these scripts use 1: upgrade the older client, or use \
                  another prefix"
             );
             assert!(refusal.detail.ends_with(&says), "{}", refusal.detail);
