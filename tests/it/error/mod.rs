@@ -140,9 +140,9 @@ async fn connecting_reports_a_server_that_is_not_redis() {
     assert_says(&refused, ConnectErrorKind::NotRedis, &words);
 
     let refused = refusal(&peer(wants_tls).await).await;
-    assert_says(&refused, ConnectErrorKind::Tls, &["try rediss:// instead of redis://"]);
+    assert_says(&refused, ConnectErrorKind::Tls, &["rediss:// instead of redis://"]);
     let refused = refusal(&peer(closes).await).await;
-    assert_says(&refused, ConnectErrorKind::Closed, &["try rediss:// instead of redis://"]);
+    assert_says(&refused, ConnectErrorKind::Closed, &["rediss:// instead of redis://"]);
 }
 
 #[tokio::test]
