@@ -53,6 +53,10 @@ fn of_server(error: &CertificateError) -> Trouble {
             "the server's certificate is not signed by an authority that this machine trusts",
             "pass the authority to the client, or name it in SSL_CERT_FILE",
         ),
+        Its::BadSignature => (
+            "a signature of the server's certificate is wrong",
+            "if its authority has a new key, pass the authority to the client",
+        ),
         Its::Revoked => {
             ("the server's certificate was revoked", "install another certificate on the server")
         }

@@ -12,7 +12,7 @@ use redis::{
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{CertificateError, ClientConfig, OtherError, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -121,11 +121,28 @@ fn configure(certificates: Option<&TlsCertificates>) -> Result<ClientConfig, Str
     };
     let ClientTlsConfig { client_cert, client_key } = own;
     let chain = read_certificates("the certificate of the client", client_cert)?;
-    let key = PrivateKeyDer::from_pem_slice(client_key)
-        .map_err(|_| "the client key is not a PEM key (BEGIN PRIVATE KEY)".to_owned())?;
-    builder
-        .with_client_auth_cert(chain, key)
-        .map_err(|error| format!("the client certificate does not match its key: {error}"))
+    let key = PrivateKeyDer::from_pem_slice(client_key).map_err(|_| wrong_key(client_key))?;
+    builder.with_client_auth_cert(chain, key).map_err(|error| match &error {
+        rustls::Error::InconsistentKeys(_) => {
+            format!("the client certificate does not match its key: {error}")
+        }
+        rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(other)))
+            if other.downcast_ref() == Some(&webpki::Error::UnsupportedCertVersion) =>
+        {
+            "the client certificate does not have the X.509 version 3: sign it with extensions \
+             (openssl x509 -req -extfile)"
+                .to_owned()
+        }
+        _ => format!("the client certificate or its key cannot be used: {error}"),
+    })
+}
+
+fn wrong_key(pem: &[u8]) -> String {
+    match String::from_utf8_lossy(pem).contains("ENCRYPTED") {
+        true => "the client key is encrypted: decrypt it first (openssl pkey -in KEY -out NEW)",
+        false => "the client key is not a PEM key (BEGIN PRIVATE KEY)",
+    }
+    .to_owned()
 }
 
 fn read_certificates(what: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {

@@ -14,18 +14,31 @@ use super::acl;
 use super::folder::Folder;
 use super::server::{Server, binary, free_port};
 
-pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    name: String,
+}
 
 impl Authority {
     pub fn create() -> Self {
+        Self::named(format!("authority {}", Uuid::new_v4()))
+    }
+
+    /// Returns an authority with the same name and another key.
+    pub fn namesake(&self) -> Self {
+        Self::named(self.name.clone())
+    }
+
+    fn named(name: String) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, format!("authority {}", Uuid::new_v4()));
-        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+        params.distinguished_name.push(DnType::CommonName, &name);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        Self { issuer, name }
     }
 
     pub fn root_cert(&self) -> Vec<u8> {
-        self.0.pem().into_bytes()
+        self.issuer.pem().into_bytes()
     }
 
     /// Returns a certificate for this host, address or client name.
@@ -40,13 +53,13 @@ impl Authority {
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
         (params.not_before, params.not_after) =
             (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
-        let client_cert = params.signed_by(&key, &self.0).unwrap().pem().into_bytes();
+        let client_cert = params.signed_by(&key, &self.issuer).unwrap().pem().into_bytes();
         ClientTlsConfig { client_cert, client_key: key.serialize_pem().into_bytes() }
     }
 
     /// Returns the authority's own certificate, like a certificate made with `openssl req -x509`.
     pub fn itself(&self) -> ClientTlsConfig {
-        let client_key = self.0.key().serialize_pem().into_bytes();
+        let client_key = self.issuer.key().serialize_pem().into_bytes();
         ClientTlsConfig { client_cert: self.root_cert(), client_key }
     }
 }

@@ -1,6 +1,8 @@
 //! The HTTP server.
 
 use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,17 +11,61 @@ use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
+use tokio_io_timeout::TimeoutStream;
 
 use crate::exporter::shared::Looks;
+use crate::output::note;
 
 const INDEX: &str = "<title>redis-semaphore</title><a href=\"metrics\">metrics</a>\n";
 const OPEN_METRICS: &str = "application/openmetrics-text";
 
+/// A connection that sends nothing for this time is closed, so that vanished clients leave no open
+/// files. This is longer than a scrape takes.
+const SILENCE: Duration = Duration::from_secs(120);
+
 pub async fn serve(listener: TcpListener, looks: Arc<Looks>) -> io::Result<()> {
     let index = get(async || Html(INDEX));
     let router = Router::new().route("/", index).route("/metrics", get(metrics));
+    let listener = Listener { listener, has_failed: false };
     axum::serve(listener, router.with_state(looks)).await
+}
+
+struct Listener {
+    listener: TcpListener,
+    /// Whether the last attempt to accept a connection failed.
+    has_failed: bool,
+}
+
+impl axum::serve::Listener for Listener {
+    type Io = Pin<Box<TimeoutStream<TcpStream>>>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, peer)) => {
+                    self.has_failed = false;
+                    let mut stream = TimeoutStream::new(stream);
+                    stream.set_read_timeout(Some(SILENCE));
+                    return (Box::pin(stream), peer);
+                }
+                // The peer has already closed the connection.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    if !std::mem::replace(&mut self.has_failed, true) {
+                        note(format_args!("no connection can be accepted: {error}"));
+                    }
+                    sleep(Duration::from_secs(1)).await;
+                }
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
 }
 
 async fn metrics(State(looks): State<Arc<Looks>>, headers: HeaderMap) -> impl IntoResponse {

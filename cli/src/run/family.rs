@@ -1,6 +1,7 @@
 //! All processes of the command, also outside its process group: `timeout`, `setsid` and shells
 //! with job control create new groups and sessions.
 
+use std::sync::LazyLock;
 use std::{fs, thread};
 
 use nix::errno::Errno;
@@ -154,9 +155,18 @@ fn all() -> Option<Vec<Entry>> {
     (!all.is_empty()).then_some(all)
 }
 
+/// Whether /proc shows this process under its own ID. Otherwise, /proc belongs to another PID
+/// namespace, and is not used.
+static IS_PROC_OURS: LazyLock<bool> = LazyLock::new(|| {
+    fs::read_link("/proc/self").is_ok_and(|own| own.to_str() == Some(&getpid().to_string()))
+});
+
 impl Entry {
     /// Reads an entry and its state.
     pub fn read(id: Pid) -> Option<(Self, String)> {
+        if !*IS_PROC_OURS {
+            return None;
+        }
         let stat = fs::read(format!("/proc/{id}/stat")).ok()?;
         let stat = String::from_utf8_lossy(&stat);
         // The name of the process may contain any characters.

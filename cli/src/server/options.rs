@@ -30,6 +30,7 @@ pub struct Server {
         long,
         global = true,
         env = "REDIS_USER",
+        hide_env_values = true,
         hide_short_help = true,
         value_parser = clap::builder::NonEmptyStringValueParser::new()
     )]
@@ -40,6 +41,7 @@ pub struct Server {
         long,
         global = true,
         env = "REDIS_PASSWORD_FILE",
+        hide_env_values = true,
         hide_short_help = true,
         value_name = "FILE"
     )]
@@ -49,6 +51,7 @@ pub struct Server {
         long,
         global = true,
         env = "REDIS_CLUSTER",
+        hide_env_values = true,
         hide_short_help = true,
         value_parser = BoolishValueParser::new()
     )]
@@ -58,6 +61,7 @@ pub struct Server {
         long,
         global = true,
         env = "REDIS_SENTINEL",
+        hide_env_values = true,
         hide_short_help = true,
         value_name = "SERVICE"
     )]
@@ -65,7 +69,14 @@ pub struct Server {
     /// CA certificates that may have signed the server's certificate, in PEM [default: those of the
     /// system]
     #[cfg(feature = "tls")]
-    #[arg(long, global = true, env = "REDIS_TLS_CA", hide_short_help = true, value_name = "FILE")]
+    #[arg(
+        long,
+        global = true,
+        env = "REDIS_TLS_CA",
+        hide_env_values = true,
+        hide_short_help = true,
+        value_name = "FILE"
+    )]
     pub tls_ca: Option<PathBuf>,
     /// Certificate of this client, in PEM
     #[cfg(feature = "tls")]
@@ -73,6 +84,7 @@ pub struct Server {
         long,
         global = true,
         env = "REDIS_TLS_CERT",
+        hide_env_values = true,
         hide_short_help = true,
         value_name = "FILE",
         requires = "tls_key"
@@ -84,6 +96,7 @@ pub struct Server {
         long,
         global = true,
         env = "REDIS_TLS_KEY",
+        hide_env_values = true,
         hide_short_help = true,
         value_name = "FILE",
         requires = "tls_cert"
@@ -94,6 +107,7 @@ pub struct Server {
         long,
         global = true,
         env = "REDIS_SEMAPHORE_PREFIX",
+        hide_env_values = true,
         hide_short_help = true,
         default_value = "sem"
     )]
@@ -103,6 +117,7 @@ pub struct Server {
         long,
         global = true,
         env = "REDIS_SEMAPHORE_RESPONSE_TIMEOUT",
+        hide_env_values = true,
         hide_short_help = true,
         default_value = "2s",
         value_name = "DURATION",

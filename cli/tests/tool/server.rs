@@ -68,6 +68,22 @@ fn a_password_in_an_argument_is_rejected_and_not_repeated() {
     }
 }
 
+/// The help appears in logs. A variable may contain a secret by mistake, for example the password
+/// instead of the path of its file.
+#[test]
+fn the_help_shows_no_value_of_a_variable() {
+    for arguments in [&["--help"][..], &["help"], &["run", "--help"], &["-h"]] {
+        let help = Outcome::of(tool(arguments)).stdout;
+        let mut command = tool(arguments);
+        for name in help.split("[env: ").skip(1).filter_map(|rest| rest.split(['=', ']']).next()) {
+            command.env(name, PASSWORD);
+        }
+        let outcome = Outcome::of(command);
+        assert!(outcome.stdout.contains("Usage: "), "{outcome:?}");
+        is_silent(&outcome, PASSWORD);
+    }
+}
+
 /// The user in a URL may be a password whose colon is missing.
 #[test]
 fn a_misplaced_url_with_a_user_is_rejected_and_not_repeated() {

@@ -10,8 +10,8 @@ pub(super) struct Facts {
     /// The address of the primary. `None` if the server is the primary.
     pub(super) primary: Option<String>,
     pub(super) replicas: u64,
-    /// Whether writes are rejected if too few replicas follow.
-    pub(super) waits_for_replicas: bool,
+    /// The number of replicas that follow in time. `None` if writes do not require replicas.
+    pub(super) good_replicas: Option<u64>,
     pub(super) policy: String,
     /// The limit in bytes. 0 means no limit.
     pub(super) maxmemory: u64,
@@ -19,6 +19,7 @@ pub(super) struct Facts {
     pub(super) used_memory: u64,
     pub(super) evicted_keys: u64,
     pub(super) has_append_only_file: bool,
+    pub(super) last_append_failed: bool,
     pub(super) last_save_failed: bool,
     pub(super) clients: u64,
     pub(super) maxclients: u64,
@@ -26,11 +27,13 @@ pub(super) struct Facts {
 
 /// The settings that only `CONFIG GET` returns.
 #[derive(Debug, Default)]
-pub(super) struct Disk {
+pub(super) struct Config {
     /// The save points. Each is a number of seconds and a number of changes. The text is empty if
     /// no save point is set.
     pub(super) save: String,
     pub(super) appendfsync: String,
+    /// How many replicas writes require.
+    pub(super) min_replicas: String,
 }
 
 impl Facts {
@@ -45,13 +48,13 @@ impl Facts {
         Ok(Self {
             primary,
             replicas: number(info, "connected_slaves")?,
-            // The field exists only if min-replicas-to-write is set.
-            waits_for_replicas: info.contains_key(&"min_slaves_good_slaves"),
+            good_replicas: info.get("min_slaves_good_slaves"),
             policy: text("maxmemory_policy")?,
             maxmemory: number(info, "maxmemory")?,
             used_memory: used.saturating_sub(number(info, "mem_not_counted_for_evict")?),
             evicted_keys: number(info, "evicted_keys")?,
             has_append_only_file: text("aof_enabled")? != "0",
+            last_append_failed: text("aof_last_write_status")? != "ok",
             last_save_failed: text("rdb_last_bgsave_status")? != "ok",
             clients: number(info, "connected_clients")?,
             maxclients: number(info, "maxclients")?,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Check;
-use super::facts::{Disk, Facts};
+use super::facts::{Config, Facts};
 use crate::diagnosis::connect::Access;
 
 /// The finding of a check that judges only primaries.
@@ -18,12 +18,12 @@ pub(super) const BY_INFO: [&str; 5] = ["role", "eviction", "memory", "replicas",
 /// The checks that also use `CONFIG GET`.
 pub(super) const BY_CONFIG: [&str; 2] = ["persistence", "saves"];
 
-pub(super) fn by_info(facts: &Facts, access: Access) -> [Check; 5] {
-    [role(facts, access), eviction(facts), memory(facts), replicas(facts), clients(facts)]
+pub(super) fn by_info(facts: &Facts, config: Option<&Config>, access: Access) -> [Check; 5] {
+    [role(facts, access), eviction(facts), memory(facts), replicas(facts, config), clients(facts)]
 }
 
-pub(super) fn by_config(facts: &Facts, disk: &Disk) -> [Check; 2] {
-    [persistence(facts, disk), saves(facts, disk)]
+pub(super) fn by_config(facts: &Facts, config: &Config) -> [Check; 2] {
+    [persistence(facts, config), saves(facts, config)]
 }
 
 fn role(facts: &Facts, access: Access) -> Check {
@@ -91,13 +91,18 @@ fn memory(facts: &Facts) -> Check {
     }
 }
 
-fn persistence(facts: &Facts, disk: &Disk) -> Check {
+fn persistence(facts: &Facts, config: &Config) -> Check {
     const NAME: &str = "persistence";
     if facts.primary.is_some() {
         return Check::unchecked(NAME, REPLICA);
     }
-    match (facts.has_append_only_file, disk.save.is_empty()) {
-        (true, _) if disk.appendfsync == "no" => Check::notice(
+    match (facts.has_append_only_file, config.save.is_empty()) {
+        (true, _) if facts.last_append_failed => Check::critical(
+            NAME,
+            "the last write to the append-only file failed, so the server rejects all writes",
+        )
+        .fix("find the cause in the server's log: the disk may be full"),
+        (true, _) if config.appendfsync == "no" => Check::notice(
             NAME,
             "appendfsync is no, so a crash of the server's machine loses the permits of about the \
              last 30 seconds",
@@ -107,7 +112,7 @@ fn persistence(facts: &Facts, disk: &Disk) -> Check {
             NAME,
             format!(
                 "writes are saved to an append-only file (appendfsync is {})",
-                disk.appendfsync
+                config.appendfsync
             ),
         ),
         (false, true) => Check::critical(
@@ -121,15 +126,15 @@ fn persistence(facts: &Facts, disk: &Disk) -> Check {
             format!(
                 "only save points are set ({}), so a crash loses the permits granted since the \
                  last save, and grants new ones beside them",
-                disk.save
+                config.save
             ),
         )
         .fix("CONFIG SET appendonly yes"),
     }
 }
 
-fn saves(facts: &Facts, disk: &Disk) -> Check {
-    match (disk.save.is_empty(), facts.last_save_failed) {
+fn saves(facts: &Facts, config: &Config) -> Check {
+    match (config.save.is_empty(), facts.last_save_failed) {
         (true, _) => Check::ok("saves", "no save points are set, so no save can fail"),
         (false, false) => Check::ok("saves", "the last save succeeded"),
         (false, true) => Check::critical(
@@ -141,12 +146,23 @@ fn saves(facts: &Facts, disk: &Disk) -> Check {
     }
 }
 
-fn replicas(facts: &Facts) -> Check {
-    match (facts.replicas, facts.waits_for_replicas) {
+fn replicas(facts: &Facts, config: Option<&Config>) -> Check {
+    let required = config.and_then(|config| config.min_replicas.parse().ok()).unwrap_or(1);
+    match (facts.replicas, facts.good_replicas) {
         _ if facts.primary.is_some() => Check::unchecked("replicas", REPLICA),
-        (0, false) => Check::ok("replicas", "the server has no replicas, so there is no failover"),
-        (_, true) => Check::ok("replicas", "every write requires replicas (min-replicas-to-write)"),
-        (number, false) => Check::notice(
+        (_, Some(good)) if good < required => Check::critical(
+            "replicas",
+            format!(
+                "fewer replicas follow in time ({good}) than writes require \
+                 (min-replicas-to-write), so the server rejects all writes"
+            ),
+        )
+        .fix("repair the replicas, or lower min-replicas-to-write"),
+        (0, None) => Check::ok("replicas", "the server has no replicas, so there is no failover"),
+        (_, Some(_)) => {
+            Check::ok("replicas", "every write requires replicas (min-replicas-to-write)")
+        }
+        (number, None) => Check::notice(
             "replicas",
             format!(
                 "the server has replicas ({number}), but writes do not require them, so a \

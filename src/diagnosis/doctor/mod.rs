@@ -23,7 +23,7 @@ use crate::server::{Backoff, Servers};
 
 pub use check::{Check, Verdict};
 pub use diagnosis::{Diagnosis, ServerReport};
-use facts::{Disk, Facts};
+use facts::{Config, Facts};
 
 /// Checks the server, or every primary of a cluster.
 pub(crate) async fn examine(
@@ -116,14 +116,14 @@ async fn look_at_all(probe: &Probe, access: Access) -> Result<ServerReport, Erro
     let info = client.get_connection_info();
     let user = info.redis_settings().username().unwrap_or("default");
     let (address, version) = (info.addr().to_string(), probe.version().await?);
-    let (facts, disk) = (look_around(probe, user).await?, look_at_disk(probe, user).await?);
+    let (facts, config) = (look_around(probe, user).await?, look_at_config(probe, user).await?);
     let mut checks = Vec::new();
     match &facts {
-        Ok(facts) => checks.extend(judge::by_info(facts, access)),
+        Ok(facts) => checks.extend(judge::by_info(facts, config.as_ref().ok(), access)),
         Err(unchecked) => checks.extend(judge::BY_INFO.map(|name| unchecked.about(name))),
     }
-    match (&facts, &disk) {
-        (Ok(facts), Ok(disk)) => checks.extend(judge::by_config(facts, disk)),
+    match (&facts, &config) {
+        (Ok(facts), Ok(config)) => checks.extend(judge::by_config(facts, config)),
         (Err(unchecked), _) | (_, Err(unchecked)) => {
             checks.extend(judge::BY_CONFIG.map(|name| unchecked.about(name)));
         }
@@ -199,10 +199,14 @@ async fn look_around(probe: &Probe, user: &str) -> Result<Result<Facts, Unchecke
     })
 }
 
-async fn look_at_disk(probe: &Probe, user: &str) -> Result<Result<Disk, Unchecked>, Error> {
-    let mut disk = Disk::default();
+async fn look_at_config(probe: &Probe, user: &str) -> Result<Result<Config, Unchecked>, Error> {
+    let mut config = Config::default();
     // Redis 6.2 accepts one name at a time.
-    for (name, value) in [("save", &mut disk.save), ("appendfsync", &mut disk.appendfsync)] {
+    for (name, value) in [
+        ("save", &mut config.save),
+        ("appendfsync", &mut config.appendfsync),
+        ("min-replicas-to-write", &mut config.min_replicas),
+    ] {
         let mut get = redis::cmd("CONFIG");
         get.arg("GET").arg(name);
         match ask::<HashMap<String, String>>(probe, &get).await? {
@@ -212,7 +216,7 @@ async fn look_at_disk(probe: &Probe, user: &str) -> Result<Result<Disk, Unchecke
             }
         }
     }
-    Ok(Ok(disk))
+    Ok(Ok(config))
 }
 
 /// Tries everything that a client does, on keys and a channel that no client uses.

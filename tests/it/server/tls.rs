@@ -4,11 +4,15 @@
 use std::time::Duration;
 
 use ConnectErrorKind::Tls;
-use redis_semaphore::redis::{self, Client, TlsCertificates};
+use redis_semaphore::redis::{self, Client, ClientTlsConfig, TlsCertificates};
 use redis_semaphore::{ConnectErrorKind, Error, SemaphoreClient};
 use test_support::errors::{kind_of, whole};
 use test_support::observer::{Observer, in_time};
 use test_support::tls::{Authority, TlsServer};
+
+/// A certificate of the X.509 version 1, and its key. `openssl x509 -req` of OpenSSL 3.0 makes such
+/// certificates.
+const VERSION_1: &[u8] = include_bytes!("version_1.pem");
 
 /// Returns a client that trusts `root`. If `own` is set, the client sends a certificate from `own`.
 fn client(url: &str, root: &Authority, own: Option<&Authority>) -> Client {
@@ -154,6 +158,7 @@ async fn every_way_to_connect_reports_which_sides_certificate_is_invalid() {
     let early: Certificate = |authority| authority.certificate_from_to("127.0.0.1", 2090, 2091);
     let other_host: Certificate = |authority| authority.certificate("redis.example");
     let stranger: Certificate = |_| Authority::create().certificate("127.0.0.1");
+    let namesake: Certificate = |authority| authority.namesake().certificate("127.0.0.1");
     let itself: Certificate = Authority::itself;
     for (servers, clients, words) in [
         (expired, good, "the server's certificate has expired: replace it on the server"),
@@ -163,6 +168,11 @@ async fn every_way_to_connect_reports_which_sides_certificate_is_invalid() {
             stranger,
             good,
             "the server's certificate is not signed by an authority that this machine trusts",
+        ),
+        (
+            namesake,
+            good,
+            "a signature of the server's certificate is wrong: if its authority has a new key",
         ),
         (itself, good, "the server's certificate is that of an authority"),
         (good, expired, "the server reports that this client's certificate has expired"),
@@ -203,4 +213,26 @@ async fn certificates_of_the_builder_are_used_or_rejected() {
     let none = TlsCertificates { client_tls: None, root_cert: Some(b"none".to_vec()) };
     let none = builder(&none).connect(&server.url()).await.unwrap_err();
     assert!(none.to_string().contains("is not a PEM certificate (BEGIN CERTIFICATE)"), "{none}");
+}
+
+/// Each error states why a certificate and its key cannot be used together.
+#[tokio::test]
+async fn unusable_certificates_of_a_client_are_rejected_with_the_reason() {
+    let authority = Authority::create();
+    let [own, other] = ["a client", "another"].map(|name| authority.certificate(name));
+    let encrypted =
+        b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----";
+    for (client_cert, client_key, words) in [
+        (&*own.client_cert, &*other.client_key, "does not match its key"),
+        (&*own.client_cert, &encrypted[..], "the client key is encrypted: decrypt it first"),
+        (&*own.client_cert, &b"none"[..], "is not a PEM key (BEGIN PRIVATE KEY)"),
+        (VERSION_1, VERSION_1, "does not have the X.509 version 3"),
+    ] {
+        let own =
+            ClientTlsConfig { client_cert: client_cert.into(), client_key: client_key.into() };
+        let certificates = TlsCertificates { client_tls: Some(own), root_cert: None };
+        let builder = SemaphoreClient::builder().certificates(certificates);
+        let refused = builder.connect("rediss://127.0.0.1:1/").await.unwrap_err().to_string();
+        assert!(refused.starts_with("certificates: ") && refused.contains(words), "{refused}");
+    }
 }

@@ -86,6 +86,23 @@ async fn the_exporter_does_not_catch_sighup_under_nohup() {
     assert!(catches(Signal::SIGTERM) && !catches(Signal::SIGHUP));
 }
 
+/// Clients that send nothing use all files that the exporter may open.
+#[tokio::test]
+async fn the_exporter_reports_that_it_accepts_no_connection() {
+    let server = Server::start();
+    let few = ["sh", "-c", "ulimit -n 32; exec \"$0\" \"$@\""];
+    let exporter = started_by(&few, &server).await;
+    let connect = |_| TcpStream::connect(exporter.address).unwrap();
+    let silent: Vec<_> = (0..64).map(connect).collect();
+    let is_reported = async || {
+        let reported = exporter.reported();
+        reported.iter().any(|line| line.contains("no connection can be accepted: ")).then_some(())
+    };
+    eventually_async("a note", is_reported).await;
+    drop(silent);
+    exporter.await_up(1.0).await;
+}
+
 #[tokio::test]
 async fn wrong_exporter_options_fail_with_exit_status_2() {
     let server = Server::start();

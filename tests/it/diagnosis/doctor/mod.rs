@@ -4,16 +4,18 @@ mod cluster;
 mod rights;
 
 use std::pin::pin;
+use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redis::Connection;
 use redis_semaphore::{Check, Diagnosis, Error, SemaphoreClient, Verdict};
 
 use test_support::acl;
-use test_support::observer::{Observer, eventually, in_time};
+use test_support::folder::Folder;
+use test_support::observer::{Observer, eventually, in_time, until};
 use test_support::proxy::Proxy;
 use test_support::scripts::words;
-use test_support::server::Server;
+use test_support::server::{Server, binary, connect, free_port};
 
 use Verdict::{Critical, Notice, Unchecked};
 
@@ -243,6 +245,35 @@ async fn the_doctor_reports_replicas_without_min_replicas_to_write() {
     patient.run("CONFIG SET min-replicas-to-write 1");
     eventually("no lag", async || good(&mut patient).await, |number| number == "1").await;
     patient.finds_nothing().await;
+    // A client that only reads finds out that all writes fail.
+    let url = patient.server.admin_url();
+    let reader = SemaphoreClient::builder().read_only().connect(&url).await.unwrap();
+    patient.run("CONFIG SET min-replicas-to-write 2");
+    let findings = findings_of(&reader).await;
+    assert_only(&findings, Critical, "replicas", "lower min-replicas-to-write");
+}
+
+/// The disk is full: no file of the server may be larger than 4 kB.
+#[tokio::test]
+async fn the_doctor_reports_an_append_only_file_that_cannot_be_written() {
+    let (folder, port) = (Folder::create(), free_port().to_string());
+    let options = ["--port", &port, "--save", "", "--appendonly", "yes", "--dir"];
+    let _server = tokio::process::Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\"", &binary()])
+        .args(options)
+        .arg(&folder.0)
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let url = format!("redis://127.0.0.1:{port}/");
+    let read = async || SemaphoreClient::builder().read_only().connect(&url).await;
+    let reader = eventually("a server", read, Result::is_ok).await.unwrap();
+    let mut writer = connect(&url);
+    let mut fill = || redis::cmd("APPEND").arg("a").arg("b".repeat(500)).exec(&mut writer);
+    until("the disk is full", || fill().is_err_and(|error| error.code() == Some("MISCONF")));
+    let findings = findings_of(&reader).await;
+    assert_only(&findings, Critical, "persistence", "the append-only file failed");
 }
 
 #[tokio::test]
