@@ -8,19 +8,19 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::process::geteuid;
 
-use super::support::server::{await_held_and_queued, shared_url};
+use super::support::server::{await_held_and_queued, connect, shared_url};
 use super::support::tool::{Tool, children, run};
 use crate::support::tool::{TOOL, unaware};
 use crate::support::{eventually, unique_name};
 use test_support::folder::Folder;
 
 /// Runs a command as the first process of a namespace.
-fn unshare() -> Command {
+fn unshare(options: &[&str]) -> Command {
     let mut unshare = unaware("unshare");
     if !geteuid().is_root() {
         unshare.args(["--user", "--map-root-user"]);
     }
-    unshare.args(["--pid", "--fork", "--mount-proc", "--kill-child"]).stdin(Stdio::null());
+    unshare.args(["--pid", "--fork", "--kill-child"]).args(options).stdin(Stdio::null());
     unshare
 }
 
@@ -40,15 +40,15 @@ exec $TOOL run $NAME --limit 1 -- sh -c 'echo on; while [ ! -e end ]; do sleep 0
 
 impl Container {
     fn start(url: &str, name: &str) -> Self {
-        let allowed =
-            unshare().arg("true").output().expect("unshare is needed: Debian's util-linux");
+        let mut container = unshare(&["--mount-proc"]);
+        let allowed = container.arg("true").output().expect("unshare is needed: util-linux");
         assert!(
             allowed.status.success(),
             "this machine allows no namespaces, which this test needs: run it as root, or allow \
              them (on Ubuntu: sysctl kernel.apparmor_restrict_unprivileged_userns=0): {allowed:?}"
         );
         let folder = Folder::create();
-        let mut command = unshare();
+        let mut command = unshare(&["--mount-proc"]);
         // Without `setsid`, the CLI would take the terminal in which the tests run.
         command.args(["setsid", "sh", "-c", SCRIPT]).current_dir(&folder.0);
         command.env("REDIS_URL", url).env("NAME", name).env("TOOL", TOOL);
@@ -105,4 +105,21 @@ fn a_signal_ends_the_cli_as_pid_1_while_it_waits_and_while_it_holds() {
         assert_eq!(container.unshare.ended().code(), terminated);
         await_held_and_queued(&url, &name, left);
     }
+}
+
+/// /proc belongs to the namespace of the tests. The CLI is the second process of its namespace, and
+/// in /proc, the second process is the parent of all kernel threads.
+#[test]
+fn the_processes_of_another_namespace_are_not_reported() {
+    let (url, name) = (shared_url(), unique_name());
+    let run = "$TOOL run $NAME --limit 1 -- sh -c 'echo on; exec sleep 600'; exit $?";
+    let mut command = unshare(&["setsid", "sh", "-c", run]);
+    command.env("REDIS_URL", &url).env("NAME", &name).env("TOOL", TOOL);
+    let mut tool = Tool::start(&mut command);
+    assert_eq!(tool.line(), "on");
+    let permits = format!("sem:{{{name}}}:permits");
+    redis::cmd("DEL").arg(permits).exec(&mut connect(&url)).unwrap();
+    assert_eq!(tool.ended().code(), Some(70));
+    let stderr = tool.errors();
+    assert!(!stderr.contains("could not be ended"), "{stderr}");
 }
