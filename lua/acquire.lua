@@ -95,8 +95,8 @@ local tickets = s.queued > 0 and redis.call('ZMSCORE', s.queue_key, unpack(ids))
 local crowd = 0
 if may_wait and (s.queued > 0 or s.held + wanted > limit) then
   -- Requests that may overtake others enter the queue before it is served. A new number replaces a
-  -- ticket that cannot have been issued. A head start lowers a new number, and is ignored if the
-  -- clock was set back.
+  -- ticket that cannot have been issued. A head start is subtracted from a new number, and is
+  -- ignored if the clock was set back.
   for i, id in ipairs(ids) do
     local mode, head_start = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
     local ticket = not head_start and tonumber(mode)

@@ -59,7 +59,7 @@ local function read_id(args, index, name, asked, last, weight)
   return parts
 end
 
--- Returns three tables, or an error: the IDs, the parts of each ID, and the set of the IDs. The
+-- Returns an error, or three tables: the IDs, the parts of each ID, and the set of the IDs. The
 -- requests follow `fixed` arguments. Each has `size` arguments, the first of which is the ID.
 local function read_ids(args, fixed, size)
   local count, ids, parts, asked = (#args - fixed) / size, {}, {}, {}
@@ -269,8 +269,8 @@ local function serve_request(s, id, asked, listening)
 end
 
 -- Serves requests until one does not fit. If `sweeps` is true, dead requests before the first live
--- request leave the queue even if no permit is free. The queue is read in batches of at most 100:
--- the free weight, or the number of requests that have left the queue if that is more.
+-- request leave the queue even if no permit is free. The queue is read in batches of at most 100. A
+-- batch has the size of the free weight or, if higher, the number of requests removed so far.
 local function serve_queue(s, asked, sweeps)
   if s.queued == 0 or s.held >= s.limit and not sweeps then return end
   local leaving, listening, is_blocked = s.leaving, {}, false
@@ -322,7 +322,7 @@ end
 
 local function write_state(s)
   local runtime, has_new_runtime, expire_at = s.runtime, s.has_new_runtime, s.expire_at
-  -- The keys last until the clock has passed all issued numbers, so that numbers grow.
+  -- Without `state`, numbers begin at the clock. So `state` lasts until the clock has passed them.
   local must_last = math.max(s.live_until, math.floor(s.last_number / 1000))
   local moves = must_last > expire_at
   if moves then
@@ -342,7 +342,7 @@ local function write_state(s)
   if runtime and has_new_runtime then
     redis.call('PERSIST', s.state_key) -- a runtime limit stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    -- The state lasts two hours longer, so numbers grow if the clock is set back by less.
+    -- Two hours more also suffice if the clock is set back by less than that.
     redis.call('PEXPIREAT', s.state_key, expire_at + 7200000)
   end
 end
@@ -433,8 +433,8 @@ local tickets = s.queued > 0 and redis.call('ZMSCORE', s.queue_key, unpack(ids))
 local crowd = 0
 if may_wait and (s.queued > 0 or s.held + wanted > limit) then
   -- Requests that may overtake others enter the queue before it is served. A new number replaces a
-  -- ticket that cannot have been issued. A head start lowers a new number, and is ignored if the
-  -- clock was set back.
+  -- ticket that cannot have been issued. A head start is subtracted from a new number, and is
+  -- ignored if the clock was set back.
   for i, id in ipairs(ids) do
     local mode, head_start = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
     local ticket = not head_start and tonumber(mode)

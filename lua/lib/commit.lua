@@ -37,7 +37,7 @@ end
 
 local function write_state(s)
   local runtime, has_new_runtime, expire_at = s.runtime, s.has_new_runtime, s.expire_at
-  -- The keys last until the clock has passed all issued numbers, so that numbers grow.
+  -- Without `state`, numbers begin at the clock. So `state` lasts until the clock has passed them.
   local must_last = math.max(s.live_until, math.floor(s.last_number / 1000))
   local moves = must_last > expire_at
   if moves then
@@ -57,7 +57,7 @@ local function write_state(s)
   if runtime and has_new_runtime then
     redis.call('PERSIST', s.state_key) -- a runtime limit stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    -- The state lasts two hours longer, so numbers grow if the clock is set back by less.
+    -- Two hours more also suffice if the clock is set back by less than that.
     redis.call('PEXPIREAT', s.state_key, expire_at + 7200000)
   end
 end

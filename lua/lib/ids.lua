@@ -29,7 +29,7 @@ local function read_id(args, index, name, asked, last, weight)
   return parts
 end
 
--- Returns three tables, or an error: the IDs, the parts of each ID, and the set of the IDs. The
+-- Returns an error, or three tables: the IDs, the parts of each ID, and the set of the IDs. The
 -- requests follow `fixed` arguments. Each has `size` arguments, the first of which is the ID.
 local function read_ids(args, fixed, size)
   local count, ids, parts, asked = (#args - fixed) / size, {}, {}, {}

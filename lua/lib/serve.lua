@@ -29,8 +29,8 @@ local function serve_request(s, id, asked, listening)
 end
 
 -- Serves requests until one does not fit. If `sweeps` is true, dead requests before the first live
--- request leave the queue even if no permit is free. The queue is read in batches of at most 100:
--- the free weight, or the number of requests that have left the queue if that is more.
+-- request leave the queue even if no permit is free. The queue is read in batches of at most 100. A
+-- batch has the size of the free weight or, if higher, the number of requests removed so far.
 local function serve_queue(s, asked, sweeps)
   if s.queued == 0 or s.held >= s.limit and not sweeps then return end
   local leaving, listening, is_blocked = s.leaving, {}, false

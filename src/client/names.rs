@@ -143,7 +143,7 @@ impl<'a> Search<'a> {
         Ok(keys)
     }
 
-    /// Lists the names of a cluster. Returns the nodes that were scanned.
+    /// Finds the names of the semaphores in a cluster. Returns the nodes that were scanned.
     ///
     /// If a key moves from a node that is not yet scanned to a scanned node, the first scan misses
     /// the key. The key does not move twice, so the second scan finds the key.

@@ -64,7 +64,7 @@ impl Semaphore {
         }
     }
 
-    /// The weight of all permits whose leases have not expired at that time.
+    /// The weight of all permits whose leases have not expired at the time `now`.
     pub fn held_at(&self, now: i64) -> i64 {
         let live = self.permits.iter().filter(|(_, ends)| **ends > now);
         live.map(|(id, _)| id::weight(id)).sum()

@@ -90,7 +90,7 @@ impl Handles {
 
 impl Meter {
     pub(crate) fn asks(&self) -> Asking<'_> {
-        Asking { handles: &self.0, is_answered: false }
+        Asking { handles: &self.0, has_ended: false }
     }
 
     /// Counts a request in the queue until the result is dropped.
@@ -128,14 +128,14 @@ impl Meter {
 /// A request for a permit, which counts as canceled if it is dropped before its end.
 pub(crate) struct Asking<'a> {
     handles: &'a Handles,
-    is_answered: bool,
+    has_ended: bool,
 }
 
 impl Asking<'_> {
     /// Records the end of the request. Only an error is counted here, because every other outcome
     /// is counted already.
     pub(crate) fn ended<T>(mut self, response: &Result<T, Error>) {
-        self.is_answered = true;
+        self.has_ended = true;
         if let Some(outcome) = response.as_ref().err().and_then(Outcome::of) {
             self.handles.count(outcome);
         }
@@ -144,7 +144,7 @@ impl Asking<'_> {
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        if !self.is_answered {
+        if !self.has_ended {
             self.handles.count(Outcome::Cancelled);
         }
     }
@@ -193,24 +193,24 @@ pub(crate) struct CallMeter {
 
 impl CallMeter {
     pub(crate) fn of(script: &'static str) -> Self {
-        let times = array::from_fn(|is_answered| time(script, is_answered == 1));
+        let times = array::from_fn(|is_ok| time(script, is_ok == 1));
         Self { times, sizes: histogram!(BATCH, "script" => script) }
     }
 
     /// Records that a call with this number of requests has ended.
-    pub(crate) fn ended(&self, requests: usize, sent: Instant, is_answered: bool) {
-        self.times[usize::from(is_answered)].record(sent.elapsed());
+    pub(crate) fn ended(&self, requests: usize, sent: Instant, is_ok: bool) {
+        self.times[usize::from(is_ok)].record(sent.elapsed());
         self.sizes.record(requests as f64);
     }
 }
 
 /// Records that a call has ended. Calls with a [`CallMeter`] do not use this function.
-pub(crate) fn called(script: &str, sent: Instant, is_answered: bool) {
-    time(script, is_answered).record(sent.elapsed());
+pub(crate) fn called(script: &str, sent: Instant, is_ok: bool) {
+    time(script, is_ok).record(sent.elapsed());
 }
 
-fn time(script: &str, is_answered: bool) -> Histogram {
-    let outcome = if is_answered { "succeeded" } else { "failed" };
+fn time(script: &str, is_ok: bool) -> Histogram {
+    let outcome = if is_ok { "succeeded" } else { "failed" };
     histogram!(CALL, "script" => script.to_owned(), "outcome" => outcome)
 }
 

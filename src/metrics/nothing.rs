@@ -58,9 +58,9 @@ impl CallMeter {
         Self
     }
 
-    pub(crate) fn ended(&self, _requests: usize, _sent: Instant, _is_answered: bool) {}
+    pub(crate) fn ended(&self, _requests: usize, _sent: Instant, _is_ok: bool) {}
 }
 
-pub(crate) fn called(_script: &str, _sent: Instant, _is_answered: bool) {}
+pub(crate) fn called(_script: &str, _sent: Instant, _is_ok: bool) {}
 
 pub(crate) fn reconnected(_connection: &'static str) {}

@@ -30,9 +30,9 @@ impl Semaphore {
     ///   two processes adopt the same permit, the second process gets this error.
     /// - [`Error::Invalid`] if the permit belongs to a semaphore with another name. Nothing was
     ///   sent.
-    /// - [`Error::Unavailable`] if Redis does not reply for longer than the outage tolerance.
+    /// - [`Error::Unavailable`] if Redis is unavailable for longer than the outage tolerance.
     /// - [`Error::NotAcknowledged`] if too few replicas acknowledge the permit in time.
-    /// - [`Error::Rejected`] if Redis returns an error.
+    /// - [`Error::Rejected`] if Redis returns a permanent error.
     /// - [`Error::Closed`] if the semaphore is closed.
     /// - [`Error::Shutdown`] in the same cases as for [`acquire`](Self::acquire).
     ///

@@ -30,8 +30,8 @@ impl Permit {
     /// # Errors
     ///
     /// - [`Error::Lost`] if the permit was already lost: another start may have been too early.
-    /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout.
-    /// - [`Error::Rejected`] if Redis returns an error.
+    /// - [`Error::Unavailable`] if Redis is unavailable for twice the response timeout.
+    /// - [`Error::Rejected`] if Redis returns a permanent error.
     /// - [`Error::Shutdown`] if the [I/O runtime](crate::SemaphoreClient#runtimes) has ended. A
     ///   thread then makes the call, as after a [drop](Permit#dropping).
     ///

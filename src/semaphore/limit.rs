@@ -32,8 +32,8 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout.
-    /// - [`Error::Rejected`] if Redis returns an error.
+    /// - [`Error::Unavailable`] if Redis is unavailable for twice the response timeout.
+    /// - [`Error::Rejected`] if Redis returns a permanent error.
     /// - [`Error::Shutdown`] if the [I/O runtime](crate::SemaphoreClient#runtimes) has ended.
     ///
     /// # Cancel safety

@@ -150,7 +150,7 @@ impl Semaphore {
     /// # Errors
     ///
     /// - [`Error::Timeout`] if an acquire timeout is set and passes.
-    /// - [`Error::Unavailable`] if Redis does not reply for longer than the outage tolerance
+    /// - [`Error::Unavailable`] if Redis is unavailable for longer than the outage tolerance
     ///   (default 30 s).
     /// - [`Error::TooHeavy`] if the weight exceeds the declared limit, and no runtime limit is set.
     /// - [`Error::NoLimit`] if the semaphore uses the [existing
@@ -159,7 +159,7 @@ impl Semaphore {
     ///   [acknowledge](SemaphoreBuilder::acknowledged_by) the permit in time.
     /// - [`Error::LeaseTooShort`] if five permits in a row expired before the call could return
     ///   them.
-    /// - [`Error::Rejected`] if Redis returns an error.
+    /// - [`Error::Rejected`] if Redis returns a permanent error.
     /// - [`Error::Closed`] if the semaphore is [closed](Self::close).
     /// - [`Error::Shutdown`] if the client was shut down, or if the runtime in which the client
     ///   connected has ended.
@@ -242,7 +242,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// - [`Error::Unavailable`] if Redis does not reply within the call timeout. The call timeout
+    /// - [`Error::Unavailable`] if Redis is unavailable for the call timeout. The call timeout
     ///   is twice the response timeout, and is 4 s by default.
     /// - The other errors of [`acquire`](Self::acquire), except [`Error::Timeout`].
     ///

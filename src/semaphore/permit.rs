@@ -122,8 +122,8 @@ impl Permit {
     ///
     /// - [`Error::Lost`] if the permit was already lost: another holder may have been admitted
     ///   before the work was done.
-    /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout.
-    /// - [`Error::Rejected`] if Redis returns an error.
+    /// - [`Error::Unavailable`] if Redis is unavailable for twice the response timeout.
+    /// - [`Error::Rejected`] if Redis returns a permanent error.
     /// - [`Error::Shutdown`] if the [I/O runtime](crate::SemaphoreClient#runtimes) has ended. The
     ///   permit is then released as if it was [dropped](Self#dropping).
     ///
@@ -255,9 +255,9 @@ impl Permit {
     /// # Errors
     ///
     /// - [`Error::Lost`] if the permit is lost. A loss is final.
-    /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout. The
+    /// - [`Error::Unavailable`] if Redis is unavailable for twice the response timeout. The
     ///   permit is still held until [`expires_in`](Self::expires_in) is zero.
-    /// - [`Error::Rejected`] if Redis returns an error.
+    /// - [`Error::Rejected`] if Redis returns a permanent error.
     /// - [`Error::Shutdown`] if the [I/O runtime](crate::SemaphoreClient#runtimes) has ended. The
     ///   lease can no longer be refreshed.
     ///

@@ -1,5 +1,5 @@
-//! The credentials of a connection. Each new connection requests them again, because passwords
-//! change.
+//! The credentials of a connection. If the program has a credentials provider, each new connection
+//! calls the provider again, because passwords change.
 
 use std::error::Error as StdError;
 use std::fmt;

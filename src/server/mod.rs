@@ -86,9 +86,10 @@ pub(crate) enum Failure {
 
 impl Servers {
     /// Makes one attempt to run a script for a semaphore in this slot. The calls of `earlier` take
-    /// effect before the script. The attempt takes at most `limit`. Within `limit`, waiting until
-    /// `earlier` is ready and the call itself, with connecting, each take at most the response
-    /// timeout.
+    /// effect before the script. The attempt has two parts: the wait until `earlier` is
+    /// ready, and the call, with connecting. Each part takes at most the response timeout, and both
+    /// together take at most `limit`. If the server lacks the script, the call may take twice as
+    /// long.
     pub(crate) async fn attempt<T: FromRedisValue>(
         &self,
         slot: u16,

@@ -1,4 +1,4 @@
-//! Calls the scripts like a client in any language: by name, with keys and arguments.
+//! Calls the scripts as clients in other languages do: with EVALSHA, keys and arguments.
 
 use redis::{Connection, RedisError, ToRedisArgs, Value};
 use redis_semaphore::ScriptRegistry;

@@ -1,5 +1,5 @@
-//! A service that records in Redis the largest number of concurrent requests of all processes:
-//! `reports NAME LIMIT`, or `reports NAME without-a-layer`. The service ends when its standard
+//! A service that records in Redis the largest number of concurrent requests of all processes.
+//! Usage: `reports NAME LIMIT`, or `reports NAME without-a-layer`. The service ends when its standard
 //! input ends.
 
 use std::convert::Infallible;

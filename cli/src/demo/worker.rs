@@ -66,8 +66,8 @@ async fn do_next_page(permit: &Permit, job: &Job, name: &str) -> Result<()> {
     };
     report(What::Begins(page))?;
 
-    // Work without a permit is not allowed, because another worker may have the permit. So the work
-    // stops as soon as the permit is lost, for example because Redis is unavailable for too long.
+    // After the loss of the permit, another worker may already have it. So the work stops as soon as
+    // the permit is lost, for example because Redis is unavailable for too long.
     let finished = tokio::select! {
         finished = do_page(page, permit, job, name) => Some(finished?),
         () = permit.lost() => None,

@@ -31,7 +31,8 @@ pub struct Exporter {
     pub listen: String,
     #[arg(long, value_name = "PATTERN", help = pattern::HELP)]
     pub only: Option<Pattern>,
-    /// Most semaphores to read, in order of name; redis_semaphore_omitted counts the others
+    /// Maximum number of semaphores to read, the first by name; redis_semaphore_omitted counts the
+    /// others
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = number(0..=u32::MAX))]
     pub max_semaphores: u32,
     /// How long reading all semaphores may take; use less than Prometheus's scrape_timeout (10s by

@@ -149,8 +149,9 @@ impl GivenUp for GivenUpRequest {
         self.core.statuses(reply)
     }
 
-    /// A held permit stays in the ledger until this function is called, so that a late message
-    /// cannot release a permit that is to be forgotten. If an acquire or an adoption may still
+    /// Removes the permit from the ledger only now. Without its entry, a late grant message would
+    /// look like an unwanted permit, and this process would release a permit that is to be
+    /// forgotten. If an acquire or an adoption may still
     /// reach the server, the ID is released again later, when neither can reach the server any
     /// more.
     fn released(&self) -> Option<(Instant, Entry)> {

@@ -24,8 +24,8 @@ const WRITTEN: Kinds = 1 << 5;
 pub(crate) struct Calls(AtomicU8);
 
 impl Calls {
-    /// Marks a request as under way, and returns true. If a request of the kinds `after` is under
-    /// way, keeps the new request, and returns false.
+    /// Marks a request of this kind as under way, and returns true. But if a request of the kinds
+    /// `after` is under way, only notes that a request is kept back, and returns false.
     pub(crate) fn begin(&self, kind: Kinds, after: Kinds) -> bool {
         let go = |out: Kinds| Some(out | if out & after == 0 { kind } else { KEPT });
         let before = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, go);

@@ -18,7 +18,7 @@ pub struct Source {
     imports: BTreeMap<Names, Vec<Names>>,
     /// Each path with the module that contains it.
     paths: Vec<(Names, Names)>,
-    /// The parts of a file, the lowest first. Parts that are not listed are above the listed parts.
+    /// The parts of a file, the lowest first. Parts that the comment `// Layers` lacks are above.
     pub orders: BTreeMap<Names, Names>,
 }
 

@@ -1,5 +1,5 @@
-//! Tests of `close`. A closed semaphore acquires no more permits. Other calls of the closed
-//! semaphore, and all calls of other semaphores, work as before.
+//! Tests of `close`. A closed semaphore acquires and adopts no more permits. Other calls of the
+//! closed semaphore, and all calls of other semaphores, work as before.
 
 use std::pin::pin;
 use std::time::Duration;

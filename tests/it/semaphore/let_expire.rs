@@ -246,7 +246,8 @@ async fn let_expire_on_drop_applies_when_work_panics_or_is_canceled() {
     scene.begins_anew(used).await;
 }
 
-/// The shutdown returns after the server has confirmed the last lease.
+/// A shutdown waits until the server has restarted the leases of the permits that were dropped
+/// before. After a shutdown, a drop restarts the lease in the background.
 #[tokio::test]
 async fn let_expire_on_drop_applies_before_and_after_a_shutdown() {
     let scene = Scene::set().await;

@@ -1,9 +1,9 @@
 //! Makes the calls of a batcher, until no request waits.
 //!
-//! Usually, no request waits for the reply to another call. The waiting requests, at most 1,000,
-//! are sent immediately in a new call. Requests still gather, because tasks that get replies at the
-//! same time send their next requests at the same time. If the maximum number of calls is under
-//! way, new requests wait and gather.
+//! Usually, a request does not wait for the reply to another call: a new call with up to 1,000
+//! requests is sent immediately. Requests still gather, because tasks that get replies at the same
+//! time send their next requests at the same time. If the maximum number of calls is under way, new
+//! requests wait and gather.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
