@@ -139,8 +139,8 @@ impl SemaphoreClient {
     ///
     /// # Errors
     ///
-    /// - [`Error::Connect`]: the server cannot be reached. The error is returned after about three
-    ///   response timeouts. With sentinels, finding the primary takes additional time.
+    /// - [`Error::Connect`]: the server cannot be reached. The error is returned within about
+    ///   five response timeouts. With sentinels, finding the primary takes additional time.
     /// - [`Error::Shutdown`]: the I/O runtime has ended.
     ///
     /// # Cancel safety

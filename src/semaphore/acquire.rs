@@ -8,7 +8,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::ErrorKind;
+use redis::{ErrorKind, RedisError};
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -114,7 +114,8 @@ impl Core {
         if self.context.is_shut_down() {
             return Err(Error::Shutdown);
         }
-        let last = (ErrorKind::Io, "no node accepted the subscription to grant messages").into();
+        let last = (ErrorKind::Io, "no node accepted the subscription to grant messages");
+        let last = RedisError::from(last).into();
         Err(self.error("acquire", Failure::NoResponse { elapsed: patience, last }))
     }
 

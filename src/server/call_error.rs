@@ -8,8 +8,11 @@ use tokio::time::timeout;
 
 use crate::error::{Error, is_transient};
 
+#[derive(Clone)]
 pub(crate) struct CallError {
     pub(crate) error: RedisError,
+    /// The server of this attempt, if it is known. A later attempt may use another server.
+    pub(crate) server: Option<String>,
     pub(crate) may_have_run: bool,
     /// Whether the caller's deadline ended the attempt. Such an error gives less information than
     /// the error of an earlier attempt.
@@ -21,7 +24,7 @@ impl From<RedisError> for CallError {
     fn from(error: RedisError) -> Self {
         // If a reply was cut off, redis-rs returns a parse error.
         let may_have_run = matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse);
-        Self { error, may_have_run, was_cut_short: false, was_sent: true }
+        Self { error, server: None, may_have_run, was_cut_short: false, was_sent: true }
     }
 }
 
@@ -37,7 +40,12 @@ impl From<Error> for CallError {
 impl CallError {
     /// The call reached no server that could execute it.
     pub(crate) fn unsent(error: RedisError) -> Self {
-        Self { error, may_have_run: false, was_cut_short: false, was_sent: false }
+        Self { error, server: None, may_have_run: false, was_cut_short: false, was_sent: false }
+    }
+
+    /// Records the server of the attempt.
+    pub(super) fn at(self, server: String) -> Self {
+        Self { server: Some(server), ..self }
     }
 
     /// The call was not sent, because its time was over.

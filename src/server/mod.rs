@@ -79,7 +79,7 @@ pub(crate) enum Failure {
     /// Only transient errors occurred until the deadline.
     NoResponse {
         elapsed: Duration,
-        last: RedisError,
+        last: CallError,
     },
     Rejected(RedisError),
 }
@@ -221,7 +221,7 @@ impl Servers {
                     is_repeated |= failure.may_have_run;
                     match before.take() {
                         Some(before) if failure.was_cut_short => before,
-                        _ => failure.error,
+                        _ => failure,
                     }
                 }
                 Err(failure) => return Err(Failure::Rejected(failure.error)),
@@ -230,7 +230,7 @@ impl Servers {
             if deadline.left_at(Instant::now()) <= pause {
                 return Err(Failure::NoResponse { elapsed: deadline.elapsed(), last });
             }
-            tracing::debug!(script, error = %last, "no reply; the call is retried");
+            tracing::debug!(script, error = %last.error, "no reply; the call is retried");
             before = Some(last);
             tokio::time::sleep(pause).await;
         }

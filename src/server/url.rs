@@ -22,8 +22,8 @@ const NO_LOGIN_IN_PATH: &str = "write user and password of a socket after \"?\",
 const THREE_SLASHES: &str =
     "the path of a socket begins with a slash, as in redis+unix:///path/of/socket";
 const INSECURE: &str = "#insecure, which accepts any certificate, is not supported: pass the \
-                        signing authority to the client (a self-signed certificate is its own \
-                        authority)";
+                        signing authority to the client (for a self-signed certificate: the \
+                        certificate itself, made with basicConstraints=CA:FALSE)";
 /// Parameters that other programs accept in a URL. Errors may print these names, because they are
 /// not secret.
 const FAMILIAR: [&str; 16] = [

@@ -79,7 +79,7 @@ impl Keeper {
         let is_refused = !failure.is_transient();
         let failure = match is_refused {
             true => Failure::Rejected(failure.error),
-            false => Failure::NoResponse { elapsed: began.elapsed(), last: failure.error },
+            false => Failure::NoResponse { elapsed: began.elapsed(), last: failure },
         };
         let error = self.core.error(ReleaseCall::SCRIPT, failure);
         // The rejection is logged once, because the retries may continue for days if the lease is

@@ -89,8 +89,12 @@ impl Core {
         let semaphore = self.name.clone();
         let server = self.context.servers.server(self.slot);
         match failure {
-            Failure::NoResponse { elapsed, last } => {
-                Error::Unavailable { semaphore, operation, server, elapsed, source: last }
+            Failure::NoResponse {
+                elapsed,
+                last: CallError { server: last, error: source, .. },
+            } => {
+                let server = last.unwrap_or(server);
+                Error::Unavailable { semaphore, operation, server, elapsed, source }
             }
             Failure::Rejected(source) => match too_heavy(&source) {
                 // This crate never declares a limit of 0, so 0 means that no limit exists.

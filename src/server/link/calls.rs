@@ -125,8 +125,9 @@ impl Link {
         let started = Instant::now();
         let connected = match Box::pin(timeout(limit, self.connection())).await {
             Ok(connected) => connected.map_err(|error| {
-                self.outages.failed(started, None, self.server(), &error);
-                CallError::unsent(error)
+                let server = self.server();
+                self.outages.failed(started, None, server.clone(), &error);
+                CallError::unsent(error).at(server)
             })?,
             // This attempt was cut short, so the error of the previous attempt gives more
             // information.
@@ -166,12 +167,13 @@ impl Link {
         let is_broken = !timed_out && error.is_unrecoverable_error();
         let is_rejected = !timed_out && script.is_some() && is_outage(&failure);
         let fails = counts || is_broken || is_rejected;
-        let is_repeated = fails && self.outages.failed(sent, script, self.server(), error);
+        let server = self.server();
+        let is_repeated = fails && self.outages.failed(sent, script, server.clone(), error);
         // After a demotion, the address may belong to the new primary.
         if timeouts >= MAX_TIMEOUTS || is_broken || says(error, "READONLY") {
             self.give_up(number, error, is_repeated);
         }
-        Err(failure)
+        Err(failure.at(server))
     }
 
     /// Returns the number of consecutive timeouts. The timeout of a call is not counted if the call
@@ -191,5 +193,7 @@ impl Link {
 fn is_outage(failure: &CallError) -> bool {
     let error = &failure.error;
     let is_elsewhere = error.redirect_node().is_some() || is_missing_function(error);
-    (failure.is_transient() || is_full(error)) && !is_elsewhere
+    // The error is about one slot that moves. The server executes calls for its other slots.
+    let is_of_slot = says(error, "TRYAGAIN");
+    (failure.is_transient() || is_full(error)) && !is_elsewhere && !is_of_slot
 }

@@ -50,7 +50,7 @@ pub(super) async fn call<R: Request>(core: Arc<Core>, mut batch: Batch<R>) -> En
             }
             let now = Instant::now();
             for due in impatient.extract_if(.., |impatient| impatient.deadline <= now) {
-                let given_up = requests[due.index].out_of_patience(&core, &took_too_long());
+                let given_up = requests[due.index].out_of_patience(&core, &took_too_long().into());
                 // The caller may have dropped the request.
                 let _ = due.reply.send(given_up);
             }

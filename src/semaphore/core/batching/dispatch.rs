@@ -124,14 +124,14 @@ impl<R: Request> Dispatch<R> {
         for waiting in &mut requests {
             waiting.is_repeated |= failure.may_have_run;
             if !failure.was_cut_short {
-                waiting.last = Some(Box::new(failure.error.clone()));
+                waiting.last = Some(Box::new(failure.clone()));
             }
         }
         let batcher = R::batcher(&self.core);
         batcher.put_back(requests);
         let waits_on = |waiting: &Waiting<R>| !waiting.deadline.left_at(next).is_zero();
         for waiting in batcher.sort_out(waits_on) {
-            let failed = waiting.out_of_patience(&self.core, &failure.error);
+            let failed = waiting.out_of_patience(&self.core, failure);
             // A caller that has dropped the request needs no error.
             let _ = waiting.reply.send(failed);
         }

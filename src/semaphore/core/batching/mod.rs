@@ -157,7 +157,7 @@ struct Waiting<R: Request> {
     /// Whether an earlier attempt may have been executed.
     is_repeated: bool,
     /// The error of the last attempt that was not cut short.
-    last: Option<Box<RedisError>>,
+    last: Option<Box<CallError>>,
     reply: oneshot::Sender<Outcome<R>>,
 }
 
@@ -349,9 +349,9 @@ impl<R: Request> Drop for Batch<R> {
 
 impl<R: Request> Waiting<R> {
     /// Returns the outcome for a request whose deadline has passed. The outcome contains the last
-    /// recorded error of this request, or `error` if no error was recorded.
-    fn out_of_patience(&self, core: &Core, error: &RedisError) -> Outcome<R> {
-        let last = self.last.as_deref().unwrap_or(error).clone();
+    /// recorded failure of this request, or `failure` if none was recorded.
+    fn out_of_patience(&self, core: &Core, failure: &CallError) -> Outcome<R> {
+        let last = self.last.as_deref().unwrap_or(failure).clone();
         self.failed(core, Failure::NoResponse { elapsed: self.deadline.elapsed(), last })
     }
 
