@@ -13,6 +13,10 @@ const LINKS = {
   "lib/manifest.json": "../../../lua/manifest.json",
 };
 
+// A copy of this directory made with `cp -rL` contains the files already.
+const lib = path.join(__dirname, "lib");
+if (fs.existsSync(path.join(lib, "manifest.json")) && !fs.existsSync(path.resolve(lib, LINKS["lib/manifest.json"]))) process.exit();
+
 const put = process.argv[2] === "files"
   ? (target, file) => fs.copyFileSync(path.resolve(path.dirname(file), target), file)
   : (target, file) => fs.symlinkSync(target, file);

@@ -3,7 +3,7 @@
 const { createClient, ErrorReply } = require("redis");
 const { version } = require("redis/package.json");
 const { addressOf } = require("./address");
-const { Closed, named } = require("./errors");
+const { Closed, named, withoutArguments } = require("./errors");
 
 /**
  * Version 5 uses RESP 2 by default. With the option, version 5 sends HELLO, which a server may not know. Version 6 uses
@@ -38,7 +38,7 @@ class Link {
     const commandOptions = { timeout: undefined };
     this.#client = createClient({ ...redis, RESP, disableClientInfo: true, commandOptions, socket })
       .on("connect", () => (this.#isConnected = true))
-      .on("error", (error) => this.end(error));
+      .on("error", (error) => this.end(withoutArguments(error)));
     this.#client.unref(); // Only the class Server keeps the process alive.
   }
 
@@ -91,7 +91,7 @@ class Link {
       return reply;
     } catch (error) {
       // The errors of node-redis do not contain the reason of a disconnection.
-      throw error instanceof ErrorReply ? error : this.error ?? error;
+      throw error instanceof ErrorReply ? withoutArguments(error) : this.error ?? error;
     } finally {
       isDone = true;
       clearTimeout(timer);
@@ -114,30 +114,30 @@ class Link {
 
 /** The connection for commands, which opens when it is needed. */
 class Connection {
-  #open;
+  #connect;
   #link;
   #isClosed = false;
 
-  constructor(open) {
-    this.#open = open;
+  constructor(connect) {
+    this.#connect = connect;
   }
 
   async command(args, timeout) {
-    const link = await this.#linked();
+    const link = await this.open();
     return link.command(args, timeout);
   }
 
   /** Runs a script. Returns its reply, and a time before the call was sent. */
   async run(script, args, timeout) {
-    const link = await this.#linked();
+    const link = await this.open();
     const sent = performance.now();
     return { reply: await link.run(script, args, timeout), sent };
   }
 
-  #linked() {
+  open() {
     if (this.#isClosed) throw new Closed();
     if (!this.#link) {
-      const link = this.#open();
+      const link = this.#connect();
       const forget = () => (this.#link = this.#link === link ? undefined : this.#link);
       link.then(({ ended }) => ended.then(forget), forget);
       this.#link = link;

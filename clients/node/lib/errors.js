@@ -17,6 +17,15 @@ class Failed extends Error {
   }
 }
 
+/**
+ * Removes a command's arguments from an error of the server, because the arguments of AUTH and HELLO contain the password.
+ * The original error would still have them in its stack.
+ */
+function withoutArguments(error) {
+  const [text, quoted] = error.message.split(/,? with args beginning with/i, 2);
+  return quoted !== undefined && error instanceof ErrorReply ? new ErrorReply(text) : error;
+}
+
 const isAboutArgument = (error) => error instanceof TypeError || error instanceof RangeError;
 
 /** Adds the address and the step to an error that has none. An error about an argument needs none. */
@@ -122,8 +131,12 @@ const isOfReplica = (error) => says(error, "READONLY|MASTERDOWN");
 /** Returns whether the server has no memory or no disk space for new requests. */
 const isFull = (error) => says(error, "OOM|MISCONF");
 
-/** Returns whether an error of the probe means that the user may not call a command, or the server does not know it. */
-const lacksCommand = (text) => /NOPERM|no permissions|the user executing the script can't|unknown.* command/i.test(text);
+/** Returns whether the user may not call a command or use a key or a channel, or the server does not know a command. */
+function lacks(error) {
+  const reply = origin(error);
+  const text = /NOPERM|no permissions|the user executing the script can't|unknown.* command/i;
+  return reply instanceof ErrorReply && text.test(reply.message);
+}
 
 /** Returns whether to retry a call after this error: a failed connection, or a temporary state of the server. */
 function isPassing(error) {
@@ -148,10 +161,17 @@ function failure(semaphore, operation, error = new Error("no reply yet")) {
   return new (isPassing(error) ? Unavailable : Rejected)(semaphore, operation, error);
 }
 
+/** Returns the error for the caller of `connect`. */
+function failureOfConnect(error) {
+  if (isAboutArgument(error)) return error;
+  if (!lacks(error)) return failure(undefined, "connect", error);
+  return new Unsupported(`connect failed: the user lacks a right, or the server a command: ${error.message}`, because(error));
+}
+
 /** Emits a warning about a failure that the program cannot catch. A closed client is no failure. */
 const warn = (error) => error instanceof Closed || process.emitWarning(error);
 
 module.exports = {
-  SemaphoreError, TooHeavy, AcquireTimeout, PermitLost, Unavailable, Rejected, Unsupported, Closed, named,
-  isAboutArgument, isOfReplica, isFull, lacksCommand, isPassing, cluster, failure, warn,
+  SemaphoreError, TooHeavy, AcquireTimeout, PermitLost, Unavailable, Rejected, Unsupported, Closed, named, withoutArguments,
+  isOfReplica, isFull, isPassing, cluster, failure, failureOfConnect, warn,
 };

@@ -7,7 +7,9 @@ const { ErrorReply } = require("redis");
 const { addressOf } = require("./address");
 const { isName } = require("./checks");
 const { Connection, Link } = require("./connection");
-const { Closed, cluster, failure, isAboutArgument, isOfReplica, lacksCommand, named, Unsupported } = require("./errors");
+const {
+  Closed, cluster, failureOfConnect, isFull, isOfReplica, isPassing, named, Unsupported,
+} = require("./errors");
 const { Listener } = require("./listener");
 const { Releases } = require("./releases");
 const { keysOf, run } = require("./scripts");
@@ -42,7 +44,7 @@ class Server {
     this.askInterval = heartbeatTimeout / 3;
     /** The call timeout, for releases, tryAcquire and close. */
     this.patience = 2 * responseTimeout;
-    this.#connection = new Connection(() => Link.open(redis, responseTimeout));
+    this.#connection = new Connection(() => this.#open(redis));
     this.listener = new Listener(`${prefix}:wake:${this.#client}`, {
       // node-redis 4.5 cannot send PING after it has subscribed, and reports an error.
       open: () => Link.open({ ...redis, pingInterval: undefined }, responseTimeout),
@@ -55,35 +57,54 @@ class Server {
     this.#checks = setInterval(() => this.#check(), this.askInterval).unref();
     this.begin();
     try {
-      await this.#examine();
+      await this.#connection.open();
       await this.listener.start();
       await this.#probe();
     } catch (error) {
       clearInterval(this.#checks);
       await this.#disconnect();
-      throw isAboutArgument(error) ? error : failure(undefined, "connect", named(error, this.#address, "probe"));
+      throw failureOfConnect(named(error, this.#address, "probe"));
     } finally {
       this.end();
     }
   }
 
-  /** Detects clusters and sentinels, because the probe may succeed on a node of a cluster. Every user may call HELLO. */
-  async #examine() {
-    const reply = await this.#connection.command(["HELLO"], this.responseTimeout).catch((error) => {
-      if (!(error instanceof ErrorReply)) throw error; // HELLO may be renamed, or unknown to a proxy. The probe finds out more.
-    });
-    const mode = Array.isArray(reply) ? reply[reply.indexOf("mode") + 1] : undefined;
-    if (mode === "cluster") throw cluster(this.#address);
-    if (mode !== "sentinel") return;
-    throw new Unsupported(`${this.#address} is a Redis Sentinel. Connect to the primary that it watches`);
+  async #open(redis) {
+    const link = await Link.open(redis, this.responseTimeout);
+    try {
+      await this.#examine(link);
+    } catch (error) {
+      link.end(error);
+      throw error;
+    }
+    return link;
   }
 
+  /**
+   * Detects clusters and sentinels, because the probe may succeed on a node of a cluster. Every user may call HELLO.
+   * The reply to PING shows that the server requires a password. A long command would end the connection without a reply.
+   */
+  async #examine(link) {
+    const [hello, ping] = await Promise.allSettled([link.command(["HELLO"]), link.command(["PING"])]);
+    // HELLO may be renamed, or unknown to a proxy. The probe finds out more.
+    const mode = Array.isArray(hello.value) ? hello.value[hello.value.indexOf("mode") + 1] : undefined;
+    if (mode === "cluster") throw cluster(this.#address);
+    if (mode === "sentinel") {
+      throw new Unsupported(`${this.#address} is a Redis Sentinel. Connect to the primary that it watches`);
+    }
+    // A server with too many clients replies only to HELLO, and closes the connection.
+    if (hello.reason && isPassing(hello.reason)) throw named(hello.reason, this.#address, "HELLO");
+    if (link.error) throw link.error;
+    // A server that accepts no writes now may reject even PING. The next call finds out more.
+    if (ping.reason && !isPassing(ping.reason) && !isFull(ping.reason)) throw named(ping.reason, this.#address, "PING");
+  }
+
+  /** Tries all commands. The first call of a script uses EVAL, and the second call uses EVALSHA. */
   async #probe() {
     const name = `probe-${randomBytes(16).toString("hex")}`;
-    const [command, why] = (await this.call(name, "probe", ["P", this.#client])).reply;
-    if (!command) return;
-    if (!lacksCommand(why)) throw named(new ErrorReply(why.trim()), this.#address, `probe, ${command}`);
-    throw new Unsupported(`the server ${this.#address} cannot be used, or not by this user: ${command}: ${why}`);
+    const probe = () => this.call(name, "probe", ["P", this.#client]);
+    const [{ reply: [command, why] }] = await Promise.all([probe(), probe()]);
+    if (command) throw named(new ErrorReply(why.trim()), this.#address, `probe, ${command}`);
   }
 
   /** Keeps the process alive until `end`. */

@@ -40,6 +40,21 @@ test("if packing fails, the links are unchanged", async (t) => {
   assert.equal(fs.readFileSync(manifest, "utf8"), "{}");
 });
 
+test("in a copy with files instead of links, packing works and changes nothing", (t) => {
+  const root = fs.mkdtempSync(path.join(os.tmpdir(), "node-test."));
+  t.after(() => fs.rmSync(root, { recursive: true }));
+  for (const name of ["package.json", "pack.js", "LICENSE-APACHE", "LICENSE-MIT", "lib"]) {
+    fs.cpSync(path.join(__dirname, "..", name), path.join(root, name), { recursive: true, dereference: true });
+  }
+  const look = () => ["LICENSE-APACHE", "LICENSE-MIT", "lib/manifest.json"].map((name) => fs.lstatSync(path.join(root, name)).mtimeMs);
+  const before = look();
+  const { status, stdout, stderr } = spawnSync("npm", ["pack", "--json"], { cwd: root, encoding: "utf8" });
+  assert.equal(status, 0, stderr);
+  const packed = JSON.parse(stdout.slice(stdout.indexOf("[")))[0].files.map(({ path }) => path);
+  for (const name of ["LICENSE-APACHE", "LICENSE-MIT", "lib/manifest.json"]) assert.ok(packed.includes(name), stdout);
+  assert.deepEqual(look(), before);
+});
+
 test("a copy without the files of its links is reported, and a copy with these files works", (t) => {
   const root = fs.mkdtempSync(path.join(os.tmpdir(), "node-test."));
   t.after(() => fs.rmSync(root, { recursive: true }));
