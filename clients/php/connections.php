@@ -11,7 +11,7 @@ require_once __DIR__ . '/signals.php';
 const RESPONSE_SECONDS = 2.0;
 
 /** Returns host, port, user, password and database, and whether the connection uses TLS. */
-function parseUrl(string $url): array
+function parseUrl(#[\SensitiveParameter] string $url): array
 {
     $parts = parse_url($url);
     if ($parts === false || !in_array($parts['scheme'] ?? '', ['redis', 'rediss'], true) || !isset($parts['host'])
@@ -30,7 +30,7 @@ function parseUrl(string $url): array
 }
 
 /** Describes a wrong URL, without any part that may be a password. */
-function wrongUrl(string $url): string
+function wrongUrl(#[\SensitiveParameter] string $url): string
 {
     return match (true) {
         $url === '' => 'an empty URL',
@@ -51,7 +51,7 @@ final class Scripts
     /** The number of connections so far. */
     public int $made = 0;
 
-    public function __construct(private readonly string $url)
+    public function __construct(#[\SensitiveParameter] private readonly string $url)
     {
         self::$all ??= array_column(
             json_decode(file_get_contents(__DIR__ . '/../../lua/manifest.json'), true, flags: JSON_THROW_ON_ERROR)['scripts'],
@@ -131,7 +131,7 @@ final class Listener
     private bool $pinged = false;
 
     /** Returns when the server has confirmed the subscription. */
-    public function __construct(string $url, string $channel, string $subscribe = 'SUBSCRIBE')
+    public function __construct(#[\SensitiveParameter] string $url, string $channel, string $subscribe = 'SUBSCRIBE')
     {
         $to = parseUrl($url);
         $address = ($to['tls'] ? 'tls://' : 'tcp://') . $to['host'] . ':' . $to['port'];
@@ -181,7 +181,7 @@ final class Listener
         $this->pinged = true;
     }
 
-    private function send(string ...$words): void
+    private function send(#[\SensitiveParameter] string ...$words): void
     {
         $text = '*' . count($words) . "\r\n";
         foreach ($words as $word) {

@@ -32,6 +32,12 @@ final class ListenerCut extends ConnectionError
 /** The server returned an error. */
 final class CommandError extends \RuntimeException
 {
+    public function __construct(string $error)
+    {
+        // The server quotes the arguments of an unknown command, and those of AUTH contain the password.
+        parent::__construct(explode(', with args beginning with', $error)[0]);
+    }
+
     public function mayPass(): bool
     {
         $passing = 'LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|READONLY|ERR max number of clients';
@@ -105,7 +111,7 @@ final class Semaphore
         private readonly string $name,
         private readonly int $limit,
         private readonly int $lease = 30_000,
-        ?string $url = null,
+        #[\SensitiveParameter] ?string $url = null,
     ) {
         if (preg_match('/\A[^{}\x00-\x1f\x7f]+\z/u', $name) !== 1 || strlen($name) > 512) {
             // The message contains only the beginning of the name, and escapes it, because a name may contain any

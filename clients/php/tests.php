@@ -137,4 +137,37 @@ foreach ($wrong as $url => $found) {
     $message = refusal(fn () => RedisSemaphore\parseUrl((string) $url));
     expect(str_contains($message, $found) && preg_match('/secret|sec.ret/', $message) === 0, "$url: $message");
 }
+
+// A server that does not know AUTH quotes the arguments of AUTH in its error. A stack trace may contain arguments, too.
+ini_set('zend.exception_ignore_args', '0'); // the defaults without a php.ini
+ini_set('zend.exception_string_param_max_len', '15');
+$listening = stream_socket_server('tcp://127.0.0.1:0');
+$port = (int) substr(strrchr(stream_socket_get_name($listening, false), ':'), 1);
+fclose($listening);
+$null = ['file', '/dev/null', 'w'];
+$options = ['--port', (string) $port, '--save', '', '--rename-command', 'AUTH', ''];
+$server = proc_open([getenv('REDIS_SERVER_BIN') ?: 'redis-server', ...$options], [1 => $null, 2 => $null], $pipes);
+for ($until = RedisSemaphore\now() + 60_000; ($up = @fsockopen('127.0.0.1', $port)) === false; usleep(5_000)) {
+    expect(RedisSemaphore\now() < $until, 'the server does not accept connections');
+}
+fclose($up);
+foreach (['b:s3cret', ':s3cret'] as $credentials) {
+    $url = "redis://$credentials@127.0.0.1:$port";
+    $calls = [
+        fn () => (new RedisSemaphore\Semaphore('waiting', 1, url: $url))->acquire(),
+        fn () => new RedisSemaphore\Listener($url, 'channel'),
+        fn () => (new RedisSemaphore\Semaphore('waiting', 1, url: "$url/x"))->acquire(),
+        fn () => new RedisSemaphore\Listener("redis://$credentials@127.0.0.1:1", 'channel'),
+    ];
+    foreach ($calls as $number => $call) {
+        try {
+            $call();
+            expect(false, 'a server without AUTH is not rejected');
+        } catch (RuntimeException | InvalidArgumentException $error) {
+            expect($number > 1 || str_ends_with($error->getMessage(), "unknown command 'AUTH'"), $error->getMessage());
+            expect(!preg_match('/s3c/', (string) $error), "the password is in $error");
+        }
+    }
+}
+proc_terminate($server, SIGKILL);
 echo "tests.php: passed\n";

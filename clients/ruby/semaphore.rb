@@ -322,6 +322,10 @@ class RedisSemaphore
     begin
       yield
     rescue Redis::BaseError => e
+      # The server quotes the arguments of an unknown command, and those of AUTH contain the password. The cut changes
+      # the error itself, because it becomes the cause of others.
+      arguments = e.message.index(", with args beginning with")
+      e.message.slice!(arguments..) if arguments
       raise unless passes?(e)
       raise Timeout, "semaphore #{@name}: no permit was granted in time: #{e.message}" if wait_until && RedisSemaphore.now >= wait_until
       raise if RedisSemaphore.now >= give_up

@@ -128,4 +128,29 @@ expect(signals.size > 20, "only #{signals.size} signals came")
 rescue ArgumentError => e
   expect(e.message.end_with?("not #{wrong.inspect}"), e.message)
 end
+
+# A server that does not know AUTH quotes the arguments of AUTH in its error.
+port = TCPServer.open("127.0.0.1", 0) { |socket| socket.addr[1] }
+server = Process.spawn(ENV.fetch("REDIS_SERVER_BIN", "redis-server"), "--port", port.to_s, "--save", "",
+                       "--rename-command", "AUTH", "", out: File::NULL)
+at_exit { Process.kill(:KILL, server) }
+eventually("the server accepts connections") do
+  TCPSocket.new("127.0.0.1", port).close || true
+rescue Errno::ECONNREFUSED
+  false
+end
+%w[bob:s3cret :s3cret bob:s3cret%FF].each do |credentials|
+  url = "redis://#{credentials}@127.0.0.1:#{port}"
+  waiting = RedisSemaphore.new(name, limit: 1, url: url)
+  calls = [-> { waiting.acquire }, -> { waiting.with_permit { nil } },
+           -> { waiting.send(:again, 0, nil) { RedisSemaphore::Listener.new(url, "channel") } }]
+  calls.each do |call|
+    call.call
+    abort "FAILED: a server without AUTH is not rejected"
+  rescue Redis::CommandError => e
+    expect(e.message.match?(/unknown command 'auth'\z/i), e.message)
+    expect(!e.full_message(highlight: false).include?("s3cret"), e.full_message)
+    expect(e.cause.nil? || e.cause.equal?(e), "its cause is #{e.cause.inspect}")
+  end
+end
 puts "tests.rb: passed"
