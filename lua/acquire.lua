@@ -34,6 +34,8 @@
 --   7               not granted, empty queue
 --   8               not granted behind others
 --   10              queued behind others
+--   12              queued behind others, first request of the client
+--   14              queued, empty queue
 --   10              queued again with its ticket
 --   12              queued behind others, more than 16 clients wait
 --   15              queued again, more than 16 clients wait

@@ -62,6 +62,14 @@ fn arguments_of(script: &str, case: &str, hold: &mut dyn FnMut(&str)) -> &'stati
             hold("other 1 1000 try another 1 1000 try first 1 1000 wait");
             NEW
         }
+        ("acquire", "queued behind others, first request of the client") => {
+            hold("other 1 1000 try another 1 1000 try first 1 1000 wait");
+            "declare_if_unset LIMIT stranger publish 1000 new 1 1000 wait"
+        }
+        ("acquire", "queued, empty queue") => {
+            hold("other 1 1000 try another 1 1000 try");
+            NEW
+        }
         ("acquire", "queued again with its ticket") => {
             hold("other 1 1000 try another 1 1000 try new 1 1000 wait");
             // A client sends its ticket. In this case any issued ticket works, because the queue
