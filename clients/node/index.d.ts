@@ -79,7 +79,7 @@ export class SemaphoreClient {
    * - otherwise with Unavailable
    *
    * Rejects with a TypeError for a wrong URL, an unknown option, or another value, such as a client, and with a
-   * RangeError for a wrong number. No error contains a part of the URL other than the address.
+   * RangeError for a wrong number. No error contains the password. An error of Redis may name the user.
    */
   static connect(redis: string | RedisOptions, options?: ConnectOptions): Promise<SemaphoreClient>;
   /**
@@ -90,7 +90,8 @@ export class SemaphoreClient {
   semaphore(name: string, options: SemaphoreOptions): Semaphore;
   /**
    * Ends all waits, and disconnects when all permits are released or lost. Permits are no longer refreshed, so this takes
-   * at most one lease, and two response timeouts more if Redis does not reply.
+   * at most one lease, and two response timeouts more if Redis does not reply. A client that is not closed keeps its
+   * connections, even if the program has dropped it.
    */
   close(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
@@ -207,9 +208,14 @@ export class Rejected extends SemaphoreError {
   readonly cause: Error;
 }
 
-/** The server is a cluster, a sentinel or too old, or the user lacks a right. */
+/**
+ * The server is a cluster or a sentinel, or `connect` has found that the server is too old or the user lacks a right. If
+ * the user loses a right later, calls reject with Rejected.
+ */
 export class Unsupported extends SemaphoreError {
   readonly code: "SEM_UNSUPPORTED";
+  /** The error of Redis, if there is one. */
+  readonly cause?: Error | undefined;
 }
 
 /** The client was closed. */

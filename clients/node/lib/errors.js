@@ -90,7 +90,7 @@ class Rejected extends SemaphoreError {
   }
 }
 
-/** The server is a cluster, a sentinel or too old, or the user lacks a right. */
+/** The server is a cluster or a sentinel, or `connect` has found that the server is too old or the user lacks a right. */
 class Unsupported extends SemaphoreError {}
 
 /** The client was closed. */
