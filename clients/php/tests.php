@@ -164,7 +164,7 @@ foreach (['b:s3cret', ':s3cret'] as $credentials) {
             $call();
             expect(false, 'a server without AUTH is not rejected');
         } catch (RuntimeException | InvalidArgumentException $error) {
-            expect($number > 1 || str_ends_with($error->getMessage(), "unknown command 'AUTH'"), $error->getMessage());
+            expect($number > 1 || preg_match('/unknown command .AUTH.$/', $error->getMessage()), $error->getMessage());
             expect(!preg_match('/s3c/', (string) $error), "the password is in $error");
         }
     }

@@ -148,7 +148,7 @@ end
     call.call
     abort "FAILED: a server without AUTH is not rejected"
   rescue Redis::CommandError => e
-    expect(e.message.match?(/unknown command 'auth'\z/i), e.message)
+    expect(e.message.match?(/unknown command .auth.\z/i), e.message)
     expect(!e.full_message(highlight: false).include?("s3cret"), e.full_message)
     expect(e.cause.nil? || e.cause.equal?(e), "its cause is #{e.cause.inspect}")
   end

@@ -165,7 +165,8 @@ function failure(semaphore, operation, error = new Error("no reply yet")) {
 function failureOfConnect(error) {
   if (isAboutArgument(error)) return error;
   if (!lacks(error)) return failure(undefined, "connect", error);
-  return new Unsupported(`connect failed: the user lacks a right, or the server a command: ${error.message}`, because(error));
+  const what = "connect failed: the user lacks a right, or the server does not know a command";
+  return new Unsupported(`${what}: ${error.message}`, because(error));
 }
 
 /** Emits a warning about a failure that the program cannot catch. A closed client is no failure. */

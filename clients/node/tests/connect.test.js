@@ -183,14 +183,14 @@ test("if any documented right is missing, connecting fails with an error that na
   const server = await startServer(t);
   const [send, rights] = [await admin(t, server.url), documentedRights()];
   const url = server.url.replace("//", "//jobs:secret@");
-  const named = { "~": "keys", "&": "channels" };
+  const named = { "~": "key", "&": "channel" };
   for (const missing of rights) {
     if (["resetchannels", "+script|load"].includes(missing)) continue; // Only the Rust client calls SCRIPT LOAD.
     const others = rights.filter((right) => right !== missing);
     await send("ACL", "SETUSER", "jobs", "reset", "resetchannels", "on", ">secret", ...others);
     const error = await SemaphoreClient.connect(url).catch((error) => error);
     assert.ok(error instanceof Unsupported, `${missing}: ${inspect(error)}`);
-    const text = new RegExp(`lacks a right, or the server a command: 127\\.0\\.0\\.1:${server.port}, .*${named[missing[0]] ?? missing.slice(1).split("|")[0]}`, "i");
+    const text = new RegExp(`lacks a right, or the server does not know a command: 127\\.0\\.0\\.1:${server.port}, .*${named[missing[0]] ?? missing.slice(1).split("|")[0]}`, "i");
     assert.match(error.message, text);
     assert.ok(error.cause instanceof ErrorReply);
   }
@@ -209,7 +209,7 @@ test("no error and no warning contains the password if the server does not know 
   const server = await startServer(t, NO_AUTH);
   for (const url of [withSecret(server.url), server.url.replace("//", "//:SeCrEt@")]) {
     const error = await SemaphoreClient.connect(url).catch((error) => error);
-    assert.match(error.message, /unknown command 'AUTH'$/);
+    assert.match(error.message, /unknown command .AUTH.$/);
     assert.ok(error.cause instanceof ErrorReply);
     assert.doesNotMatch(printed(error), /SeCrEt/);
   }
@@ -233,7 +233,7 @@ test("no error and no warning contains the password if the server does not know 
   const errors = await Promise.all([...failures, released, semaphore.tryAcquire().catch((error) => error)]);
   await until("a warning", () => warnings.length > 0);
   for (const error of [...errors, ...warnings]) {
-    assert.match(error.message, /unknown command 'AUTH'$/);
+    assert.match(error.message, /unknown command .AUTH.$/);
     assert.doesNotMatch(printed(error), /SeCrEt/);
   }
 });
@@ -241,7 +241,7 @@ test("no error and no warning contains the password if the server does not know 
 test("the error names a password that the server requires only later", async (t) => {
   const server = await startServer(t);
   const send = await admin(t, server.url);
-  const semaphore = (await connect(t, server)).semaphore(newName(), { limit: 1 });
+  const semaphore = (await connect(t, { ...server, responseTimeout: 500 })).semaphore(newName(), { limit: 1 });
   await send("CONFIG", "SET", "requirepass", "secret");
   await send("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
   await send("CLIENT", "KILL", "TYPE", "pubsub");
