@@ -107,6 +107,8 @@ class Server:
             return self.connection.ping()
         except redis.ConnectionError:
             return False
+        except redis.ResponseError:  # the server does not know a command of the handshake
+            return True
 
     def stop(self):
         self.process.send_signal(signal.SIGSTOP)

@@ -4,13 +4,14 @@ import asyncio
 import pathlib
 import re
 import subprocess
+import traceback
 import unittest
 import warnings
 
 import redis
 
 import redis_lease_semaphore
-from redis_lease_semaphore import Rejected, SemaphoreError, Unavailable, scripts
+from redis_lease_semaphore import MissingPermission, Rejected, SemaphoreError, Unavailable, scripts
 from redis_lease_semaphore.asyncio import SemaphoreClient
 
 from support import DEADLINE, Keys, Server, new_name, until_async
@@ -172,6 +173,34 @@ class Connections(unittest.IsolatedAsyncioTestCase):
                 while error is not None:
                     self.assertNotIn(SECRET, str(error))
                     error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+    async def test_no_secret_is_in_an_error_of_a_server_without_the_commands_of_the_handshake(self):
+        versions = ({}, {"protocol": 3}) if int(redis.__version__.split(".")[0]) >= 5 else ({},)
+        renamed = ("--rename-command", "AUTH", "", "--rename-command", "HELLO", "")
+        server = self.server(*renamed)
+        url = f"redis://bob:{SECRET}@127.0.0.1:{server.port}"
+        for version in versions:
+            with self.assertRaisesRegex(MissingPermission, "as user bob: unknown command .(AUTH|HELLO).$") as caught:
+                await SemaphoreClient(url, **version).connect()
+            self.assertNotIn(SECRET, "".join(traceback.format_exception(caught.exception)))
+        for version in versions:
+            server = self.server()
+            server.connection.execute_command("ACL", "SETUSER", "bob", "on", f">{SECRET}", "~*", "&*", "+@all")
+            url = f"redis://bob:{SECRET}@127.0.0.1:{server.port}"
+            client = await self.connect(url, response_timeout=0.2, outage_tolerance=0, **version)
+            semaphore = client.semaphore(new_name(), limit=1)
+            permit = await semaphore.acquire()
+            server.kill()
+            server._options += renamed
+            server.start()
+            await until_async(lambda: client._link._line.has_ended)
+            calls = (permit.release, semaphore.try_acquire, semaphore.acquire)
+            with self.assertLogs("redis_lease_semaphore", "INFO") as logs:
+                for call in calls:
+                    with self.assertRaisesRegex(SemaphoreError, "unknown command .(AUTH|HELLO).") as caught:
+                        await asyncio.wait_for(call(), DEADLINE)
+                    self.assertNotIn(SECRET, "".join(traceback.format_exception(caught.exception)))
+            self.assertNotIn(SECRET, "".join(logs.output))
 
     async def test_a_user_that_may_be_a_password_is_not_named(self):
         server = self.server()

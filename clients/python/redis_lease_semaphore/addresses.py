@@ -16,6 +16,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 _ENCODE = "write the characters / ? # @ : % of a user name or password as %2F %3F %23 %40 %3A %25"
+_ARGUMENTS = re.compile(r",? with args beginning with.*", re.IGNORECASE | re.DOTALL)
 
 
 def connections(url: str, response_timeout: float, options: dict[str, Any]) -> redis.asyncio.Redis:
@@ -45,8 +46,27 @@ def connections(url: str, response_timeout: float, options: dict[str, Any]) -> r
         decode_responses=False,  # messages of other clients need not be text
         socket_timeout=response_timeout,
     )
+    pool.connection_class = _discreet(pool.connection_class)
     pool.connection_class(**pool.connection_kwargs)  # an unknown option is an error now
     return found
+
+
+def _discreet(connection_class: Any) -> Any:
+    """Returns a class of connections that remove arguments from the server's errors.
+
+    A server that does not know AUTH or HELLO returns their arguments, which include the password. All replies pass
+    through this method, so no error, cause or log contains them.
+    """
+
+    class Connection(connection_class):  # type: ignore[misc]
+        async def read_response(self, *args: Any, **options: Any) -> Any:
+            try:
+                return await super().read_response(*args, **options)
+            except redis.RedisError as error:
+                error.args = tuple(_ARGUMENTS.sub("", arg) if isinstance(arg, str) else arg for arg in error.args)
+                raise
+
+    return Connection
 
 
 def _check(url: str) -> None:
