@@ -78,6 +78,51 @@ process = multiprocessing.get_context("fork").Process(target=work)
 process.start()
 process.join()
 """),
+    "a child of multiprocessing with idle threads of an executor": (BLOCKING, """
+import concurrent.futures, multiprocessing
+def work():
+    global permit, executor
+    permit, executor = semaphore.acquire(), concurrent.futures.ThreadPoolExecutor()
+    executor.submit(int).result()
+process = multiprocessing.get_context("fork").Process(target=work)
+process.start()
+process.join()
+assert process.exitcode == 0
+"""),
+    "a child of multiprocessing whose other thread works longer": (BLOCKING, """
+import multiprocessing
+def work_longer():
+    threading.main_thread().join()
+    assert permits.pop().release()
+    permits.append(semaphore.acquire())
+def work():
+    global permits
+    permits = [semaphore.acquire(), semaphore.acquire()]
+    threading.Thread(target=work_longer).start()
+process = multiprocessing.get_context("fork").Process(target=work)
+process.start()
+process.join()
+assert process.exitcode == 0
+"""),
+    "a spawned child of multiprocessing with idle threads of an executor": (BLOCKING, """
+import multiprocessing, pathlib, tempfile
+with tempfile.TemporaryDirectory() as folder:
+    pathlib.Path(folder, "spawned.py").write_text('''if True:
+        import concurrent.futures, redis_lease_semaphore
+        def work(url, name):
+            global permit, executor
+            client = redis_lease_semaphore.SemaphoreClient(url)
+            client.connect()
+            permit, executor = client.semaphore(name, limit=3).acquire(), concurrent.futures.ThreadPoolExecutor()
+            executor.submit(int).result()
+    ''')
+    sys.path.insert(0, folder)
+    import spawned
+    process = multiprocessing.get_context("spawn").Process(target=spawned.work, args=sys.argv[1:])
+    process.start()
+    process.join()
+assert process.exitcode == 0
+"""),
     "a block of a generator that is never finished": (BLOCKING, GENERATOR),
     "a block of a generator that a signal's handler keeps": (
         BLOCKING, GENERATOR + "signal.signal(signal.SIGTERM, lambda *_: rows)"),
@@ -137,6 +182,36 @@ async def main():
     tasks = [asyncio.create_task(work()) for _ in range(5)]
     while len(semaphore._permits) < 3: await asyncio.sleep(0.01)
     sys.exit(3)
+asyncio.run(main())
+"""),
+    "dropped after the client of asyncio was closed": (ASYNCIO, """
+async def main():
+    await client.connect()
+    permit = await semaphore.acquire()
+    await client.close()
+asyncio.run(main())
+"""),
+    "a permit and a client of asyncio that are dropped": (ASYNCIO, """
+async def main():
+    async with redis_lease_semaphore.asyncio.SemaphoreClient(sys.argv[1]) as client:
+        permit = await client.semaphore(sys.argv[2], limit=3).acquire()
+asyncio.run(main())
+"""),
+    "released in the background after the client of asyncio was closed": (ASYNCIO, """
+async def main():
+    await client.connect()
+    permit = await semaphore.acquire()
+    await client.close()
+    asyncio.ensure_future(permit.release())
+asyncio.run(main())
+"""),
+    "dropped by asyncio while the semaphore has no other work": (ASYNCIO, """
+async def main():
+    await client.connect()
+    permit = await client.semaphore(sys.argv[2], limit=3, lease=10, max_hold=10).acquire()
+    while client._active: await asyncio.sleep(0.01)
+semaphore = None
+client = redis_lease_semaphore.asyncio.SemaphoreClient(sys.argv[1])
 asyncio.run(main())
 """),
     "a release whose task is cancelled": (ASYNCIO, """

@@ -147,6 +147,28 @@ class Loops(unittest.TestCase):
         thread.join()
         loop.close()
 
+    def test_close_that_ends_the_wait_and_the_loop_of_another_thread_logs_no_warning(self):
+        async def wait():
+            with self.assertRaises(Closed):
+                await semaphore.acquire()
+
+        async def main():
+            async with SemaphoreClient(URL) as client:
+                nonlocal semaphore
+                semaphore = client.semaphore(self.name, limit=1)
+                async with semaphore.acquire():
+                    thread = threading.Thread(target=asyncio.run, args=[wait()])
+                    thread.start()
+                    await until_async(lambda: self.keys.queued() == 1)
+                    await client.close()
+                    await asyncio.to_thread(thread.join)
+
+        for _ in range(10):
+            semaphore = None
+            with self.assertNoLogs("redis_lease_semaphore", "WARNING"):
+                asyncio.run(main())
+            self.assertTrue(self.keys.are_empty())
+
     async def run_one(self, make):
         return await make()
 

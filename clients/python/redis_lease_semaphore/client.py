@@ -204,7 +204,7 @@ class SemaphoreClient:
 
     async def _close_here(self) -> None:
         async with self._changing:
-            if self.is_connected:
+            if self.is_connected or self._active:
                 self._original._was_closed = True
                 await self._close()
                 if self._until_end is not None and not self._is_in_use:
@@ -212,19 +212,21 @@ class SemaphoreClient:
 
     async def _close(self) -> None:
         self.is_connected, self._is_closed = False, True
-        workers = [worker for worker in (semaphore._close() for semaphore in list(self._active)) if worker]
+        workers = {semaphore._close(): semaphore for semaphore in list(self._active)}
         try:
             if workers:
-                await asyncio.wait(workers, timeout=self._patience)
-        finally:  # also if it is canceled
-            late = [worker for worker in workers if not worker.done()]
-            for worker in late:
-                worker.cancel()
-            if late:
-                await asyncio.wait(late)
-                logger.warning(
-                    "closed before Redis confirmed all releases: the remaining permits are free when their leases expire"
-                )
+                _, late = await asyncio.wait(workers, timeout=self._patience)
+                is_unconfirmed = [workers[worker]._forget_releases() for worker in late]
+                for worker in late:
+                    worker.cancel()
+                if late:
+                    await asyncio.wait(late)
+                if any(is_unconfirmed):
+                    logger.warning(
+                        "closed before Redis confirmed all releases: the remaining permits are free when their leases "
+                        "expire"
+                    )
+        finally:  # if it is canceled, the releases continue in the background, until the loop ends at the latest
             await self._disconnect()
 
     async def _loop_ends(
@@ -319,7 +321,8 @@ class SemaphoreClient:
     async def _disconnect(self) -> None:
         if self._listener is not None:
             await self._listener.stop()
-        await self._link.close()
+        if not self._active:
+            await self._link.close()
         await self._connections.connection_pool.disconnect()
 
     def _start_worker(self, semaphore: Semaphore) -> asyncio.Task[None]:

@@ -40,11 +40,27 @@ def watch(client: Client) -> None:
 
 
 def _end() -> None:
-    me = threading.current_thread()
     if _watching_pid != os.getpid():
         return
-    if any(not thread.daemon and thread is not me for thread in threading.enumerate()):
-        return  # a child of multiprocessing ends its other threads later
+    if _other_threads() and threading.main_thread().is_alive():
+        # A child of multiprocessing waits for its other threads later, and also for this thread.
+        threading.Thread(target=_end_after_others, name="redis-lease-semaphore-end").start()
+    else:
+        _end_clients()
+
+
+def _other_threads() -> list[threading.Thread]:
+    me = threading.current_thread()
+    return [thread for thread in threading.enumerate() if thread.is_alive() and not thread.daemon and thread is not me]
+
+
+def _end_after_others() -> None:
+    while others := _other_threads():
+        others[0].join()
+    _end_clients()
+
+
+def _end_clients() -> None:
     is_late: Any = True
     with contextlib.suppress(KeyboardInterrupt):  # another Ctrl-C, so the user does not wait
         endings = [ending for ending in (client._exit() for client in list(_clients)) if ending]

@@ -189,14 +189,23 @@ class Semaphore:
             claim.is_due = True
         self._poke()
 
-    def _close(self) -> Optional[asyncio.Task[None]]:
+    def _close(self) -> asyncio.Task[None]:
         for claim in list(self._waits.values()):
             self._refuse(claim, Closed("the client was closed"))
         self._poke()
+        assert self._worker is not None
         return self._worker
 
+    def _forget_releases(self) -> bool:
+        """Ends the waits for confirmations. Returns whether there were any unconfirmed releases."""
+        releases = list(self._releases.values())
+        self._releases.clear()
+        for release in releases:
+            release.outcome.set_result(None)
+        return bool(releases)
+
     def _poke(self) -> None:
-        if self._worker is None:
+        if self._worker is None or self._worker.done():  # a task that is canceled before it begins cleans up nothing
             self._worker = self._client._start_worker(self)
         elif self._rest is not None and not self._rest.done():
             self._rest.set_result(None)

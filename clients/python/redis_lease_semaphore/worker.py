@@ -52,9 +52,10 @@ class Worker:
                 if pause > 0:
                     await self._rest_for(pause)
         except asyncio.CancelledError:
-            # A loop that ends cancels all tasks. Their releases are still sent if Redis is available. The
-            # connection is a task, too, so a call may fail. Then the client's last step sends it again.
-            while self._releases and not self._client._is_closed:
+            # A loop that ends cancels all tasks. Their releases are still sent if Redis is available. If a call
+            # fails, the client's last step sends it again.
+            await asyncio.sleep(0)  # the canceled connection, which is a task, too, ends first
+            while self._releases:
                 await self._pass()
                 if self._semaphore._error is not None:
                     break
@@ -64,10 +65,6 @@ class Worker:
                 self._semaphore._refuse(claim, error)
             raise
         finally:
-            if self._client._is_closed:  # while Redis is unavailable
-                for release in self._releases.values():
-                    release.outcome.set_result(None)
-                self._releases.clear()
             self._semaphore._worker = None
             await self._client._has_ended(self._semaphore)
 
