@@ -124,6 +124,29 @@ class Connections(unittest.IsolatedAsyncioTestCase):
                 stats = server.connection.info("stats")
                 self.assertEqual(stats.get("acl_access_denied_cmd", 0), 0)
 
+    async def test_connect_names_each_right_that_the_user_lacks(self):
+        text = (REPOSITORY / "docs/production.md").read_text("utf-8")
+        acl = re.search(r"ACL SETUSER jobs [^`]*", text)[0]
+        server = self.server(program=next(reversed(list(programs()))))
+        # This client does not send SCRIPT LOAD, and sends EVAL only if the server does not know a script.
+        rights = set(re.findall(r"\+(\S+)", acl)) - {"script|load", "eval"}
+        self.assertIn("ping", rights)
+        for right in sorted(rights):
+            server.connection.execute_command("ACL", "DELUSER", "jobs")
+            server.connection.execute_command(*acl.replace(f"+{right} ", "").replace(f"+{right}\n", "\n").split())
+            with self.subTest(right), self.assertRaisesRegex(MissingPermission, f"(?i){right.split('|')[0]}"):
+                await self.connect(f"redis://jobs:secret@127.0.0.1:{server.port}")
+
+    async def test_a_ping_that_is_rejected_cuts_no_connection(self):
+        server = self.server()
+        server.connection.execute_command(*"ACL SETUSER jobs on >secret ~* &* +@all".split())
+        client = await self.connect(f"redis://jobs:secret@127.0.0.1:{server.port}", heartbeat_timeout=0.6)
+        before = server.connection.info("stats")["total_connections_received"]
+        server.connection.execute_command("ACL", "SETUSER", "jobs", "-ping")
+        denied = lambda: sum(int(found["count"]) for found in server.connection.acl_log())
+        await until_async(lambda: denied() >= 3)
+        self.assertEqual(server.connection.info("stats")["total_connections_received"], before)
+
     async def test_a_cluster_is_told_when_connecting(self):
         server = self.server("--cluster-enabled", "yes")
         for _ in range(3):
@@ -187,7 +210,7 @@ class Connections(unittest.IsolatedAsyncioTestCase):
             server = self.server()
             server.connection.execute_command("ACL", "SETUSER", "bob", "on", f">{SECRET}", "~*", "&*", "+@all")
             url = f"redis://bob:{SECRET}@127.0.0.1:{server.port}"
-            client = await self.connect(url, response_timeout=0.2, outage_tolerance=0, **version)
+            client = await self.connect(url, response_timeout=1, outage_tolerance=0, **version)
             semaphore = client.semaphore(new_name(), limit=1)
             permit = await semaphore.acquire()
             server.kill()

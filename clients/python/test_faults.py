@@ -182,7 +182,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         self.server.stop()
         try:
             for claim in (semaphore.try_acquire(), semaphore.acquire(timeout=0)):
-                with self.assertRaises(Unavailable):
+                with self.assertRaisesRegex(Unavailable, "try_acquire got no result within 0.4 s: "):
                     await asyncio.wait_for(claim, 10)
         finally:
             self.server.go_on()

@@ -167,10 +167,17 @@ class SemaphoreClient:
             await self._loop_ends()
 
     async def _look_at_server(self) -> None:
-        try:
-            told = await self._link.call("HELLO")
-        except redis.ResponseError:
+        # Only pings of the listener need this right, so the probe does not find out that it is missing.
+        calls = (self._link.call("HELLO"), self._link.call("PING"))
+        told: Any
+        pong: Any
+        told, pong = await asyncio.gather(*calls, return_exceptions=True)
+        if isinstance(pong, Exception) and errors.lacks_permission(pong):
+            raise pong
+        if isinstance(told, redis.ResponseError):
             return  # HELLO is renamed, or unknown to a proxy: the probe finds out more
+        if isinstance(told, BaseException):
+            raise told
         pairs = list(told.items()) if isinstance(told, dict) else list(zip(told[::2], told[1::2]))
         mode = {_text(key): _text(value) for key, value in pairs}.get("mode")
         if mode in ("cluster", "sentinel"):
@@ -337,9 +344,10 @@ class SemaphoreClient:
         """Called when a semaphore has no more work. After a close, the connection may have been opened again."""
         if not semaphore._releases:
             self._active.discard(semaphore)
-        if self._is_closed and not self._is_in_use:
+        if self._is_closed and not self._active:
             await self._link.close()
-            self._on_idle()
+            if not self._is_in_use:
+                self._on_idle()
 
     async def _call(
         self, script: str, name: str, arguments: Sequence[scripts.Argument], timeout: Optional[float] = None

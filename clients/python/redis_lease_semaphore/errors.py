@@ -91,6 +91,10 @@ def is_of_replica(error: Exception) -> bool:
     return isinstance(error, _OF_REPLICA) or _REPLICA.search(str(error)) is not None
 
 
+def lacks_permission(error: Exception) -> bool:
+    return isinstance(error, redis.exceptions.NoPermissionError) or _NO_COMMAND.search(str(error)) is not None
+
+
 def _is_passing(error: Exception) -> bool:
     """Returns whether to retry a call after this error: no reply, or a temporary state of the server."""
     if isinstance(error, redis.AuthenticationError):  # for redis-py, this is a ConnectionError
@@ -107,7 +111,7 @@ def from_redis(error: Exception, address: str, step: str) -> SemaphoreError:
         return TooHeavy(where + text, *map(int, too_heavy.groups()))
     if text.startswith("SEM_"):
         return Rejected(where + text)
-    if isinstance(error, redis.exceptions.NoPermissionError) or _NO_COMMAND.search(text):
+    if lacks_permission(error):
         return MissingPermission(where + text)
     # Newer versions of redis-py remove the code from the text.
     if isinstance(error, redis.exceptions.MovedError) or text.startswith("MOVED "):

@@ -107,7 +107,13 @@ class Listener:
     async def _read(self, pubsub: Any) -> None:
         pinged = False
         while True:
-            message = await pubsub.get_message(timeout=self._ping_interval)
+            try:
+                message = await pubsub.get_message(timeout=self._ping_interval)
+            except redis.ResponseError:
+                if not pinged:
+                    raise
+                pinged = False  # a server that cannot save rejects even a ping, but still sends messages
+                continue
             if message is not None:
                 pinged = False
                 self._pauses.reset()  # a subscription alone resets nothing: each connection may soon fail

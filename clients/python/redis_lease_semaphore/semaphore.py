@@ -116,7 +116,7 @@ class Semaphore:
     def _time_out(self, claim: Claim, timeout: float) -> None:
         error: SemaphoreError
         if timeout == 0:
-            error = self._unavailable("try_acquire got no reply")
+            error = self._unavailable(f"try_acquire got no result within {self._client._patience:g} s")
         else:
             why = f", and the last call failed: {self._error}" if self._error else ""
             error = AcquireTimeout(f"semaphore {self.name}: no permit within {timeout:g} s{why}")
