@@ -271,6 +271,13 @@ class Connections(unittest.IsolatedAsyncioTestCase):
                     SemaphoreClient(url)
                 self.assertNotIn(SECRET, str(caught.exception))
 
+    async def test_a_missing_file_of_an_option_is_named(self):
+        for option in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_ca_path"):
+            with self.assertRaisesRegex(ValueError, f"the option {option} .* cannot be read: /no/such"):
+                SemaphoreClient("rediss://h", **{option: "/no/such"})
+            with self.assertRaisesRegex(ValueError, f"the option {option} .* cannot be read: /no/such"):
+                SemaphoreClient(f"rediss://h?{option}=/no/such")
+
     async def test_users_and_passwords_from_both_places(self):
         server = self.server()
         for name, rights in (("jobs", ">secret"), ("looker", "nopass")):

@@ -72,6 +72,19 @@ class Dropped(unittest.IsolatedAsyncioTestCase):
         with self.assertWarns(ResourceWarning):
             await asyncio.to_thread(work)
 
+    async def test_a_blocking_client_that_is_dropped_is_closed(self):
+        def work():
+            client = redis_lease_semaphore.SemaphoreClient(URL)
+            client.connect()
+            permit = client.semaphore(self.name, limit=1).acquire()
+            return client._thread, client._core
+
+        with self.assertWarnsRegex(ResourceWarning, "client of .* was dropped and never closed"):
+            thread, core = await asyncio.to_thread(work)
+        await until_async(lambda: not thread.is_alive())
+        self.assertTrue(self.keys.are_empty())
+        self.assertEqual(core._link._lines, set())
+
     async def test_a_permit_is_held_for_max_hold_and_no_longer(self):
         semaphore = self.client.semaphore(new_name(), limit=1, lease=0.6, max_hold=1.5)
         start = time.monotonic()
@@ -103,6 +116,7 @@ class Dropped(unittest.IsolatedAsyncioTestCase):
         permit = await semaphore.acquire()
         self.assertLess(permit.expires_in, 0.3)
         await asyncio.wait_for(permit.lost.wait(), DEADLINE)
+        self.assertEqual(permit.expires_in, 0)
         await (await semaphore.acquire(timeout=5)).release()  # long before the lease would expire
 
     async def test_wrong_max_holds(self):

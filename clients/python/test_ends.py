@@ -240,6 +240,19 @@ class Ends(unittest.TestCase):
                     self.assertNotIn(noise, done.stderr)
                 keys.close()
 
+    def test_a_loop_that_is_closed_alone_causes_no_error_of_the_subscription(self):
+        done = run_program(ASYNCIO + """
+async def main():
+    global permit
+    await client.connect()
+    permit = await semaphore.acquire()
+loop = asyncio.new_event_loop()
+loop.run_until_complete(main())
+loop.close()
+""", self.name)
+        self.assertNotIn("the subscription has failed", done.stderr)
+        self.assertNotIn("ignored GeneratorExit", done.stderr)
+
     def test_a_permit_that_a_daemon_thread_works_with_is_left_to_its_lease(self):
         done = run_program(BLOCKING + """
 def work():

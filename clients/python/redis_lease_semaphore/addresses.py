@@ -6,6 +6,7 @@ No error contains a secret of a URL.
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import urllib.parse
 from typing import Any
@@ -42,6 +43,7 @@ def connections(url: str, response_timeout: float, options: dict[str, Any]) -> r
         raise ValueError("use response_timeout instead of socket_timeout: it is an argument of SemaphoreClient")
     _check_options({"max_connections": pool.max_connections, **pool.connection_kwargs}, options)
     _check_pool(pool.max_connections)
+    _check_files(pool.connection_kwargs)
     pool.connection_kwargs.update(  # these options override the URL
         decode_responses=False,  # messages of other clients need not be text
         socket_timeout=response_timeout,
@@ -109,6 +111,14 @@ def _check_options(of_url: dict[str, Any], options: dict[str, Any]) -> None:
     for name, option in options.items():
         if name in of_url and of_url[name] != option:
             raise ValueError(f"the URL and the option {name} differ: omit one of them")
+
+
+def _check_files(options: dict[str, Any]) -> None:
+    """Rejects a missing file, because the error of a connection would not name it."""
+    for name in ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile"):
+        path = options.get(name)
+        if path and not os.access(path, os.R_OK):
+            raise ValueError(f"the option {name} names a file that cannot be read: {path}")
 
 
 def _check_pool(max_connections: Any) -> None:

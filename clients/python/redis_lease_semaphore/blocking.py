@@ -12,10 +12,11 @@ import contextlib
 import logging
 import sys
 import threading
+import warnings
 from types import TracebackType
 from typing import Any, Callable, Coroutine, Generic, Optional, TypeVar, cast
 
-from . import exits
+from . import addresses, exits
 from . import permit as core_permit
 from . import semaphore as core_semaphore
 from . import client as core
@@ -32,7 +33,12 @@ class SemaphoreClient:
     A forked process may use a connected client. The process connects separately, with its first acquire. When the
     program ends, the client releases permits that are still held, and gives up after two response timeouts. Permits
     of a daemon thread are not released while the thread is alive, because the thread may still work.
+
+    Close the client, or use it in a `with` block. If the object is collected before, the client gives a
+    ResourceWarning and closes in the background.
     """
+
+    _loop: Optional[asyncio.AbstractEventLoop] = None  # also if __init__ fails
 
     def __init__(
         self,
@@ -57,9 +63,18 @@ class SemaphoreClient:
         self._inherited: Any = None
         self._begin()
 
+    def __del__(self) -> None:
+        loop = self._loop
+        if loop is None or self._is_exiting or sys.is_finalizing():
+            return
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            asyncio.run_coroutine_threadsafe(self._close(), loop)
+        text = f"the client of {addresses.of(self._core._connections)} was dropped and never closed: it is closed now"
+        warnings.warn(text, ResourceWarning, source=self)
+
     def _begin(self) -> None:
         """Initializes the state that each process has separately."""
-        self._loop: Optional[asyncio.AbstractEventLoop] = None
+        self._loop = None
         self._thread: Optional[threading.Thread] = None
         self._is_exiting = False
         # Callbacks are passed to the loop only before it stops. Both locks are reentrant, because the

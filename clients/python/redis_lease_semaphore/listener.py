@@ -60,12 +60,12 @@ class Listener:
     async def _run(self, pubsub: Any) -> None:
         while True:
             try:
-                try:
-                    if pubsub is not None:
+                if pubsub is not None:
+                    try:
                         await self._read(pubsub)
-                finally:
-                    if pubsub is not None:
+                    except (Exception, asyncio.CancelledError):  # not after GeneratorExit, because the loop is closed
                         await _close(pubsub)
+                        raise
             except Exception as error:  # after a defect, too, it must subscribe again
                 is_cut = isinstance(error, (redis.RedisError, OSError))
                 level = logging.INFO if is_cut else logging.ERROR
