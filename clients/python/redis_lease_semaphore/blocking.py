@@ -1,7 +1,7 @@
 """The blocking client, for threads: the asyncio client on a loop in a separate thread.
 
-That thread refreshes the leases even if the threads of the program are busy. All threads share its
-connections.
+That thread refreshes the leases while the other threads run Python code or wait. C code that keeps the GIL stops it.
+All threads share its connections.
 """
 
 from __future__ import annotations
