@@ -146,6 +146,27 @@ async fn a_cut_connection_is_not_logged_if_the_next_attempt_succeeds() {
     permit.release().await.unwrap();
 }
 
+/// While the keys of a slot are on two nodes, calls for the slot are retried. The node serves its
+/// other slots.
+#[tokio::test]
+async fn a_moving_slot_is_not_logged_as_an_outage_of_its_node() {
+    let Some(cluster) = Cluster::start(2, false).await else { return };
+    let (log, _logged) = Log::here();
+    let builder = SemaphoreClient::builder().response_timeout(Duration::from_millis(500));
+    let client = builder.connect_cluster(cluster.urls()).await.unwrap();
+    let name = cluster.name_at(0);
+    let semaphore = client.semaphore(&name).limit(2).build().unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    cluster.begin_to_move(&name, 0, 1, &["permits", "queue"]);
+    let refused = semaphore.try_acquire().await.unwrap_err();
+    assert!(matches!(refused, Error::Unavailable { .. }), "{refused}");
+    cluster.begin_to_move(&name, 0, 1, &["clients", "state"]);
+    cluster.end_move(&name, 1);
+    let refresh = async || permit.refresh().await;
+    eventually("a refresh that succeeds", refresh, Result::is_ok).await.unwrap();
+    assert_eq!(log.count(&["Redis is "]), 0, "{log:?}");
+}
+
 /// An outage is logged once, even if many attempts fail or some connections succeed.
 #[tokio::test]
 async fn an_outage_is_logged_once_with_its_reason_and_its_end() {

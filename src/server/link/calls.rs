@@ -39,7 +39,7 @@ impl Link {
             true => run.await, // the connection has this timeout for each command
             false => within(limit, run).await,
         };
-        self.judge(connected.number, sent, Some(script), response)
+        self.judge(&connected, sent, Some(script), response)
     }
 
     /// Makes an attempt like [`attempt`](Self::attempt), for a slot that is moving to this server.
@@ -55,7 +55,7 @@ impl Link {
         let way = self.way(&connected, Asking(connected.connection.clone()));
         let run = run_in_order(way, earlier, (script, write));
         let response = within(limit, run).await;
-        self.judge(connected.number, sent, Some(script), response)
+        self.judge(&connected, sent, Some(script), response)
     }
 
     fn way<'a, C>(&self, connected: &'a Connected, connection: C) -> Way<'a, C> {
@@ -82,7 +82,7 @@ impl Link {
         let sent = Instant::now();
         let run = async { Ok(command.query_async(&mut connection).await?) };
         let response = within(self.response_timeout(), run).await;
-        self.judge(connected.number, sent, None, response).map_err(|failure| failure.error)
+        self.judge(connected, sent, None, response).map_err(|failure| failure.error)
     }
 
     /// Replaces the connection if it is broken, or if its server is no longer the primary.
@@ -107,7 +107,7 @@ impl Link {
         let sent = Instant::now();
         let check = async { Ok(self.source.check(&mut connection).await?) };
         let checked = within(self.response_timeout(), check).await;
-        self.judge(connected.number, sent, None, checked).map_err(|failure| failure.error)
+        self.judge(connected, sent, None, checked).map_err(|failure| failure.error)
     }
 
     /// Returns a connection, and the remaining time, which is at most the response timeout.
@@ -144,7 +144,7 @@ impl Link {
     /// Updates the state of the connection from the result of a call.
     fn judge<T>(
         &self,
-        number: u64,
+        connected: &Connected,
         sent: Instant,
         script: Option<&str>,
         response: Result<T, Error>,
@@ -152,7 +152,7 @@ impl Link {
         let mut failure = match response {
             Ok(reply) => {
                 self.timeouts.store(0, Ordering::Relaxed);
-                if self.outages.succeeded(script, || self.server()) {
+                if self.outages.succeeded(script, || self.server_of(connected)) {
                     *self.backoff() = Backoff::of_connections(self.response_timeout());
                 }
                 return Ok(reply);
@@ -167,11 +167,11 @@ impl Link {
         let is_broken = !timed_out && error.is_unrecoverable_error();
         let is_rejected = !timed_out && script.is_some() && is_outage(&failure);
         let fails = counts || is_broken || is_rejected;
-        let server = self.server();
+        let server = self.server_of(connected);
         let is_repeated = fails && self.outages.failed(sent, script, server.clone(), error);
         // After a demotion, the address may belong to the new primary.
         if timeouts >= MAX_TIMEOUTS || is_broken || says(error, "READONLY") {
-            self.give_up(number, error, is_repeated);
+            self.give_up(connected.number, error, is_repeated);
         }
         Err(failure.at(server))
     }

@@ -262,6 +262,11 @@ impl Link {
         server + self.origin
     }
 
+    /// The server of a connection, which may be older than the last attempt to connect.
+    fn server_of(&self, connected: &Connected) -> String {
+        source::address(&connected.client) + self.origin
+    }
+
     /// Why the last attempt failed, or `None` if it succeeded.
     pub(crate) fn last_failure(&self) -> Option<String> {
         self.outages.last_failure()

@@ -50,7 +50,7 @@ fn a_wait_for_a_weight_above_the_runtime_limit_is_reported() {
     assert_eq!(waiting.ended().code(), Some(0));
     let reported = waiting.errors();
     assert!(
-        reported.contains("--weight 9 exceeds the runtime limit 3, so the command waits"),
+        reported.contains("--weight 9 exceeds the runtime limit 3: the command waits"),
         "{reported}"
     );
     assert_eq!(
