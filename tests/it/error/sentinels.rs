@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use redis_semaphore::{ConnectErrorKind, Error, IntoServer, SemaphoreClient};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::{assert_says, peer};
 use test_support::acl;
-use test_support::observer::{eventually, in_time};
+use test_support::observer::in_time;
 use test_support::replicated::{Pair, SERVICE, Sentinels};
-use test_support::server::{Server, unique_name};
+use test_support::server::Server;
 
 async fn refusal(sentinels: &[String], primary: impl IntoServer) -> Error {
     let connecting = SemaphoreClient::builder().connect_sentinels(sentinels, SERVICE, primary);
@@ -70,33 +69,6 @@ async fn connecting_reports_that_the_server_of_the_sentinels_is_a_replica() {
     let words = ["the primary that the sentinel at", "it is a replica: a failover may be"];
     assert_says(&refused, ConnectErrorKind::NoPrimary, &words);
     assert!(refused.is_transient());
-}
-
-/// The sentinels reply, and the primary does not. An error about a missing reply names the primary.
-#[tokio::test]
-async fn an_error_names_the_server_that_did_not_reply() {
-    let pair = Pair::start();
-    let sentinels = Sentinels::watch(&pair);
-    sentinels.be_patient(Duration::from_millis(1500));
-    let builder = SemaphoreClient::builder().response_timeout(Duration::from_millis(500));
-    let connecting = builder.connect_sentinels(sentinels.urls(), SERVICE, "redis://primary/");
-    let client = in_time("a client", connecting).await.unwrap();
-    let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
-    semaphore.acquire().await.unwrap().release().await.unwrap();
-    pair.servers[0].signal(Signal::SIGSTOP);
-    let address = format!("127.0.0.1:{}", pair.servers[0].port);
-    let mut silences = 0;
-    let inspect = async || {
-        if let Err(Error::Unavailable { server, source, .. }) = semaphore.inspect().await
-            && source.is_timeout()
-        {
-            assert!(server.starts_with(&address), "{server}: {source}");
-            silences += 1;
-        }
-        semaphore.inspect().await
-    };
-    eventually("the replica as primary", inspect, Result::is_ok).await.unwrap();
-    assert!(silences > 0, "the primary always replied");
 }
 
 async fn requires_password(mut stream: TcpStream) {
