@@ -10,7 +10,7 @@ pub struct Arguments {
     ///
     /// P this machine, S scripts, N networks, C clients, O other designs' handoffs, H holders,
     /// Q queues, R refreshes, M other designs' memory, W waits, D networks of many lengths, L leaks
-    /// of long runs
+    /// in long runs
     ids: Vec<String>,
     /// Print one line of JSON
     #[arg(long)]

@@ -15,7 +15,8 @@ const SLACK: Duration = Duration::from_millis(100);
 /// Shuts the background thread down once: after the last handle is gone, or when the main thread
 /// ends.
 pub(super) struct Ending {
-    signaled: Mutex<Option<(oneshot::Sender<SemaphoreClient>, SemaphoreClient)>>,
+    /// `None` after the signal was sent.
+    signal: Mutex<Option<(oneshot::Sender<SemaphoreClient>, SemaphoreClient)>>,
     over: Arc<Over>,
     patience: Duration,
 }
@@ -27,12 +28,12 @@ impl Ending {
         over: Arc<Over>,
     ) -> Self {
         let patience = client.context().settings.call_timeout() + SLACK;
-        Self { signaled: Mutex::new(Some((signal, client))), over, patience }
+        Self { signal: Mutex::new(Some((signal, client))), over, patience }
     }
 
     pub(super) fn signal(&self) {
-        let signaled = self.signaled.lock().expect("nothing panics while it is locked").take();
-        if let Some((signal, client)) = signaled {
+        let unsent = self.signal.lock().expect("nothing panics while it is locked").take();
+        if let Some((signal, client)) = unsent {
             // The thread waits for this message as long as `self` exists.
             let _ = signal.send(client);
         }

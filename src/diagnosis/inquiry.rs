@@ -171,8 +171,8 @@ async fn stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Found>
 fn wants_tls(kind: Kind) -> Option<Found> {
     Found::new(
         kind,
-        "the server closed the connection without a reply: check its log; if it \
-         requires TLS, use rediss:// instead of redis://",
+        "the server closed the connection without a reply: check its log; if it requires TLS, \
+         use rediss:// instead of redis://",
     )
 }
 

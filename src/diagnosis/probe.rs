@@ -120,7 +120,7 @@ impl Probe {
             let mut command = redis::cmd(words[0]);
             command.arg(&words[1..]);
             let asked = ask::<Value>(connection, command).await;
-            asked.map_err(|error| self.explain_call(words[0], error))?;
+            asked.map_err(|error| self.explain_call(&words[0].to_lowercase(), error))?;
         }
         Ok(())
     }

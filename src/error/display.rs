@@ -68,8 +68,8 @@ impl Display for Error {
             Self::Lost { semaphore, operation, id } => write!(
                 f,
                 "semaphore {semaphore}: {operation} failed, because the permit {id} was already \
-                 lost, so other requests may have been granted: check the work done since then, or use a \
-                 longer lease or max_hold"
+                 lost, so other requests may have been granted: check the work done since then, or \
+                 use a longer lease or max_hold"
             ),
             Self::Closed { semaphore } => {
                 write!(

@@ -65,8 +65,7 @@ use crate::semaphore::permit_watch::PermitWatch;
 ///
 /// If a process is paused, for example with its virtual machine, the process finds out only later
 /// that its lease has expired. Every system of leases has this gap. If the gap matters, send the
-/// [fencing token](Self::fencing_token) with each write. Let the store reject a write whose token
-/// is lower than a token that the store has already seen.
+/// [fencing token](Self::fencing_token) with each write, and let the store reject lower tokens.
 ///
 /// # Dropping
 ///
@@ -75,17 +74,17 @@ use crate::semaphore::permit_watch::PermitWatch;
 /// and never panics, even outside of a runtime.
 ///
 /// The runtime in which the client connected is the I/O runtime. Before the I/O runtime ends, it
-/// delivers the releases of dropped permits, and of permits that the runtime's async tasks still hold.
-/// The delivery takes at most the response timeout (default 2 s), and never more than 10 s. So if
-/// Redis replies in time, the end of `#[tokio::main]` loses no release, not even after `?` or a
-/// panic. `std::process::exit`, `Runtime::shutdown_background` and a signal do not wait for the
-/// delivery. If a program ends in one of these ways, call
+/// delivers the releases of dropped permits, and of permits that the runtime's async tasks still
+/// hold. The delivery takes at most the response timeout (default 2 s), and never more than 10 s. So
+/// if Redis replies in time, the end of `#[tokio::main]` loses none of them, not even after `?` or a
+/// panic. `std::process::exit`, `Runtime::shutdown_background` and a signal do not wait. If a
+/// program ends in one of these ways, call
 /// [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown) first. Otherwise a permit that
 /// was dropped a moment earlier may stay taken until its lease expires (default 30 s).
 ///
-/// If a permit is dropped after the I/O runtime has ended, a thread releases it over a new
-/// connection. The end of the program does not wait for this thread. A task of `spawn_blocking` or
-/// `block_in_place` may outlive the I/O runtime: if it holds a permit, await the task in `main`.
+/// If a permit is dropped after the I/O runtime has ended, a thread releases the permit, and the end
+/// of the program does not wait for this thread. Blocking code (`spawn_blocking`, `block_in_place`)
+/// may outlive the I/O runtime. If such code holds a permit, await its task in `main`.
 ///
 /// In a process that was forked from the holder's process, dropping a permit does nothing.
 #[must_use = "an unused permit is released immediately"]

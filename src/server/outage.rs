@@ -103,8 +103,8 @@ impl Outages {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Records the failure of an attempt that began at `began`. Returns whether the current series
-    /// of failures began before `began`.
+    /// Records the failure of an attempt that began at `began`. Returns true if
+    /// an earlier attempt of the current series of failures had already failed at that time.
     pub(crate) fn failed(
         &self,
         began: Instant,

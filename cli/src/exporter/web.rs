@@ -92,3 +92,25 @@ fn content_type(headers: &HeaderMap) -> String {
         false => "text/plain; version=0.0.4; charset=utf-8".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::io::AsyncReadExt;
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_from_a_silent_connection_fails() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let _silent = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut listener = Listener { listener, has_failed: false };
+        let (mut connection, _) = axum::serve::Listener::accept(&mut listener).await;
+        let began = Instant::now();
+        let read = timeout(2 * SILENCE, connection.read_u8()).await.expect("the read ends");
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(began.elapsed() >= SILENCE);
+    }
+}

@@ -58,7 +58,7 @@ enum End {
     Lost,
     /// The CLI ends by a signal that arrived during the wait.
     Of(Signal),
-    /// The CLI ends with this exit status, after a failure that it has already reporting.
+    /// The CLI ends with this exit status, after a failure that it has already reported.
     Reported(ExitCode),
 }
 
@@ -313,8 +313,8 @@ async fn given_back(
     Ok(as_command(outcome?.ended, given_up.filter(|_| to_end.is_none())))
 }
 
-/// Returns how the CLI ends after the command. `given_up` is the signal that arrived after the end
-/// of the command, and cut the CLI's remaining work short.
+/// Returns how the CLI ends after the command. If a signal arrived after the end of the command, and
+/// made the CLI give up its remaining work, `given_up` is that signal.
 fn as_command(ended: Ended, given_up: Option<Signal>) -> End {
     // ^C ends a shell's loop only if the process in it died of SIGINT.
     match ended.is_interrupt() || given_up == Some(Signal::SIGINT) {

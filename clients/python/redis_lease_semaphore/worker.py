@@ -52,9 +52,9 @@ class Worker:
                 if pause > 0:
                     await self._rest_for(pause)
         except asyncio.CancelledError:
-            # A loop that ends cancels all tasks. Their releases are still sent if Redis is available. If a call
-            # fails, the client's last step sends it again.
-            await asyncio.sleep(0)  # the canceled connection, which is a task, too, ends first
+            # A loop that ends cancels all tasks. Their releases are still sent if Redis is available. The connection
+            # is a task, too, so let it end first. If a call fails nevertheless, the client's last step sends it again.
+            await asyncio.sleep(0)
             while self._releases:
                 await self._pass()
                 if self._semaphore._error is not None:

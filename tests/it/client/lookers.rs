@@ -154,8 +154,10 @@ async fn connecting_names_the_right_that_a_read_only_user_lacks() {
     for lacking in needed.filter(|right| !ONLY_FOR_LISTS.contains(&right.as_str())) {
         make_looker(&server, &acl::without(rules, lacking));
         match builder().connect(&server.url_of(acl::LOOKER)).await {
-            Err(Error::Connect { right: Some(right), kind, .. }) => {
+            Err(Error::Connect { right: Some(right), kind, reason, .. }) => {
                 assert_eq!((&right, kind), (lacking, ConnectErrorKind::Permission));
+                // HMGET is the first command with a key.
+                assert!(!lacking.starts_with('~') || reason.contains("hmget"), "{reason}");
             }
             other => panic!("without {lacking}: {other:?}"),
         }

@@ -1,16 +1,18 @@
 //! Tests of the errors of sentinels, and of the errors of the primary that the sentinels monitor.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
+use nix::sys::signal::Signal;
 use redis_semaphore::{ConnectErrorKind, Error, IntoServer, SemaphoreClient};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::{assert_says, peer};
 use test_support::acl;
-use test_support::observer::in_time;
+use test_support::observer::{in_time, passed};
 use test_support::replicated::{Pair, SERVICE, Sentinels};
-use test_support::server::Server;
+use test_support::server::{Server, unique_name};
 
 async fn refusal(sentinels: &[String], primary: impl IntoServer) -> Error {
     let connecting = SemaphoreClient::builder().connect_sentinels(sentinels, SERVICE, primary);
@@ -69,6 +71,34 @@ async fn connecting_reports_that_the_server_of_the_sentinels_is_a_replica() {
     let words = ["the primary that the sentinel at", "it is a replica: a failover may be"];
     assert_says(&refused, ConnectErrorKind::NoPrimary, &words);
     assert!(refused.is_transient());
+}
+
+/// The primary is silent, and the sentinels have ended. While some calls wait for the primary, others
+/// make the client ask the sentinels. The error of a missing reply names the primary.
+#[tokio::test]
+async fn an_error_names_the_server_that_did_not_reply() {
+    let pair = Pair::start();
+    let sentinels = Sentinels::watch(&pair);
+    let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(1));
+    let connecting = builder.connect_sentinels(sentinels.urls(), SERVICE, "redis://primary/");
+    let client = in_time("a client", connecting).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
+    pair.servers[0].signal(Signal::SIGSTOP);
+    drop(sentinels);
+    let begin = Instant::now();
+    let inspect = async |number| {
+        passed(begin + Duration::from_millis(100) * number).await;
+        semaphore.inspect().await.unwrap_err()
+    };
+    let mut silences = 0;
+    for refused in join_all((0..40).map(inspect)).await {
+        let Error::Unavailable { server, source, .. } = refused else { panic!("{refused}") };
+        if source.is_timeout() {
+            assert_eq!(server, format!("127.0.0.1:{}", pair.servers[0].port), "{source}");
+            silences += 1;
+        }
+    }
+    assert!(silences > 0, "no call waited for the primary");
 }
 
 async fn requires_password(mut stream: TcpStream) {
