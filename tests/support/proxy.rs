@@ -38,6 +38,7 @@ struct Control {
     messages: watch::Sender<Flow>,
     /// The number of pieces of replies that each connection delivers.
     responses: watch::Sender<usize>,
+    silencing: Mutex<Option<Vec<u8>>>,
     refuses: AtomicBool,
     refused: AtomicUsize,
     held_requests: AtomicUsize,
@@ -50,8 +51,29 @@ struct Control {
 }
 
 struct Connection {
-    subscribes: Arc<AtomicBool>,
+    state: Arc<State>,
     tasks: [JoinHandle<()>; 2],
+}
+
+#[derive(Default)]
+struct State {
+    subscribes: AtomicBool,
+    /// Whether the connection sent the silencing request.
+    is_silent: AtomicBool,
+}
+
+impl State {
+    fn note(&self, requests: &[u8], control: &Control) {
+        let contains = |text: &[u8]| requests.windows(text.len()).any(|window| window == text);
+        self.subscribes.fetch_or(contains(b"SUBSCRIBE"), Ordering::SeqCst);
+        let silencing = control.silencing.lock().unwrap();
+        let is_silencing = silencing.as_ref().is_some_and(|text| contains(text));
+        self.is_silent.fetch_or(is_silencing, Ordering::SeqCst);
+    }
+
+    fn subscribes(&self) -> bool {
+        self.subscribes.load(Ordering::SeqCst)
+    }
 }
 
 impl Proxy {
@@ -79,6 +101,7 @@ impl Proxy {
             replies: watch::Sender::new(Flow::Pass),
             messages: watch::Sender::new(Flow::Pass),
             responses: watch::Sender::new(usize::MAX),
+            silencing: Mutex::default(),
             refuses: AtomicBool::new(false),
             refused: AtomicUsize::new(0),
             held_requests: AtomicUsize::new(0),
@@ -122,6 +145,12 @@ impl Proxy {
         self.control.responses.send_replace(pieces);
     }
 
+    /// Loses the replies to the first request that contains this text, and all later replies on its
+    /// connection.
+    pub fn lose_replies_from(&self, request: &str) {
+        *self.control.silencing.lock().unwrap() = Some(request.into());
+    }
+
     /// Returns the number of pieces of requests that are held now.
     pub fn held_requests(&self) -> usize {
         self.control.held_requests.load(Ordering::SeqCst)
@@ -150,7 +179,7 @@ impl Proxy {
     pub fn open(&self) -> [usize; 2] {
         let connections = self.control.connections.lock().unwrap();
         let open = connections.values().filter(|connection| !connection.tasks[0].is_finished());
-        let kinds = open.map(|connection| connection.subscribes.load(Ordering::SeqCst));
+        let kinds = open.map(|connection| connection.state.subscribes());
         let (subscribing, others): (Vec<_>, Vec<_>) = kinds.partition(|subscribes| *subscribes);
         [others.len(), subscribing.len()]
     }
@@ -166,7 +195,7 @@ impl Proxy {
     pub fn hang_up(&self) {
         let connections = self.control.connections.lock().unwrap();
         for connection in connections.values() {
-            if !connection.subscribes.load(Ordering::SeqCst) {
+            if !connection.state.subscribes() {
                 connection.tasks[1].abort();
             }
         }
@@ -195,7 +224,7 @@ impl Proxy {
 
     fn cut(&self, which: impl Fn(bool) -> bool) {
         self.control.connections.lock().unwrap().retain(|_, connection| {
-            let cut = which(connection.subscribes.load(Ordering::SeqCst));
+            let cut = which(connection.state.subscribes());
             if cut {
                 connection.tasks.iter().for_each(JoinHandle::abort);
             }
@@ -229,23 +258,18 @@ async fn accept(listener: TcpListener, control: Arc<Control>) {
         let (from_server, to_server) = server.into_split();
         let to_client = Outlet::new(to_client, control.delay);
         let to_server = Outlet::new(to_server, control.delay);
-        let subscribes = Arc::new(AtomicBool::new(false));
+        let state = Arc::new(State::default());
         let tasks = [
             tokio::spawn(forward_requests(
                 number,
                 from_client,
                 to_server,
-                subscribes.clone(),
+                state.clone(),
                 control.clone(),
             )),
-            tokio::spawn(forward_replies(
-                from_server,
-                to_client,
-                subscribes.clone(),
-                control.clone(),
-            )),
+            tokio::spawn(forward_replies(from_server, to_client, state.clone(), control.clone())),
         ];
-        control.connections.lock().unwrap().insert(number, Connection { subscribes, tasks });
+        control.connections.lock().unwrap().insert(number, Connection { state, tasks });
     }
 }
 
@@ -253,19 +277,18 @@ async fn forward_requests(
     number: usize,
     mut from: OwnedReadHalf,
     mut to: Outlet,
-    subscribes: Arc<AtomicBool>,
+    state: Arc<State>,
     control: Arc<Control>,
 ) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         // The search would take a part of a short delay.
-        let searches = control.delay.is_none();
-        if searches && buffer[..length].windows(9).any(|window| window == b"SUBSCRIBE") {
-            subscribes.store(true, Ordering::SeqCst);
+        if control.delay.is_none() {
+            state.note(&buffer[..length], &control);
         }
         control.held_requests.fetch_add(1, Ordering::SeqCst);
         let mut flow = settled(control.requests.subscribe()).await;
-        if flow == Flow::Pass && !subscribes.load(Ordering::SeqCst) {
+        if flow == Flow::Pass && !state.subscribes() {
             flow = settled(control.commands.subscribe()).await;
         }
         let mut stuck = control.stuck.subscribe();
@@ -282,7 +305,7 @@ async fn forward_requests(
 async fn forward_replies(
     mut from: OwnedReadHalf,
     mut to: Outlet,
-    subscribes: Arc<AtomicBool>,
+    state: Arc<State>,
     control: Arc<Control>,
 ) {
     let mut buffer = vec![0; 1 << 16];
@@ -290,10 +313,13 @@ async fn forward_replies(
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         responses.wait_for(|most| pieces < *most).await.expect("the control outlives its tasks");
         pieces += 1;
-        let flow = match subscribes.load(Ordering::SeqCst) {
+        let flow = match state.subscribes() {
             true => settled(control.messages.subscribe()).await,
             false => settled(control.replies.subscribe()).await,
         };
+        if state.is_silent.load(Ordering::SeqCst) {
+            continue;
+        }
         if flow == Flow::Pass && to.send(&buffer[..length]).await.is_err() {
             return;
         }
