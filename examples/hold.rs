@@ -14,8 +14,8 @@
 //!   requests, so clients had to poll. Each acquire read all holders, in several round trips.
 //! - `stream`: the refreshed semaphore. Each holder had to refresh by itself, and found out about a
 //!   loss only during a refresh. For a moment, a lost permit seemed to be held again.
-//! - `lock`: the lock with a timeout. Waiters polled every millisecond, in no order. A crash
-//!   between the two commands of an acquire left the lock locked permanently.
+//! - `lock`: the lock with a timeout. Waiters polled every millisecond, in no order. After a
+//!   crash between the two commands of an acquire, only a later attempt gave the lock a timeout.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -50,8 +50,8 @@ impl<'a> Pending<'a> {
     }
 
     /// Handles an error, and returns it. A script that rejects a request changes nothing. If no
-    /// earlier call can have changed anything either, no release is needed. The server might reject
-    /// the release, too.
+    /// earlier call can have changed anything either, no release is sent: it is not needed, and the
+    /// server might reject it, too.
     fn refused(&self, error: Error, late_grants: u32) -> Error {
         let calls = &self.acquisition.calls;
         let is_known =

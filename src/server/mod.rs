@@ -180,7 +180,7 @@ impl Servers {
         }
     }
 
-    /// Called when the runtime of the connections ends. The next call makes new connections.
+    /// Called when the runtime of the connections ends. The next call to a server connects again.
     pub(crate) fn leave_connections(&self) {
         match self {
             Self::One(link) => link.leave_connection(),

@@ -55,12 +55,8 @@ impl Cluster {
         }
         for node in 0..primaries + replicas {
             cluster.run::<()>(node, &["SET-CONFIG-EPOCH", &(node + 1).to_string()]);
-            let port = cluster.nodes[node].port.to_string();
-            cluster.run::<()>(0, &["MEET", "127.0.0.1", &port]);
         }
-        cluster.all_say("all nodes are known", |cluster, node| {
-            cluster.info(node).contains(&format!("cluster_known_nodes:{}\r", primaries + replicas))
-        });
+        cluster.introduce_nodes();
         for node in primaries..primaries + replicas {
             let id: String = cluster.run(node - primaries, &["MYID"]);
             cluster.run::<()>(node, &["REPLICATE", &id]);
@@ -77,15 +73,28 @@ impl Cluster {
     /// Adds a node, which has no slots and has never seen a script.
     pub fn add_node(&mut self) -> usize {
         self.nodes.push(start_node(&[]));
-        let new = self.nodes.len() - 1;
-        let port = self.nodes[new].port.to_string();
-        self.run::<()>(0, &["MEET", "127.0.0.1", &port]);
-        let known = format!("cluster_known_nodes:{}\r", self.nodes.len());
-        self.all_say("the new node is known", |cluster, node| {
-            let info = cluster.info(node);
-            info.contains(&known) && info.contains("cluster_state:ok")
+        self.introduce_nodes();
+        self.all_say("the cluster is well", |cluster, node| {
+            cluster.info(node).contains("cluster_state:ok")
         });
-        new
+        self.nodes.len() - 1
+    }
+
+    /// Waits until all nodes know each other. A node that does not respond to MEET within
+    /// `NODE_TIMEOUT` is forgotten, so MEET is repeated.
+    fn introduce_nodes(&self) {
+        self.all_say("all nodes are known", |cluster, node| {
+            let unknown_to = |asked| {
+                let known: String = cluster.run(asked, &["NODES"]);
+                let ports = cluster.nodes.iter().map(|node| node.port);
+                let unknown = ports.filter(|port| !known.contains(&format!(":{port}@")));
+                (unknown.collect::<Vec<_>>(), known.contains("handshake"))
+            };
+            for port in unknown_to(0).0 {
+                cluster.run::<()>(0, &["MEET", "127.0.0.1", &port.to_string()]);
+            }
+            unknown_to(node) == (vec![], false)
+        });
     }
 
     pub fn urls(&self) -> Vec<String> {

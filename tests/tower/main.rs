@@ -75,7 +75,7 @@ async fn the_axum_example_handles_three_requests_at_once_and_shuts_down_cleanly(
     }
     observer.sees(0, 0).await;
 
-    // A request with a permit is completed, and a waiting request is rejected.
+    // After an interrupt, a request with a permit is completed, and a waiting request is shed.
     let inside = get(&one);
     observer.sees(1, 0).await;
     one.interrupt();

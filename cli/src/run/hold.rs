@@ -253,7 +253,8 @@ impl<'a> Hold<'a> {
         if self.is_to_stop || !job::can_stop() {
             self.stop().await;
         } else {
-            // Other processes of the job must stop, too. The signal also reaches this process.
+            // Other processes of the job must stop, too, so the whole job gets a SIGTSTP. This
+            // process also gets the signal, and stops when it handles the signal.
             job::stop_all();
         }
     }

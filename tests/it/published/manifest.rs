@@ -105,7 +105,7 @@ struct Reply {
     description: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cases: Vec<Named>,
-    /// The values after the time, in this order.
+    /// The values after the server's time and, if the reply has it, `wake_in`, in this order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     fields: Vec<Named>,
     #[serde(skip_serializing_if = "Option::is_none")]

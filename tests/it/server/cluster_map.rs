@@ -116,8 +116,8 @@ async fn a_semaphore_works_again_after_its_slot_had_no_node() {
     use_once(&semaphore).await;
 }
 
-/// The client's configuration still contains the node's address. The node has slots of another
-/// cluster now.
+/// The client's configuration still contains the address of a removed node, which has slots of
+/// another cluster now.
 #[tokio::test]
 async fn a_client_ignores_a_former_node_that_belongs_to_another_cluster() {
     let Some(mut cluster) = Cluster::start(1, false).await else { return };
