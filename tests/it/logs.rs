@@ -224,8 +224,8 @@ async fn the_end_of_an_outage_names_the_server_that_is_available() {
     assert_eq!(log.count(&[ends, &server]), 2, "{log:?}");
 }
 
-/// The first connection may be to another server than the one that failed first. So the log must
-/// not name the failed server.
+/// The first connection may be to a server that did not fail. So the log must not name the server
+/// that failed first.
 #[tokio::test]
 async fn the_first_connection_is_logged_without_the_server_of_an_earlier_failure() {
     let (log, _logged) = Log::here();
