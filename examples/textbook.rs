@@ -156,8 +156,8 @@ const ROOM: u32 = 3;
 /// A consumer takes longer than a producer, so the buffer fills up.
 const CONSUMING: Duration = Duration::from_millis(10);
 
-/// Runs a producer or a consumer. The buffer has room for three products: producers wait for a space, and
-/// consumers wait for a product.
+/// Runs a producer or a consumer. The buffer has room for three products: producers wait for a
+/// space, and consumers wait for a product.
 ///
 /// The textbook has a third semaphore around the buffer itself. A list in Redis needs no such
 /// semaphore.

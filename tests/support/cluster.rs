@@ -83,17 +83,15 @@ impl Cluster {
     /// Waits until all nodes know each other. A node that does not respond to MEET within
     /// `NODE_TIMEOUT` is forgotten, so MEET is repeated.
     fn introduce_nodes(&self) {
+        let ports: Vec<String> = self.nodes.iter().map(|node| node.port.to_string()).collect();
+        let is_in = |port: &str, nodes: &str| nodes.contains(&format!(":{port}@"));
         self.all_say("all nodes are known", |cluster, node| {
-            let unknown_to = |asked| {
-                let known: String = cluster.run(asked, &["NODES"]);
-                let ports = cluster.nodes.iter().map(|node| node.port);
-                let unknown = ports.filter(|port| !known.contains(&format!(":{port}@")));
-                (unknown.collect::<Vec<_>>(), known.contains("handshake"))
-            };
-            for port in unknown_to(0).0 {
-                cluster.run::<()>(0, &["MEET", "127.0.0.1", &port.to_string()]);
+            let known_to_first: String = cluster.run(0, &["NODES"]);
+            for port in ports.iter().filter(|port| !is_in(port, &known_to_first)) {
+                cluster.run::<()>(0, &["MEET", "127.0.0.1", port]);
             }
-            unknown_to(node) == (vec![], false)
+            let known: String = cluster.run(node, &["NODES"]);
+            !known.contains("handshake") && ports.iter().all(|port| is_in(port, &known))
         });
     }
 

@@ -38,6 +38,7 @@ struct Control {
     messages: watch::Sender<Flow>,
     /// The number of pieces of replies that each connection delivers.
     responses: watch::Sender<usize>,
+    /// A connection that sends a request with this text gets no more replies.
     silencing: Mutex<Option<Vec<u8>>>,
     refuses: AtomicBool,
     refused: AtomicUsize,
@@ -58,7 +59,7 @@ struct Connection {
 #[derive(Default)]
 struct State {
     subscribes: AtomicBool,
-    /// Whether the connection sent the silencing request.
+    /// Whether the connection sent a silencing request.
     is_silent: AtomicBool,
 }
 
@@ -145,7 +146,7 @@ impl Proxy {
         self.control.responses.send_replace(pieces);
     }
 
-    /// Loses the replies to the first request that contains this text, and all later replies on its
+    /// Loses the reply to each request that contains this text, and all later replies on the same
     /// connection.
     pub fn lose_replies_from(&self, request: &str) {
         *self.control.silencing.lock().unwrap() = Some(request.into());
