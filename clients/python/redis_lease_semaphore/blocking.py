@@ -25,6 +25,7 @@ from .errors import NOT_CONNECTED, Closed, PermitLost, Unavailable
 logger = logging.getLogger("redis_lease_semaphore")
 _T = TypeVar("_T")
 _THE_END = "the program ends"  # while Python finalizes, the threads of clients do not run, so nothing waits for them
+_RETRY_INTERVAL = 0.01  # in seconds
 
 
 class SemaphoreClient:
@@ -155,21 +156,28 @@ class SemaphoreClient:
             if self._loop is None:
                 self._core._was_closed |= self._has_connected
                 return
+            stops = False
             with contextlib.suppress(Closed):  # it was closed in the meantime
-                self._run(self._close(), goes_on=True)
-            if self._loop is None:
+                stops = self._run(self._close(), goes_on=True)
+            if stops or self._loop is None:
                 self._stop()
 
-    async def _close(self) -> None:
-        """Closes. If permits are held, the loop continues until the last permit is released or lost."""
+    async def _close(self) -> bool:
+        """Closes. If permits are held, the loop continues until the last permit is released or lost.
+
+        Returns whether the loop stops now.
+        """
         try:
             await self._core.close()
         finally:
             here = self._core._find()
             if here is not None and here._is_in_use:
+                stops = False
                 here._on_idle = self._tell_loop_to_stop
             else:
+                stops = True
                 self._tell_loop_to_stop()
+        return stops
 
     def _exit(self) -> Optional[concurrent.futures.Future[None]]:
         """Releases permits when the program ends."""
@@ -207,10 +215,17 @@ class SemaphoreClient:
             self._thread.join()
 
     def _tell_loop_to_stop(self) -> None:
-        with self._handing_over:
+        is_own_thread = self._is_own_thread()
+        if not self._handing_over.acquire(blocking=not is_own_thread):
+            # A signal may have interrupted the thread that has the lock, and its handler may wait for this thread.
+            asyncio.get_running_loop().call_later(_RETRY_INTERVAL, self._tell_loop_to_stop)
+            return
+        try:
             loop, self._loop = self._loop, None
             if loop is not None:
                 loop.call_soon_threadsafe(loop.stop)
+        finally:
+            self._handing_over.release()
 
     def _run(
         self,
