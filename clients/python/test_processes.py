@@ -110,27 +110,35 @@ class Processes(unittest.TestCase):
         self.assertTrue(self.keys.are_empty())
 
     def test_the_handler_of_a_signal_may_close_the_client_while_a_call_is_handed_over(self):
-        done = run_program("""
-            client = redis_lease_semaphore.SemaphoreClient(sys.argv[1])
-            client.connect()
-            semaphore = client.semaphore(sys.argv[2], limit=1)
-            loop = client._loop
-            call_soon_threadsafe = loop.call_soon_threadsafe
+        for moment in ("before the check", "after the check", "at the end"):
+            with self.subTest(moment):
+                done = run_program("""
+                    moment = sys.argv[3]
+                    client = redis_lease_semaphore.SemaphoreClient(sys.argv[1])
+                    client.connect()
+                    semaphore = client.semaphore(sys.argv[2], limit=1)
+                    loop = client._loop
+                    call_soon_threadsafe = loop.call_soon_threadsafe
 
-            def interrupted(callback):
-                loop.call_soon_threadsafe = call_soon_threadsafe
-                signal.raise_signal(signal.SIGALRM)
-                call_soon_threadsafe(callback)
+                    def interrupted(callback):
+                        loop.call_soon_threadsafe = call_soon_threadsafe
+                        if moment == "at the end":
+                            call_soon_threadsafe(callback)
+                        signal.raise_signal(signal.SIGALRM)
+                        if moment == "before the check":
+                            call_soon_threadsafe(callback)
+                        # After its check, a closed loop accepts a callback and never calls it.
 
-            signal.signal(signal.SIGALRM, lambda *_: client.close())
-            loop.call_soon_threadsafe = interrupted
-            try:
-                semaphore.acquire()
-            except redis_lease_semaphore.Closed:
-                print("closed", threading.active_count())
-        """, self.name)
-        self.assertEqual(done.stdout, "closed 1\n", done.stderr)
-        self.assertTrue(self.keys.are_empty())
+                    signal.signal(signal.SIGALRM, lambda *_: client.close())
+                    loop.call_soon_threadsafe = interrupted
+                    with contextlib.suppress(redis_lease_semaphore.Closed):
+                        semaphore.acquire().release()
+                    while threading.active_count() > 1:
+                        time.sleep(0.01)
+                    print("closed")
+                """, self.name, moment)
+                self.assertEqual(done.stdout, "closed\n", done.stderr)
+                self.assertTrue(self.keys.are_empty())
 
 
 if __name__ == "__main__":

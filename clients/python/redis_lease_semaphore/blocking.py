@@ -280,7 +280,7 @@ class SemaphoreClient:
                 undo(answer.value)
 
         try:
-            while not self._hand_over(start):
+            while not (self._hand_over(start) or answer.is_there):
                 try:
                     self._go_on()
                 except BaseException:
@@ -297,7 +297,11 @@ class SemaphoreClient:
         return threading.current_thread() is self._thread
 
     def _hand_over(self, callback: Callable[[], None]) -> bool:
-        """Makes the loop's thread call `callback`. Returns False if the thread has ended."""
+        """Makes the loop's thread call `callback`. Returns False if the thread has ended.
+
+        If the handler of a signal ends the thread meanwhile, False is returned although the thread may have
+        called `callback`.
+        """
         with self._handing_over:
             loop = self._loop
             if loop is None:
@@ -306,7 +310,7 @@ class SemaphoreClient:
                 loop.call_soon_threadsafe(callback)
             except RuntimeError:  # a signal's handler has closed the loop just now
                 return False
-            return True
+            return self._loop is loop
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
