@@ -299,7 +299,7 @@ class SemaphoreClient:
     def _hand_over(self, callback: Callable[[], None]) -> bool:
         """Makes the loop's thread call `callback`. Returns False if the thread has ended.
 
-        If the handler of a signal ends the thread meanwhile, False is returned although the thread may have
+        If the handler of a signal ends the thread in the meantime, False is returned although the thread may have
         called `callback`.
         """
         with self._handing_over:
