@@ -5,21 +5,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, TryFutureExt};
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisConnectionInfo,
     RedisError,
 };
+#[cfg(unix)]
+use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::call_error::within;
 use super::first_error::FirstError;
-use super::stream::{self, Bounded};
+use super::stream::{self, Bounded, Duplex};
 #[cfg(feature = "tls")]
-use super::tls::{self, Tls};
+use super::tls::Tls;
 use crate::error::Rounded;
 use crate::server::Credentials;
 use crate::server::credentials::Provider;
@@ -136,13 +138,22 @@ impl Dialer {
     async fn stream_to(&self, client: &Client) -> Result<Option<Bounded>, RedisError> {
         let info = client.get_connection_info();
         let (limit, settings) = (self.response_timeout, info.tcp_settings());
-        #[cfg(feature = "tls")]
-        if let Some((host, port)) = tls::place(info) {
-            let tcp = within(limit, stream::tcp(host, port, settings)).await?;
-            let encrypted = within(limit, self.tls.encrypt(host, tcp)).await?;
-            return Ok(Some(Bounded::new(Box::new(encrypted))));
-        }
-        stream::open(info.addr(), settings, limit).await
+        let stream: Box<dyn Duplex> = match info.addr() {
+            ConnectionAddr::Tcp(host, port) => {
+                Box::new(within(limit, stream::tcp(host, *port, settings)).await?)
+            }
+            #[cfg(feature = "tls")]
+            ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None } => {
+                let tcp = within(limit, stream::tcp(host, *port, settings)).await?;
+                Box::new(within(limit, self.tls.encrypt(host, tcp)).await?)
+            }
+            #[cfg(unix)]
+            ConnectionAddr::Unix(path) => {
+                Box::new(within(limit, UnixStream::connect(path).err_into::<RedisError>()).await?)
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(Bounded::new(stream)))
     }
 
     /// The timeout for connecting. Each step takes at most the response timeout: TCP, TLS, the

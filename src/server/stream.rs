@@ -4,15 +4,13 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
-use std::time::Duration;
 
 use futures_util::future::select_ok;
+use redis::RedisError;
 use redis::io::tcp::{TcpSettings, socket2};
-use redis::{ConnectionAddr, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, lookup_host};
 
-use super::call_error::within;
 use super::first_error::FirstError;
 use super::replies::Replies;
 
@@ -23,27 +21,6 @@ const READ_AHEAD: usize = 512;
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
-
-/// Connects to a server. Returns `None` if only redis-rs can make the connection.
-pub(super) async fn open(
-    address: &ConnectionAddr,
-    settings: &TcpSettings,
-    limit: Duration,
-) -> Result<Option<Bounded>, RedisError> {
-    let stream: Box<dyn Duplex> = match address {
-        ConnectionAddr::Tcp(host, port) => {
-            Box::new(within(limit, tcp(host, *port, settings)).await?)
-        }
-        #[cfg(unix)]
-        ConnectionAddr::Unix(path) => {
-            let connect =
-                async { Ok::<_, RedisError>(tokio::net::UnixStream::connect(path).await?) };
-            Box::new(within(limit, connect).await?)
-        }
-        _ => return Ok(None),
-    };
-    Ok(Some(Bounded::new(stream)))
-}
 
 /// Connects to all addresses of a name at the same time, because one of them may be unreachable.
 pub(super) async fn tcp(

@@ -39,22 +39,22 @@ impl Tls {
     ) -> Result<(), Error> {
         let wrong = |reason: String| Error::invalid("certificates", reason);
         for server in servers {
-            let is_by_redis = match (server.addr(), &self.certificates) {
-                (ConnectionAddr::TcpTls { .. }, _) => place(server).is_none(),
+            match (server.addr(), &self.certificates) {
+                (ConnectionAddr::TcpTls { insecure: false, tls_params: None, .. }, _) => {
+                    self.config().map_err(wrong)?;
+                }
+                // Only redis-rs can make a connection with its own TLS settings.
+                (ConnectionAddr::TcpTls { .. }, None) => check_choice()?,
+                (ConnectionAddr::TcpTls { .. }, Some(_)) => {
+                    let reason = "the client already has certificates: remove one of the two";
+                    return Err(wrong(reason.to_owned()));
+                }
                 (_, Some(_)) => {
                     let reason = "certificates require TLS, but a URL does not use it: use \
                                   rediss://, or remove the certificates";
                     return Err(wrong(reason.to_owned()));
                 }
-                (_, None) => continue,
-            };
-            match is_by_redis {
-                true if self.certificates.is_some() => {
-                    let reason = "the client already has certificates: remove one of the two";
-                    return Err(wrong(reason.to_owned()));
-                }
-                true => check_choice()?,
-                false => drop(self.config().map_err(wrong)?),
+                (_, None) => {}
             }
         }
         Ok(())
@@ -78,16 +78,6 @@ impl Tls {
             RedisError::from((ErrorKind::InvalidClientConfig, what))
         })?;
         Ok(TlsConnector::from(config).connect(name, tcp).await?)
-    }
-}
-
-/// Returns the host and port, or `None` if only redis-rs can make the connection.
-pub(super) fn place(server: &ConnectionInfo) -> Option<(&str, u16)> {
-    match server.addr() {
-        ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None } => {
-            Some((host, *port))
-        }
-        _ => None,
     }
 }
 
