@@ -1,20 +1,26 @@
 //! Calls to a node to which a slot is moving.
 
-use redis::aio::ConnectionLike;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, Pipeline, RedisFuture, Value};
 
-/// Sends ASKING and each command as one unit. ASKING applies only to the next command on the
-/// connection. All calls share the connection, so a command of another call might follow ASKING if
-/// the unit were split.
+/// A connection that can send ASKING and each command as one unit. ASKING applies only to the next
+/// command on the connection. All calls share the connection, so a command of another call might
+/// follow ASKING if the unit were split.
 #[derive(Clone)]
-pub(super) struct Asking<C>(pub(super) C);
+pub(super) struct MaybeAsking {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) is_asking: bool,
+}
 
-impl<C: ConnectionLike + Send> ConnectionLike for Asking<C> {
+impl ConnectionLike for MaybeAsking {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
+        if !self.is_asking {
+            return self.connection.req_packed_command(cmd);
+        }
         Box::pin(async move {
             let mut pipeline = Pipeline::with_capacity(2);
             pipeline.cmd("ASKING").add_command(cmd.clone());
-            let mut replies = self.0.req_packed_commands(&pipeline, 1, 1).await?;
+            let mut replies = self.connection.req_packed_commands(&pipeline, 1, 1).await?;
             Ok(replies.pop().unwrap_or(Value::Nil))
         })
     }
@@ -29,6 +35,6 @@ impl<C: ConnectionLike + Send> ConnectionLike for Asking<C> {
     }
 
     fn get_db(&self) -> i64 {
-        self.0.get_db()
+        self.connection.get_db()
     }
 }

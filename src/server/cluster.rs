@@ -95,11 +95,7 @@ impl Cluster {
         let (mut is_asking, mut left) = (false, limit);
         for _ in 0..MAX_ATTEMPTS {
             let link = self.link(&node);
-            let response = match is_asking {
-                false => link.attempt(earlier, script, &write, left).await,
-                true => link.attempt_asking(earlier, script, &write, left).await,
-            };
-            let failure = match response {
+            let failure = match link.attempt(is_asking, earlier, script, &write, left).await {
                 Ok(reply) => return Ok(reply),
                 Err(failure) => failure,
             };

@@ -6,9 +6,9 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use futures_util::future::{join, join_all, poll_fn};
-use redis::aio::ConnectionLike;
 use redis::{Cmd, FromRedisValue, RedisError};
 
+use super::asking::MaybeAsking;
 use super::call_error::CallError;
 use crate::error::Error;
 use crate::scripts::{CallBy, ScriptRegistry};
@@ -42,15 +42,15 @@ pub(crate) trait EarlierCall: Send {
 }
 
 /// How scripts are called over a connection.
-pub(super) struct Way<'a, C> {
-    pub(super) connection: C,
+pub(super) struct Way<'a> {
+    pub(super) connection: MaybeAsking,
     pub(super) number: u64,
     pub(super) call_by: CallBy,
     /// Whether `release` was called over this connection before.
     pub(super) has_released: &'a AtomicBool,
 }
 
-impl<C: ConnectionLike + Clone> Way<'_, C> {
+impl Way<'_> {
     /// Runs a script. A restarted or promoted server may have the script of a call, but not the
     /// `release` script. A release that names the missing script would need a second round trip. So
     /// the first release over a connection is sent with the text of the script.
@@ -73,8 +73,8 @@ impl<C: ConnectionLike + Clone> Way<'_, C> {
 const RELEASE: &str = "release";
 
 /// Runs a script after the calls that must take effect before it.
-pub(super) async fn run_in_order<C: ConnectionLike + Clone, T: FromRedisValue>(
-    way: Way<'_, C>,
+pub(super) async fn run_in_order<T: FromRedisValue>(
+    way: Way<'_>,
     earlier: &impl Earlier,
     (script, write): (&str, impl Fn(&mut Cmd)),
 ) -> Result<T, Error> {
@@ -102,7 +102,7 @@ pub(super) async fn run_in_order<C: ConnectionLike + Clone, T: FromRedisValue>(
 }
 
 /// Runs an earlier call. Returns true if the call was late: the server did not have its script.
-async fn run_earlier<C: ConnectionLike + Clone, E: EarlierCall>(way: &Way<'_, C>, call: E) -> bool {
+async fn run_earlier<E: EarlierCall>(way: &Way<'_>, call: E) -> bool {
     let writes = AtomicU32::new(0);
     let response = {
         let write = |cmd: &mut Cmd| {

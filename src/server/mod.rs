@@ -106,7 +106,7 @@ impl Servers {
             limit = limit.saturating_sub(started.elapsed());
         }
         match self {
-            Self::One(link) => link.attempt(earlier, script, write, limit).await,
+            Self::One(link) => link.attempt(false, earlier, script, write, limit).await,
             Self::Cluster(cluster) => {
                 Box::pin(cluster.attempt(slot, earlier, script, write, limit)).await
             }

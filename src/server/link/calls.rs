@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::{Connected, Link};
 use crate::error::{Error, is_full, is_missing_function, says};
-use crate::server::asking::Asking;
+use crate::server::asking::MaybeAsking;
 use crate::server::backoff::Backoff;
 use crate::server::call_error::{CallError, within};
 use crate::server::earlier::{Earlier, Way, run_in_order};
@@ -23,9 +23,11 @@ const SLOW_TRIP: Duration = Duration::from_millis(200);
 impl Link {
     /// Makes one attempt to run a script. The attempt takes at most the shorter of `limit` and the
     /// response timeout, including the time to connect if no connection exists. If the server lacks
-    /// the script, a second round trip may take the response timeout again.
+    /// the script, a second round trip may take the response timeout again. `is_asking`: the slot is
+    /// moving to this server.
     pub(crate) async fn attempt<T: FromRedisValue>(
         self: &Arc<Self>,
+        is_asking: bool,
         earlier: &impl Earlier,
         script: &str,
         write: impl Fn(&mut Cmd),
@@ -33,34 +35,18 @@ impl Link {
     ) -> Result<T, CallError> {
         let (connected, limit) = self.connected_within(limit).await?;
         let sent = Instant::now();
-        let way = self.way(&connected, connected.connection.clone());
+        let way = Way {
+            connection: MaybeAsking { connection: connected.connection.clone(), is_asking },
+            number: connected.number,
+            call_by: self.call_by,
+            has_released: &connected.has_released,
+        };
         let run = run_in_order(way, earlier, (script, write));
         let response = match limit == self.response_timeout() {
             true => run.await, // the connection has this timeout for each command
             false => within(limit, run).await,
         };
         self.judge(&connected, sent, Some(script), response)
-    }
-
-    /// Makes an attempt like [`attempt`](Self::attempt), for a slot that is moving to this server.
-    pub(crate) async fn attempt_asking<T: FromRedisValue>(
-        self: &Arc<Self>,
-        earlier: &impl Earlier,
-        script: &str,
-        write: impl Fn(&mut Cmd),
-        limit: Duration,
-    ) -> Result<T, CallError> {
-        let (connected, limit) = self.connected_within(limit).await?;
-        let sent = Instant::now();
-        let way = self.way(&connected, Asking(connected.connection.clone()));
-        let run = run_in_order(way, earlier, (script, write));
-        let response = within(limit, run).await;
-        self.judge(&connected, sent, Some(script), response)
-    }
-
-    fn way<'a, C>(&self, connected: &'a Connected, connection: C) -> Way<'a, C> {
-        let (number, has_released) = (connected.number, &*connected.has_released);
-        Way { connection, number, call_by: self.call_by, has_released }
     }
 
     /// Runs a command that calls no script, within the response timeout.
