@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::{ErrorKind, RedisError};
+use redis::RedisError;
 use tokio::join;
 use tokio::time::timeout;
 
@@ -54,13 +54,10 @@ pub(crate) async fn check_cluster(
     prefix: &str,
     access: Access,
 ) -> Result<(), Error> {
-    if let Err(failures) = cluster.refresh().await {
-        let (address, client, error) = match failures.into_worst() {
-            Some((node, error)) => (node.to_string(), Some(cluster.client(&node)), error),
-            None => (cluster.to_string(), None, (ErrorKind::Io, "no node is known").into()),
-        };
-        let error = explain_map(address, prefix, error);
-        return Err(inquire(cluster.dialer(), |_| client.as_ref(), error).await);
+    if let Err((node, error)) = cluster.refresh().await {
+        let error = explain_map(node.to_string(), prefix, error);
+        let client = cluster.client(&node);
+        return Err(inquire(cluster.dialer(), |_| Some(&client), error).await);
     }
     let nodes = cluster.nodes();
     let mut checks: FuturesUnordered<_> =

@@ -7,11 +7,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use futures_util::stream::{self, StreamExt};
 use redis::{Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue, RedisError};
 use redis::{ProtocolVersion, ServerErrorKind, Value};
 use tokio::runtime::Handle;
@@ -22,7 +21,7 @@ use super::dialer::Dialer;
 use super::earlier::Earlier;
 use super::link::Link;
 use super::slots::{Address, SlotMap};
-use super::source::Source;
+use super::source::{Source, first_ok};
 use crate::error::{Error, NO_SLOTS, is_transient};
 use crate::scripts::CallBy;
 
@@ -48,7 +47,6 @@ pub(crate) struct Cluster {
     /// Notifies its receivers when the map changes.
     changes: watch::Sender<()>,
     is_refreshing: AtomicBool,
-    refreshes: AtomicUsize,
 }
 
 impl Cluster {
@@ -74,9 +72,9 @@ impl Cluster {
             links: Mutex::default(),
             changes: watch::Sender::new(()),
             is_refreshing: AtomicBool::new(false),
-            refreshes: AtomicUsize::new(0),
         })
     }
+
     pub(super) fn response_timeout(&self) -> Duration {
         self.dialer.response_timeout()
     }
@@ -227,68 +225,59 @@ impl Cluster {
         }
         let refreshing = Refreshing(self.clone());
         self.runtime.spawn(async move {
-            if let Err(NoMap(failures)) = refreshing.0.refresh().await {
-                let error = failures.last().map(|(_, error)| error.to_string());
-                tracing::debug!(error, "no node returns the slots of the cluster");
+            if let Err((_, error)) = refreshing.0.refresh().await {
+                tracing::debug!(%error, "no node returns the slots of the cluster");
             }
             // While a node is down, every call for its slots requests a refresh.
             tokio::time::sleep(REFRESH_PAUSE).await;
         });
     }
 
-    /// Reads the map from the first node that replies.
-    pub(crate) async fn refresh(&self) -> Result<(), NoMap> {
+    /// Reads the map from the first node that replies. If no node returns the map, returns the
+    /// error that a person should fix, with its node: the first permanent error if one exists,
+    /// otherwise the last error.
+    pub(crate) async fn refresh(&self) -> Result<(), (Address, RedisError)> {
         let (mut primaries, mut replicas) = self.slots().primaries_and_replicas();
-        // Each refresh queries a different node first, because one node may be cut off from the
-        // others.
-        let turn = self.refreshes.fetch_add(1, Ordering::Relaxed);
-        for nodes in [&mut primaries, &mut replicas] {
-            let turn = turn % nodes.len().max(1);
-            nodes.rotate_left(turn);
-        }
+        // The order is random, because one node may be cut off from the others.
+        fastrand::shuffle(&mut primaries);
+        fastrand::shuffle(&mut replicas);
         primaries.append(&mut replicas);
         // A configured node may have left the cluster. So the configured nodes are queried last,
         // and their map must contain a node of the last map.
-        match self.refresh_from(primaries).await {
-            Ok(()) => Ok(()),
-            Err(_) => self.refresh_from(self.seeds.clone()).await,
+        if self.refresh_from(primaries).await.is_ok() {
+            return Ok(());
         }
-    }
-
-    async fn refresh_from(&self, nodes: Vec<Address>) -> Result<(), NoMap> {
-        let asked = stream::iter(nodes).map(async |node| {
-            let response = self.ask_for_slots(node.clone()).await;
-            (node, response)
-        });
-        let mut asked = asked.buffer_unordered(ASKED_AT_ONCE);
-        let mut failures = Vec::new();
-        while let Some((node, response)) = asked.next().await {
-            let failure = match response {
-                Ok(slots) if slots.is_of_the_cluster_of(&self.slots()) => {
-                    self.replace(slots);
-                    return Ok(());
-                }
-                Ok(_) => {
-                    let reason = "the node has left the cluster and belongs to another one";
-                    (ErrorKind::Io, reason).into()
-                }
-                Err(error) => error,
+        self.refresh_from(self.seeds.clone()).await.map_err(|errors| {
+            let worse = |error: (Address, _), next| match is_transient(&error.1) {
+                true => next,
+                false => error,
             };
-            failures.push((node, failure));
-        }
-        Err(NoMap(failures))
+            errors.into_iter().reduce(worse).expect("at least one node is configured")
+        })
     }
 
-    async fn ask_for_slots(&self, node: Address) -> Result<SlotMap, RedisError> {
-        let reply: Value = self.link(&node).query(redis::cmd("CLUSTER").arg("SLOTS")).await?;
+    async fn refresh_from(&self, nodes: Vec<Address>) -> Result<(), Vec<(Address, RedisError)>> {
+        let attempts = nodes
+            .into_iter()
+            .map(async |node| self.read_map_of(&node).await.map_err(|error| (node, error)));
+        first_ok(ASKED_AT_ONCE, attempts.collect()).await
+    }
+
+    async fn read_map_of(&self, node: &Address) -> Result<(), RedisError> {
+        let reply: Value = self.link(node).query(redis::cmd("CLUSTER").arg("SLOTS")).await?;
         if reply == Value::Array(Vec::new()) {
             return Err((ErrorKind::Io, NO_SLOTS).into());
         }
-        SlotMap::read(&reply, &node).ok_or_else(|| {
+        let slots = SlotMap::read(&reply, node).ok_or_else(|| {
             let detail = format!("{node} returned {reply:?}");
             (ErrorKind::UnexpectedReturnType, "the slots of the cluster cannot be read", detail)
-                .into()
-        })
+        })?;
+        if !slots.is_of_the_cluster_of(&self.slots()) {
+            let reason = "the node has left the cluster and belongs to another one";
+            return Err((ErrorKind::Io, reason).into());
+        }
+        self.replace(slots);
+        Ok(())
     }
 
     fn replace(&self, slots: SlotMap) {
@@ -312,18 +301,6 @@ impl fmt::Display for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seeds: Vec<_> = self.seeds.iter().map(Address::to_string).collect();
         f.write_str(&seeds.join(", "))
-    }
-}
-
-/// The errors of the nodes that were queried last, if no node returned the map.
-pub(crate) struct NoMap(pub(crate) Vec<(Address, RedisError)>);
-
-impl NoMap {
-    /// The error that a person should fix: a permanent error if one exists, otherwise the last
-    /// error.
-    pub(crate) fn into_worst(mut self) -> Option<(Address, RedisError)> {
-        let lasting = self.0.iter().position(|(_, error)| !is_transient(error));
-        lasting.map(|index| self.0.swap_remove(index)).or_else(|| self.0.pop())
     }
 }
 

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
-use redis::{ErrorKind, RedisError};
+use redis::RedisError;
 
-use super::cluster::{Cluster, NoMap};
+use super::cluster::Cluster;
 use super::link::Link;
 use super::scan::QueryError;
 use super::slots::SLOTS;
@@ -27,12 +27,10 @@ pub(crate) struct Shares(Vec<Share>);
 impl Cluster {
     /// Reads the map again, and queries all primaries.
     pub(crate) async fn shares(self: &Arc<Self>) -> Result<(Vec<Arc<Link>>, Shares), QueryError> {
-        self.refresh().await.map_err(|NoMap(failures)| {
-            let (address, error) = match NoMap(failures).into_worst() {
-                Some((node, error)) => (self.describe(&node), error),
-                None => (self.to_string(), (ErrorKind::Io, "no node is known").into()),
-            };
-            QueryError { address, command: "cluster|slots", error }
+        self.refresh().await.map_err(|(node, error)| QueryError {
+            address: self.describe(&node),
+            command: "cluster|slots",
+            error,
         })?;
         let links: Vec<_> = self.nodes().iter().map(|node| self.link(node)).collect();
         let shares = Shares(try_join_all(links.iter().map(share_of)).await?);

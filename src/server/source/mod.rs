@@ -10,7 +10,7 @@ use std::time::Duration;
 
 #[cfg(feature = "sentinel")]
 use futures_util::FutureExt;
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::stream::{self, StreamExt};
 use redis::aio::MultiplexedConnection;
 use redis::{Client, ConnectionInfo, ErrorKind, RedisError, Value};
 
@@ -131,27 +131,37 @@ impl Source {
 
 /// Connects to all servers, and returns the first server whose role is primary.
 async fn primary_of(clients: &[Client], dialer: &Dialer) -> Result<(Client, Dialed), Unconnected> {
-    let mut asked: FuturesUnordered<_> =
-        clients.iter().map(|client| connect_to_primary(client, dialer)).collect();
-    let (mut reasons, mut to_be_mended) = (Vec::new(), None);
-    while let Some(found) = asked.next().await {
-        match found {
-            Ok(connection) => return Ok(connection),
-            Err((client, error)) => {
-                reasons.push(format!("{}: {}", address(client), cause_of(&error).found));
-                if is_to_be_mended(&error) {
-                    let server = Some(address(client));
-                    to_be_mended = to_be_mended.or(Some(Unconnected { server, error }));
-                }
-            }
+    let attempts = clients.iter().map(async |client| {
+        connect_to_primary(client, dialer).await.map_err(|error| (address(client), error))
+    });
+    first_ok(clients.len(), attempts.collect()).await.map_err(|errors| {
+        let reason = |(server, error): &_| format!("{server}: {}", cause_of(error).found);
+        let reasons: Vec<_> = errors.iter().map(reason).collect();
+        // A person must fix such an error.
+        if let Some((server, error)) = errors.into_iter().find(|(_, error)| is_to_be_mended(error))
+        {
+            return Unconnected { server: Some(server), error };
+        }
+        let found = "no server in the list is a primary that can be reached";
+        RedisError::from((ErrorKind::Io, found, reasons.join("; "))).into()
+    })
+}
+
+/// Makes up to `at_once` attempts at the same time. Returns the first success or, if all attempts
+/// have failed, their errors in the order of the failures.
+pub(super) async fn first_ok<T, E>(
+    at_once: usize,
+    attempts: Vec<impl Future<Output = Result<T, E>>>,
+) -> Result<T, Vec<E>> {
+    let mut attempts = stream::iter(attempts).buffer_unordered(at_once);
+    let mut errors = Vec::new();
+    while let Some(response) = attempts.next().await {
+        match response {
+            Ok(success) => return Ok(success),
+            Err(error) => errors.push(error),
         }
     }
-    if let Some(to_be_mended) = to_be_mended {
-        return Err(to_be_mended); // a person must fix this error
-    }
-    let reasons = reasons.join("; ");
-    let error = (ErrorKind::Io, "no server in the list is a primary that can be reached", reasons);
-    Err(RedisError::from(error).into())
+    Err(errors)
 }
 
 /// Whether the error is about the user or the certificates.
@@ -160,16 +170,13 @@ fn is_to_be_mended(error: &RedisError) -> bool {
     matches!(cause_of(error).kind, Authentication | Permission | Tls)
 }
 
-async fn connect_to_primary<'a>(
-    client: &'a Client,
+async fn connect_to_primary(
+    client: &Client,
     dialer: &Dialer,
-) -> Result<(Client, Dialed), (&'a Client, RedisError)> {
-    let connect = async {
-        let dialed = dialer.connect(client, &dialer.config()).await?;
-        is_primary(&mut dialed.connection.clone()).await?;
-        Ok(dialed)
-    };
-    connect.await.map(|dialed| (client.clone(), dialed)).map_err(|error| (client, error))
+) -> Result<(Client, Dialed), RedisError> {
+    let dialed = dialer.connect(client, &dialer.config()).await?;
+    is_primary(&mut dialed.connection.clone()).await?;
+    Ok((client.clone(), dialed))
 }
 
 async fn is_primary(connection: &mut MultiplexedConnection) -> Result<(), RedisError> {

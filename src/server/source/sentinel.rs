@@ -3,10 +3,9 @@
 
 use std::collections::HashMap;
 
-use futures_util::stream::{self, StreamExt};
 use redis::{Client, ConnectionInfo, ErrorKind, RedisError};
 
-use super::{Unconnected, address, is_primary};
+use super::{Unconnected, address, connect_to_primary, first_ok};
 use crate::error::{NO_SENTINEL, SENTINEL_WANTS_PASSWORD, is_unknown_command, says};
 use crate::server::dialer::{Dialed, Dialer};
 use crate::server::slots::Address;
@@ -35,22 +34,14 @@ enum Step {
 impl Sentinels {
     /// Connects to the first server that a sentinel names as the primary and whose role is primary.
     pub(super) async fn connect(&self, dialer: &Dialer) -> Result<(Client, Dialed), Unconnected> {
-        let asked = self.sentinels.iter().map(|sentinel| self.follow(sentinel, dialer));
-        let asked: Vec<_> = asked.collect();
-        let mut asked = stream::iter(asked).buffer_unordered(ASKED_AT_ONCE);
-        let mut furthest: Option<(Step, Unconnected)> = None;
-        while let Some(found) = asked.next().await {
-            match found {
-                Ok(primary) => return Ok(primary),
-                Err((step, error)) => {
-                    if furthest.as_ref().is_none_or(|(before, _)| *before < step) {
-                        furthest = Some((step, error));
-                    }
-                }
-            }
-        }
-        let nobody = || RedisError::from((ErrorKind::Io, "there is no sentinel to query")).into();
-        Err(furthest.map_or_else(nobody, |(_, error)| error))
+        let attempts = self.sentinels.iter().map(|sentinel| self.follow(sentinel, dialer));
+        first_ok(ASKED_AT_ONCE, attempts.collect()).await.map_err(|errors| {
+            let further = |first: (Step, _), next: (Step, _)| match first.0 < next.0 {
+                true => next,
+                false => first,
+            };
+            errors.into_iter().reduce(further).expect("at least one sentinel is configured").1
+        })
     }
 
     async fn follow(
@@ -81,12 +72,7 @@ impl Sentinels {
             return Err((Step::Down, Unconnected { server, error }));
         }
         let info = self.primary.clone().set_addr(node.as_reached_by(self.primary.addr()));
-        let connect = async {
-            let client = Client::open(info)?;
-            let dialed = dialer.connect(&client, &dialer.config()).await?;
-            is_primary(&mut dialed.connection.clone()).await?;
-            Ok((client, dialed))
-        };
+        let connect = async { connect_to_primary(&Client::open(info)?, dialer).await };
         connect.await.map_err(|error| {
             let server = Some(format!("{node} (the primary that the sentinel at {asked} names)"));
             (Step::Primary, Unconnected { server, error })
