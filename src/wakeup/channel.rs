@@ -1,10 +1,10 @@
 //! Channels: the addresses at which grant messages arrive.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 /// One channel. Its subscription is needed until the last handle of the channel is dropped.
 pub(crate) struct Channel {
@@ -12,9 +12,7 @@ pub(crate) struct Channel {
     pub(crate) slot: u16,
     /// The number of subscribed connections. While the slot moves, two connections may be
     /// subscribed.
-    listeners: AtomicUsize,
-    /// Notified when a connection subscribes.
-    subscribed: Notify,
+    listeners: watch::Sender<usize>,
     /// Whether a connection has ever subscribed. If so, messages may have been lost since that
     /// time.
     was_subscribed: AtomicBool,
@@ -29,7 +27,7 @@ impl Channel {
     /// are queued during an outage are repeated after the outage.
     pub(crate) fn of_process(prefix: &str, client: &str) -> Self {
         let channel = Self::new(process_name(prefix, client), 0, watch::Sender::new(()));
-        channel.listeners.store(1, Ordering::SeqCst);
+        channel.listeners.send_replace(1);
         channel.is_wanted.store(true, Ordering::SeqCst);
         channel
     }
@@ -38,8 +36,7 @@ impl Channel {
         Self {
             name,
             slot,
-            listeners: AtomicUsize::new(0),
-            subscribed: Notify::new(),
+            listeners: watch::Sender::new(0),
             was_subscribed: AtomicBool::new(false),
             is_wanted: AtomicBool::new(false),
             changes,
@@ -48,9 +45,8 @@ impl Channel {
 
     /// Records a subscription.
     pub(super) fn note_subscription(self: &Arc<Self>) -> Subscribed {
-        self.listeners.fetch_add(1, Ordering::SeqCst);
         self.was_subscribed.store(true, Ordering::SeqCst);
-        self.subscribed.notify_waiters();
+        self.listeners.send_modify(|listeners| *listeners += 1);
         Subscribed(Arc::downgrade(self))
     }
 
@@ -59,7 +55,7 @@ impl Channel {
     }
 
     pub(crate) fn is_subscribed(&self) -> bool {
-        self.listeners.load(Ordering::SeqCst) > 0
+        *self.listeners.borrow() > 0
     }
 
     /// Requests a subscription.
@@ -73,14 +69,8 @@ impl Channel {
     /// counts the request's client as dead.
     pub(crate) async fn subscribed(&self) {
         self.want();
-        loop {
-            // From here on, no notification is missed.
-            let subscribed = self.subscribed.notified();
-            if self.is_subscribed() {
-                return;
-            }
-            subscribed.await;
-        }
+        // The sender exists until the channel is dropped, so the wait cannot fail.
+        let _ = self.listeners.subscribe().wait_for(|listeners| *listeners > 0).await;
     }
 }
 
@@ -98,7 +88,7 @@ impl Subscribed {
 impl Drop for Subscribed {
     fn drop(&mut self) {
         if let Some(channel) = self.0.upgrade() {
-            channel.listeners.fetch_sub(1, Ordering::SeqCst);
+            channel.listeners.send_modify(|listeners| *listeners -= 1);
         }
     }
 }
