@@ -272,10 +272,10 @@ impl SemaphoreClientBuilder {
             connect.boxed()
         };
         let cluster = self.persist(&new_cluster()?.to_string(), connect).await?;
-        let listener = Listener::Sharded(cluster.clone());
-        let wakeups = Wakeups::Sharded(Channels::default());
+        let channels = Arc::new(Channels::default());
+        let listener = Listener::Sharded(cluster.clone(), channels.clone());
         let name = self.new_client();
-        Ok(self.start(name, Servers::Cluster(cluster), wakeups, listener))
+        Ok(self.start(name, Servers::Cluster(cluster), Wakeups::Sharded(channels), listener))
     }
 
     async fn connect_one(self, source: Source) -> Result<SemaphoreClient, Error> {
@@ -296,7 +296,7 @@ impl SemaphoreClientBuilder {
             connect.boxed()
         };
         let (link, subscription) = self.persist(&server, connect).await?;
-        let listener = Listener::Single(link.clone(), subscription);
+        let listener = Listener::Single(link.clone(), channel.clone(), subscription);
         Ok(self.start(name, Servers::One(link), Wakeups::Process(channel), listener))
     }
 

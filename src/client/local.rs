@@ -144,7 +144,8 @@ impl SemaphoreClientBuilder {
         current_runtime()?;
         let name = self.new_client();
         let messages = local.listen(&name);
-        let wakeups = Wakeups::Process(Arc::new(Channel::of_process(&self.prefix, &name)));
-        Ok(self.start(name, Servers::Local(local), wakeups, Listener::Local(messages)))
+        let channel = Arc::new(Channel::of_process(&self.prefix, &name));
+        let listener = Listener::Local(channel.clone(), messages);
+        Ok(self.start(name, Servers::Local(local), Wakeups::Process(channel), listener))
     }
 }

@@ -7,8 +7,6 @@
 //! scripts grant a queued request of this process only in reply to a heartbeat.
 
 mod channel;
-#[cfg(feature = "local")]
-mod local;
 mod parted;
 mod router;
 mod sharded;
@@ -30,7 +28,7 @@ pub(crate) enum Wakeups {
     /// One channel for all semaphores.
     Process(Arc<Channel>),
     /// A sharded channel for each semaphore, at the node that has its slot.
-    Sharded(Channels),
+    Sharded(Arc<Channels>),
 }
 
 impl Wakeups {
@@ -48,25 +46,27 @@ impl Wakeups {
 
 /// The sources of grant messages.
 pub(crate) enum Listener {
-    Single(Arc<Link>, Subscription),
-    Sharded(Arc<Cluster>),
+    Single(Arc<Link>, Arc<Channel>, Subscription),
+    Sharded(Arc<Cluster>, Arc<Channels>),
+    /// A server in memory loses no messages and is always available.
     #[cfg(feature = "local")]
-    Local(Messages),
+    Local(Arc<Channel>, Messages),
 }
 
 /// Receives grant messages until it is dropped.
 pub(crate) async fn listen(router: Arc<Router>, listener: Listener) {
-    match (listener, &router.wakeups) {
-        (Listener::Single(link, subscription), Wakeups::Process(channel)) => {
-            single::listen(&router, &link, channel, subscription).await;
+    match listener {
+        Listener::Single(link, channel, subscription) => {
+            single::listen(&router, &link, &channel, subscription).await;
         }
-        (Listener::Sharded(cluster), Wakeups::Sharded(channels)) => {
-            sharded::listen(&router, &cluster, channels).await;
+        Listener::Sharded(cluster, channels) => {
+            sharded::listen(&router, &cluster, &channels).await;
         }
         #[cfg(feature = "local")]
-        (Listener::Local(messages), Wakeups::Process(channel)) => {
-            local::listen(&router, channel, messages).await;
+        Listener::Local(channel, mut messages) => {
+            while let Some(message) = messages.recv().await {
+                router.receive(&channel.name, message.as_bytes());
+            }
         }
-        _ => unreachable!("both are made together"),
     }
 }

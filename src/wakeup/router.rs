@@ -33,7 +33,7 @@ pub(crate) trait Handler: Send + Sync {
 type SameName = Vec<Weak<dyn Handler>>;
 
 pub(crate) struct Router {
-    pub(super) wakeups: Wakeups,
+    wakeups: Wakeups,
     /// The start of all IDs of this process: `NOTIFY:CLIENT:`.
     ours: String,
     /// The interval between pings over a connection for messages.
@@ -92,11 +92,11 @@ impl Router {
             .push(handler);
     }
 
-    pub(crate) fn unregister<H: Handler>(&self, name: &str, handler: &H) {
+    /// Removes the semaphores with this name that were dropped.
+    pub(crate) fn unregister(&self, name: &str) {
         let mut handlers = self.handlers();
         if let Some(same) = handlers.get_mut(name) {
-            let gone = std::ptr::from_ref(handler).addr();
-            same.retain(|other| other.as_ptr().cast::<()>().addr() != gone);
+            same.retain(|handler| handler.strong_count() > 0);
             if same.is_empty() {
                 handlers.remove(name);
             }

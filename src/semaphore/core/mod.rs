@@ -303,7 +303,7 @@ impl Handler for Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        self.context.router.unregister(&self.name, self);
+        self.context.router.unregister(&self.name);
         self.context.releases.clear(&self.name, &self.releases);
     }
 }
