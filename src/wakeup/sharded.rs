@@ -5,6 +5,7 @@
 //! reply to the last command. All later replies are then assigned to the wrong commands.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -14,8 +15,8 @@ use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::Router;
 use super::channel::{Channel, Channels, Subscribed};
@@ -35,13 +36,13 @@ type Wanted = BTreeMap<String, Weak<Channel>>;
 pub(super) async fn listen(router: &Arc<Router>, cluster: &Arc<Cluster>, channels: &Channels) {
     let (mut opened, mut moved) = (channels.changes(), cluster.changes());
     let mut reads = tokio::time::interval(router.map_interval);
-    let mut nodes: HashMap<Address, (watch::Sender<Wanted>, JoinSet<()>)> = HashMap::new();
+    let mut nodes: HashMap<Address, (watch::Sender<Wanted>, AbortOnDropHandle<()>)> =
+        HashMap::new();
     loop {
         let (mut wanted, all_have_nodes) = by_node(cluster, channels);
         if !all_have_nodes {
             cluster.refresh_soon();
         }
-        // Dropping a `JoinSet` ends its task.
         nodes.retain(|node, _| wanted.contains_key(node));
         for (node, channels) in wanted.drain() {
             if let Some((sender, _)) = nodes.get(&node) {
@@ -53,14 +54,13 @@ pub(super) async fn listen(router: &Arc<Router>, cluster: &Arc<Cluster>, channel
                 continue;
             }
             let (sender, receiver) = watch::channel(channels);
-            let mut task = JoinSet::new();
             let listener = Listener {
                 router: router.clone(),
                 cluster: cluster.clone(),
                 node: node.clone(),
                 wanted: receiver,
             };
-            task.spawn(listener.run());
+            let task = AbortOnDropHandle::new(tokio::spawn(listener.run()));
             nodes.insert(node, (sender, task));
         }
         tokio::select! {
@@ -104,8 +104,7 @@ struct Listener {
 
 /// The subscriptions over one connection.
 struct Subscriptions {
-    connection: MultiplexedConnection,
-    _dialed: Dialed,
+    dialed: Dialed,
     pushes: UnboundedReceiver<PushInfo>,
     subscribed: HashMap<String, Subscribed>,
     /// The channels to which the user may not subscribe. They are tried again with the next ping.
@@ -134,7 +133,7 @@ impl Listener {
                         );
                     }
                     outages.succeeded(None, server);
-                    let Lost = self.listen(&mut subscriptions).await;
+                    let Err(Lost) = self.listen(&mut subscriptions).await;
                     let lost = (ErrorKind::Io, "the subscription was lost").into();
                     outages.failed(Instant::now(), None, server(), &lost);
                     // Without any subscription, the pauses keep growing.
@@ -159,32 +158,28 @@ impl Listener {
         }
     }
 
-    async fn listen(&mut self, subscriptions: &mut Subscriptions) -> Lost {
-        let (interval, connection) = (self.router.ping_interval, subscriptions.connection.clone());
+    /// Receives messages until the connection is lost.
+    async fn listen(&mut self, subscriptions: &mut Subscriptions) -> Result<Infallible, Lost> {
+        let (interval, connection) =
+            (self.router.ping_interval, subscriptions.dialed.connection.clone());
         let mut pong = pin!(next_pong(interval, &connection));
-        let (mut is_behind, mut asks_again) = (true, false);
+        let mut is_behind = true;
         loop {
-            let is_good = tokio::select! {
-                push = subscriptions.pushes.recv() => match self.handle(subscriptions, push) {
-                    Ok(()) => continue,
-                    lost => lost,
-                },
-                _ = self.wanted.changed() => Ok(()),
-                () = ready(()), if is_behind => Ok(()),
+            let mut asks_again = false;
+            tokio::select! {
+                push = subscriptions.pushes.recv() => {
+                    self.handle(subscriptions, push)?;
+                    continue;
+                }
+                _ = self.wanted.changed() => {}
+                () = ready(()), if is_behind => {}
                 response = &mut pong => {
+                    response?;
                     pong.set(next_pong(interval, &connection));
                     asks_again = true;
-                    response
                 }
-            };
-            let subscribed = match is_good {
-                Ok(()) => self.subscribe(subscriptions, std::mem::take(&mut asks_again)).await,
-                Err(lost) => Err(lost),
-            };
-            match subscribed {
-                Ok(is_all) => is_behind = !is_all,
-                Err(lost) => return lost,
             }
+            is_behind = !self.subscribe(subscriptions, asks_again).await?;
         }
     }
 
@@ -229,7 +224,7 @@ impl Listener {
         }
         let wanted = self.wanted.borrow_and_update().clone();
         unsubscribe(subscriptions, &wanted).await?;
-        let Subscriptions { connection, subscribed, refused, .. } = subscriptions;
+        let Subscriptions { dialed, subscribed, refused, .. } = subscriptions;
         let new = wanted.values().filter_map(Weak::upgrade);
         let is_subscribed = |channel: &Arc<Channel>| {
             subscribed.get(&channel.name).is_some_and(|subscribed| subscribed.is_of(channel))
@@ -238,7 +233,8 @@ impl Listener {
         let new = new.filter(|channel| !is_subscribed(channel) && may_be_asked(channel));
         let new: Vec<_> = new.take(MAX_AT_ONCE).collect();
         let mut alive_for_longer = Vec::new();
-        let subscribing = new.iter().map(|channel| send(connection, "SSUBSCRIBE", &channel.name));
+        let subscribing =
+            new.iter().map(|channel| send(&dialed.connection, "SSUBSCRIBE", &channel.name));
         for (channel, response) in new.iter().zip(join_all(subscribing).await) {
             match response {
                 Ok(()) => {
@@ -270,11 +266,12 @@ impl Listener {
 
 /// Unsubscribes from all channels that are not needed any more.
 async fn unsubscribe(subscriptions: &mut Subscriptions, wanted: &Wanted) -> Result<(), Lost> {
-    let Subscriptions { connection, subscribed, refused, .. } = subscriptions;
+    let Subscriptions { dialed, subscribed, refused, .. } = subscriptions;
     refused.retain(|name| wanted.contains_key(name));
     let gone: Vec<String> =
         subscribed.extract_if(|name, _| !wanted.contains_key(name)).map(|(name, _)| name).collect();
-    let responses = join_all(gone.iter().map(|name| send(connection, "SUNSUBSCRIBE", name))).await;
+    let unsubscribing = gone.iter().map(|name| send(&dialed.connection, "SUNSUBSCRIBE", name));
+    let responses = join_all(unsubscribing).await;
     responses.into_iter().collect::<Result<_, _>>().map_err(|_| Lost)
 }
 
@@ -283,14 +280,7 @@ async fn connect(cluster: &Cluster, node: &Address) -> Result<Subscriptions, Red
     let (sender, pushes) = unbounded_channel();
     let config = dialer.config().set_push_sender(sender);
     let dialed = dialer.connect(&cluster.client(node), &config).await?;
-    let connection = dialed.connection.clone();
-    Ok(Subscriptions {
-        connection,
-        _dialed: dialed,
-        pushes,
-        subscribed: HashMap::new(),
-        refused: HashSet::new(),
-    })
+    Ok(Subscriptions { dialed, pushes, subscribed: HashMap::new(), refused: HashSet::new() })
 }
 
 /// Checks whether the user may subscribe at this node.
@@ -299,9 +289,9 @@ pub(crate) async fn try_sharded(
     node: &Address,
     channel: &str,
 ) -> Result<(), RedisError> {
-    let Subscriptions { connection, _dialed, .. } = connect(cluster, node).await?;
+    let Subscriptions { dialed, .. } = connect(cluster, node).await?;
     let [on, off] =
-        ["SSUBSCRIBE", "SUNSUBSCRIBE"].map(|command| send(&connection, command, channel));
+        ["SSUBSCRIBE", "SUNSUBSCRIBE"].map(|command| send(&dialed.connection, command, channel));
     let (on, off) = tokio::join!(biased; on, off);
     on.and(off)
 }

@@ -36,7 +36,7 @@ impl Link {
         let (connected, limit) = self.connected_within(limit).await?;
         let sent = Instant::now();
         let way = Way {
-            connection: MaybeAsking { connection: connected.connection.clone(), is_asking },
+            connection: MaybeAsking { connection: connected.dialed.connection.clone(), is_asking },
             number: connected.number,
             call_by: self.call_by,
             has_released: &connected.has_released,
@@ -64,7 +64,7 @@ impl Link {
         connected: &Connected,
         command: &Cmd,
     ) -> Result<T, RedisError> {
-        let mut connection = connected.connection.clone();
+        let mut connection = connected.dialed.connection.clone();
         let sent = Instant::now();
         let run = async { Ok(command.query_async(&mut connection).await?) };
         let response = within(self.response_timeout(), run).await;
@@ -89,7 +89,7 @@ impl Link {
 
     /// Fails if the connection is broken, or if its server is a replica but must be a primary.
     pub(crate) async fn check_over(&self, connected: &Connected) -> Result<(), RedisError> {
-        let mut connection = connected.connection.clone();
+        let mut connection = connected.dialed.connection.clone();
         let sent = Instant::now();
         let check = async { Ok(self.source.check(&mut connection).await?) };
         let checked = within(self.response_timeout(), check).await;

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use redis::aio::MultiplexedConnection;
 use redis::{Client, ErrorKind, RedisError};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -82,8 +81,7 @@ type Attempt = Shared<BoxFuture<'static, Result<Connected, RedisError>>>;
 pub(crate) struct Connected {
     /// Starts at 1. No other connection to any server has this number.
     pub(crate) number: u64,
-    pub(crate) connection: MultiplexedConnection,
-    _dialed: Dialed,
+    pub(crate) dialed: Dialed,
     /// Whether `release` was called over this connection, so that the server has the script.
     has_released: Arc<AtomicBool>,
     /// A client for the server of this connection.
@@ -227,9 +225,8 @@ impl Link {
         self.connections.send_replace(number);
         self.timeouts.store(0, Ordering::Relaxed);
         self.name_server(Some(source::address(&client)));
-        let connection = dialed.connection.clone();
         let (client, has_released) = (Arc::new(client), Arc::default());
-        let connected = Connected { number, connection, _dialed: dialed, has_released, client };
+        let connected = Connected { number, dialed, has_released, client };
         *state = State::Connected(connected.clone());
         Ok(connected)
     }
