@@ -70,15 +70,15 @@ impl SlotMap {
     /// Reads the reply to CLUSTER SLOTS. Each range has its first slot, last slot, primary and
     /// replicas.
     pub(crate) fn read(reply: &Value, asked: &Address) -> Option<Self> {
+        let Value::Array(ranges) = reply else { return None };
         let mut slots = Self::default();
-        for range in as_array(reply)? {
-            let [first, last, nodes @ ..] = as_array(range)? else {
-                return None;
-            };
+        for range in ranges {
+            let Value::Array(range) = range else { return None };
+            let [first, last, nodes @ ..] = &range[..] else { return None };
             let nodes = nodes.iter().map(|node| read_node(node, asked));
             let nodes: Vec<(Address, String)> = nodes.collect::<Option<_>>()?;
             let (primary, _) = nodes.first()?;
-            slots.ranges.push((read_slot(first)?..=read_slot(last)?, primary.clone()));
+            slots.ranges.push((read_number(first)?..=read_number(last)?, primary.clone()));
             slots.nodes.extend(nodes);
         }
         (!slots.ranges.is_empty()).then_some(slots)
@@ -115,31 +115,17 @@ impl SlotMap {
 }
 
 fn read_node(node: &Value, asked: &Address) -> Option<(Address, String)> {
-    let [host, port, name, ..] = as_array(node)? else {
-        return None;
-    };
+    let Value::Array(node) = node else { return None };
+    let [host, port, name, ..] = &node[..] else { return None };
     let host: Option<String> = redis::from_redis_value_ref(host).ok()?;
     let host = host_or(host.as_deref().unwrap_or_default(), asked);
-    let port = u16::try_from(as_integer(port)?).ok()?;
-    Some((Address { host, port }, redis::from_redis_value_ref(name).ok()?))
+    Some((Address { host, port: read_number(port)? }, redis::from_redis_value_ref(name).ok()?))
 }
 
-fn read_slot(slot: &Value) -> Option<u16> {
-    u16::try_from(as_integer(slot)?).ok()
-}
-
-fn as_array(value: &Value) -> Option<&[Value]> {
-    match value {
-        Value::Array(values) => Some(values),
-        _ => None,
-    }
-}
-
-fn as_integer(value: &Value) -> Option<i64> {
-    match value {
-        Value::Int(number) => Some(*number),
-        _ => None,
-    }
+/// Reads the number of a slot or a port.
+fn read_number(value: &Value) -> Option<u16> {
+    let Value::Int(number) = value else { return None };
+    u16::try_from(*number).ok()
 }
 
 #[cfg(test)]
