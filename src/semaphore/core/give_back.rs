@@ -3,11 +3,10 @@
 
 use redis::Cmd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::Instant;
 
 use super::Core;
-use crate::protocol::{MAX_BATCH, ReleaseMode, id};
+use crate::protocol::{MAX_BATCH, ReleaseMode};
 use crate::releases::{Entry, GivenUp};
 use crate::semaphore::ledger::{ACQUIRE, ADOPT, Acquisition};
 
@@ -51,37 +50,31 @@ impl Core {
             "no request waits for these granted permits; they are released"
         );
         let room = MAX_BATCH.saturating_sub(self.releases.len());
-        for id in ids.into_iter().take(room) {
-            let given_up = Box::new(UnwantedPermit { core: self.clone(), id });
-            let until = Instant::now().checked_add(self.until_leases_end());
-            let entry = Entry { given_up, mode: ReleaseMode::Return, until };
-            let needs_keeper = self.releases.add([entry]);
-            self.keep_releases(needs_keeper);
-        }
+        let unwanted: Vec<_> = ids.into_iter().take(room).map(Acquisition::unwanted).collect();
+        self.give_back_all(unwanted.iter(), ReleaseMode::Return);
     }
 
     /// Returns the caller's guard and the task's guard for a call that a task makes. If the
     /// caller's guard is dropped first, later calls wait until the task's guard is dropped, too.
+    /// The call has an acquisition without an ID, which needs no release.
     pub(super) fn abandonable_call(self: &Arc<Self>) -> (Caller, Over) {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let caller = Caller { core: self.clone(), is_over: is_over.clone() };
-        (caller, Over { core: self.clone(), is_over })
+        let call = Arc::new(Acquisition::new(0, String::new(), 0, Instant::now()));
+        call.calls.begin(ACQUIRE, 0);
+        let caller = Caller { core: self.clone(), call: call.clone() };
+        (caller, Over { core: self.clone(), call })
     }
 }
 
 /// While this guard exists, a caller waits for the reply to a call.
 pub(super) struct Caller {
     core: Arc<Core>,
-    is_over: Arc<AtomicBool>,
+    call: Arc<Acquisition>,
 }
 
 impl Drop for Caller {
     fn drop(&mut self) {
-        if !self.is_over.load(Ordering::SeqCst) {
-            let given_up = Box::new(AbandonedCall { is_over: self.is_over.clone() });
-            let entry = Entry { given_up, mode: ReleaseMode::Return, until: None };
-            let needs_keeper = self.core.releases.add([entry]);
-            self.core.keep_releases(needs_keeper);
+        if self.call.calls.has(ACQUIRE) {
+            self.core.give_back(&self.call, ReleaseMode::Return);
         }
     }
 }
@@ -89,12 +82,12 @@ impl Drop for Caller {
 /// The task that makes a call holds this guard. The call is over when the guard is dropped.
 pub(super) struct Over {
     core: Arc<Core>,
-    is_over: Arc<AtomicBool>,
+    call: Arc<Acquisition>,
 }
 
 impl Drop for Over {
     fn drop(&mut self) {
-        self.is_over.store(true, Ordering::SeqCst);
+        self.call.calls.end(ACQUIRE);
         self.core.releases.changed();
     }
 }
@@ -167,76 +160,4 @@ impl GivenUp for GivenUpRequest {
     fn left_to_lease(&self) {
         self.core.ledger.remove(std::iter::once(&*self.acquisition));
     }
-}
-
-struct UnwantedPermit {
-    core: Arc<Core>,
-    id: String,
-}
-
-impl GivenUp for UnwantedPermit {
-    fn is_out(&self) -> bool {
-        false
-    }
-
-    fn is_permit(&self) -> bool {
-        false
-    }
-
-    fn number(&self) -> u128 {
-        id::number_of(&self.id).unwrap_or_default()
-    }
-
-    fn id(&self) -> Option<&str> {
-        Some(&self.id)
-    }
-
-    fn write_keys(&self, cmd: &mut Cmd) {
-        self.core.write_keys(cmd);
-    }
-
-    fn statuses<'a>(&self, reply: &'a [i64]) -> &'a [i64] {
-        self.core.statuses(reply)
-    }
-
-    fn released(&self) -> Option<(Instant, Entry)> {
-        None
-    }
-
-    fn left_to_lease(&self) {}
-}
-
-/// A call that continues in a task after its caller was dropped. The call needs no release.
-struct AbandonedCall {
-    is_over: Arc<AtomicBool>,
-}
-
-impl GivenUp for AbandonedCall {
-    fn is_out(&self) -> bool {
-        !self.is_over.load(Ordering::SeqCst)
-    }
-
-    fn is_permit(&self) -> bool {
-        false
-    }
-
-    fn number(&self) -> u128 {
-        0
-    }
-
-    fn id(&self) -> Option<&str> {
-        None
-    }
-
-    fn write_keys(&self, _cmd: &mut Cmd) {}
-
-    fn statuses<'a>(&self, _reply: &'a [i64]) -> &'a [i64] {
-        &[]
-    }
-
-    fn released(&self) -> Option<(Instant, Entry)> {
-        None
-    }
-
-    fn left_to_lease(&self) {}
 }

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::protocol::Place;
+use crate::protocol::id::number_of;
 use crate::semaphore::lease::{Grant, Lease};
 use crate::semaphore::ledger::calls::Calls;
 
@@ -71,6 +72,15 @@ impl Acquisition {
         let life = Mutex::new(Life { stage: Stage::Waiting(None), queued: None });
         let (calls, lease) = (Calls::default(), OnceLock::new());
         Self { number, id, weight, created, calls, lease, life }
+    }
+
+    /// Creates an acquisition that has ended, for a permit that was granted to this ID although no
+    /// request waits for it.
+    pub(crate) fn unwanted(id: String) -> Arc<Self> {
+        let unwanted = Self::new(number_of(&id).unwrap_or_default(), id, 0, Instant::now());
+        unwanted.calls.set_written();
+        unwanted.end();
+        Arc::new(unwanted)
     }
 
     fn life(&self) -> MutexGuard<'_, Life> {

@@ -37,6 +37,7 @@ mod acquisition;
 mod calls;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 pub(crate) use acquisition::Acquisition;
@@ -74,10 +75,16 @@ impl Ledger {
         !std::mem::replace(&mut entries.is_refreshing, true)
     }
 
+    /// Removes acquisitions. An acquisition for an unwanted permit is not in the ledger, and does
+    /// not remove another acquisition with the same number: the number may be forged.
     pub(crate) fn remove<'a>(&self, acquisitions: impl Iterator<Item = &'a Acquisition>) {
         let mut entries = self.entries();
         for acquisition in acquisitions {
-            entries.all.remove(&acquisition.number);
+            if let Entry::Occupied(entered) = entries.all.entry(acquisition.number)
+                && std::ptr::eq(&**entered.get(), acquisition)
+            {
+                entered.remove();
+            }
         }
     }
 
