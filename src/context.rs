@@ -223,11 +223,6 @@ impl Context {
         self.end.is_cancelled()
     }
 
-    /// Returns whether `shutdown` was called.
-    pub(crate) fn was_asked_to_end(&self) -> bool {
-        self.tasks.is_closed()
-    }
-
     /// Ends all semaphores, because the I/O runtime ends. That runtime drops its tasks one by one.
     /// Several tasks and callers may notice the end and call this method.
     pub(crate) fn end_with_io_runtime(&self) {

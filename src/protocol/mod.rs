@@ -9,7 +9,7 @@ mod replies;
 pub use inspection::{Holder, Inspection, Waiter};
 pub(crate) use keys::{Keys, check_client_name, check_name, check_prefix, may_be_in_client_name};
 pub(crate) use replies::{
-    Acquired, Place, ReleaseMode, acquired, millis, released, too_heavy, wake_in_of,
+    Acquired, Place, ReleaseMode, acquired, millis, refreshed, released, too_heavy, wake_in_of,
 };
 
 /// The maximum number of requests in one call.

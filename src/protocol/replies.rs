@@ -81,6 +81,11 @@ pub(crate) fn released(statuses: &[i64], count: usize) -> Vec<bool> {
     }
 }
 
+/// Reads the reply of `refresh`. Returns for each request whether the permit is held.
+pub(crate) fn refreshed(statuses: &[i64]) -> Vec<bool> {
+    statuses.iter().map(|end| *end > 0).collect()
+}
+
 /// The time after which `wake` should be called.
 pub(crate) fn wake_in_of(reply: i64) -> Option<Duration> {
     u64::try_from(reply).ok().map(Duration::from_millis)

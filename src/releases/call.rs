@@ -8,15 +8,16 @@ use redis::{Cmd, RedisError};
 use tokio::time::Instant;
 
 use super::ledger::Numbered;
-use super::{Entry, Releases};
-use crate::protocol::{MAX_BATCH, ReleaseMode, released};
+use super::{Ending, Entry, Releases};
+use crate::metrics::called;
+use crate::protocol::{MAX_BATCH, refreshed, released};
 use crate::server::{Earlier, EarlierCall};
 
-/// Releases entries with the same release mode. The entries count as under way until a reply
+/// Ends entries in the same way. The entries count as under way until a reply
 /// confirms them. If the call is dropped without this reply, the entries are sent again.
 pub(crate) struct ReleaseCall {
     releases: Arc<Releases>,
-    mode: ReleaseMode,
+    pub(crate) ending: Ending,
     entries: Vec<Numbered>,
     began: Instant,
     /// The connection to which the call was written.
@@ -24,30 +25,35 @@ pub(crate) struct ReleaseCall {
 }
 
 impl ReleaseCall {
-    /// Creates calls that together release these entries.
+    /// Creates calls that together end these entries.
     pub(super) fn of(releases: &Arc<Releases>, entries: Vec<Numbered>) -> Vec<Self> {
         let mut calls: Vec<(Self, HashSet<u128>)> = Vec::new();
         for numbered in entries {
-            let Entry { mode, given_up, .. } = &*numbered.1;
-            let (mode, id) = (*mode, given_up.number());
+            let Entry { ending, given_up, .. } = &*numbered.1;
+            let (ending, id) = (*ending, given_up.number());
             // A call contains an ID at most once.
             let fits = |(call, ids): &&mut (Self, HashSet<u128>)| {
-                call.mode == mode && ids.len() < MAX_BATCH && !ids.contains(&id)
+                call.ending == ending && ids.len() < MAX_BATCH && !ids.contains(&id)
             };
             match calls.iter_mut().find(fits) {
                 Some((call, ids)) => {
                     call.entries.push(numbered);
                     ids.insert(id);
                 }
-                None => calls.push((Self::begin(releases, mode, numbered), HashSet::from([id]))),
+                None => calls.push((Self::begin(releases, ending, numbered), HashSet::from([id]))),
             }
         }
         calls.into_iter().map(|(call, _)| call).collect()
     }
 
-    fn begin(releases: &Arc<Releases>, mode: ReleaseMode, first: Numbered) -> Self {
+    fn begin(releases: &Arc<Releases>, ending: Ending, first: Numbered) -> Self {
         let (releases, entries) = (releases.clone(), vec![first]);
-        Self { releases, mode, entries, began: Instant::now(), written: Mutex::new(None) }
+        Self { releases, ending, entries, began: Instant::now(), written: Mutex::new(None) }
+    }
+
+    /// The number of requests in the call.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
     }
 
     fn first(&self) -> &Entry {
@@ -56,18 +62,28 @@ impl ReleaseCall {
 
     /// Records the reply. Returns whether the reply confirms the releases.
     pub(crate) fn confirm(&mut self, response: Result<Vec<i64>, RedisError>) -> bool {
-        self.releases.meter.ended(self.entries.len(), self.began, response.is_ok());
+        let count = self.entries.len();
+        match self.ending {
+            Ending::Release(_) => self.releases.meter.ended(count, self.began, response.is_ok()),
+            Ending::LetExpire => called(self.script(), self.began, response.is_ok()),
+        }
         let Ok(reply) = response else { return false };
         let statuses = self.first().given_up.statuses(&reply);
+        let were_held = match self.ending {
+            Ending::Release(_) => released(statuses, count),
+            Ending::LetExpire => refreshed(statuses),
+        };
         // A proxy may mix up replies.
-        if released(statuses, self.entries.len()).len() != self.entries.len() {
+        if were_held.len() != count {
             return false;
         }
-        let entries = mem::take(&mut self.entries);
-        for entry in self.releases.with(|ledger| ledger.confirmed(entries)) {
-            if let Some((at, entry)) = entry.given_up.released() {
-                self.releases.add_later(at, entry);
-            }
+        let entries = mem::take(&mut self.entries).into_iter().zip(were_held);
+        // An earlier reply may have confirmed an entry.
+        let confirmed: Vec<_> = self.releases.with(|ledger| {
+            entries.filter(|((number, _), _)| ledger.remove(*number).is_some()).collect()
+        });
+        for ((_, entry), was_held) in confirmed {
+            entry.given_up.ended(self.ending, was_held);
         }
         self.releases.changed();
         true
@@ -75,13 +91,20 @@ impl ReleaseCall {
 }
 
 impl EarlierCall for ReleaseCall {
-    const SCRIPT: &'static str = "release";
+    fn script(&self) -> &'static str {
+        match self.ending {
+            Ending::Release(_) => "release",
+            Ending::LetExpire => "refresh",
+        }
+    }
 
     fn write(&self, cmd: &mut Cmd) {
         self.first().given_up.write_keys(cmd);
-        cmd.arg(self.mode.text());
+        if let Ending::Release(mode) = self.ending {
+            cmd.arg(mode.text());
+        }
         for (_, entry) in &self.entries {
-            cmd.arg(entry.given_up.id());
+            entry.given_up.write(self.ending, cmd);
         }
     }
 

@@ -55,8 +55,12 @@ impl Ledger {
         !std::mem::replace(&mut self.is_kept, true)
     }
 
-    pub(super) fn into_entries(self) -> Vec<Arc<Entry>> {
-        self.entries.into_values().map(|placed| placed.entry).collect()
+    /// Ends the keeper. Removes and returns all entries.
+    pub(super) fn abandon(&mut self) -> Vec<Numbered> {
+        self.is_kept = false;
+        self.later.clear();
+        let entries = std::mem::take(&mut self.entries).into_iter();
+        entries.map(|(number, placed)| (number, placed.entry)).collect()
     }
 
     fn number(&mut self) -> u64 {
@@ -124,7 +128,7 @@ impl Ledger {
         });
     }
 
-    fn remove(&mut self, number: u64) -> Option<Arc<Entry>> {
+    pub(super) fn remove(&mut self, number: u64) -> Option<Arc<Entry>> {
         self.entries.remove(&number).map(|placed| placed.entry)
     }
 
@@ -145,11 +149,6 @@ impl Ledger {
                 placed.at = At::Here;
             }
         }
-    }
-
-    /// Removes confirmed entries. Returns the entries that no earlier reply had confirmed.
-    pub(super) fn confirmed(&mut self, entries: Vec<Numbered>) -> Vec<Arc<Entry>> {
-        entries.into_iter().filter_map(|(number, _)| self.remove(number)).collect()
     }
 
     pub(super) fn expired(&mut self, now: Instant) -> Vec<Arc<Entry>> {

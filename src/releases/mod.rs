@@ -32,7 +32,7 @@ use ledger::Ledger;
 
 use crate::metrics::CallMeter;
 use crate::protocol::ReleaseMode;
-use crate::server::{Earlier, EarlierCall};
+use crate::server::Earlier;
 
 /// An item that this process has given up.
 pub(crate) trait GivenUp: Send + Sync {
@@ -51,21 +51,55 @@ pub(crate) trait GivenUp: Send + Sync {
 
     fn write_keys(&self, cmd: &mut redis::Cmd);
 
-    /// Records the reply to a call of `release`. Returns the part of the reply that contains a
+    /// Writes the arguments that end the item in this way.
+    fn write(&self, ending: Ending, cmd: &mut redis::Cmd);
+
+    /// Records the reply to a call. Returns the part of the reply that contains a
     /// status for each ID.
     fn statuses<'a>(&self, reply: &'a [i64]) -> &'a [i64];
 
-    /// Records that the server no longer has the item. If an earlier call may still reach the
-    /// server, returns the time and the entry of another release.
-    fn released(&self) -> Option<(Instant, Entry)>;
+    /// Records that the server has confirmed the end of the item, and whether the item was a permit
+    /// that was held.
+    fn ended(&self, ending: Ending, was_held: bool);
 
-    /// Records that the server did not confirm the release before the lease expired.
-    fn left_to_lease(&self);
+    /// Records that the server did not confirm the end of the item before the lease expired.
+    fn left_to_lease(&self, ending: Ending);
+}
+
+/// The way in which a permit or request ends.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Ending {
+    Release(ReleaseMode),
+    /// Starts the last lease of a permit.
+    LetExpire,
+}
+
+impl Ending {
+    pub(crate) const RETURN: Self = Self::Release(ReleaseMode::Return);
+
+    /// The name of the operation in errors.
+    pub(crate) fn operation(self) -> &'static str {
+        match self {
+            Self::Release(ReleaseMode::Return) => "release",
+            Self::Release(ReleaseMode::Forget) => "forget",
+            Self::LetExpire => "let_expire",
+        }
+    }
+
+    /// Returns the ending, which depends on whether the permit was lost. A lost permit is released
+    /// instead of forgotten, because forgetting it must not change the limit. For a lost permit,
+    /// `LetExpire` stays unchanged, because the permit counts as a start.
+    pub(crate) fn unless_lost(self, was_lost: bool) -> Self {
+        match self {
+            Self::Release(_) if was_lost => Self::RETURN,
+            ending => ending,
+        }
+    }
 }
 
 pub(crate) struct Entry {
     pub(crate) given_up: Box<dyn GivenUp>,
-    pub(crate) mode: ReleaseMode,
+    pub(crate) ending: Ending,
     /// The time by which the item's lease has expired.
     pub(crate) until: Option<Instant>,
 }
@@ -155,12 +189,15 @@ impl Releases {
         self.with(|ledger| ledger.expired(Instant::now()))
     }
 
-    /// Ends the keeper early, because its runtime has ended. Returns the remaining entries, which
-    /// would otherwise keep their semaphores alive forever.
-    pub(crate) fn abandon(&self) -> Vec<Arc<Entry>> {
-        let left = self.with(std::mem::take);
+    /// Ends the keeper early, because its runtime has ended. Removes the remaining entries, which
+    /// would otherwise keep their semaphores alive forever. Returns calls that end these entries.
+    /// Requests come before permits, so that no released permit is granted to one of the requests.
+    pub(crate) fn abandon(self: &Arc<Self>) -> Vec<ReleaseCall> {
+        let mut left = self.with(Ledger::abandon);
         self.changed();
-        left.into_entries()
+        left.retain(|(_, entry)| entry.given_up.id().is_some());
+        left.sort_by_key(|(_, entry)| entry.given_up.is_permit());
+        ReleaseCall::of(self, left)
     }
 }
 
@@ -221,7 +258,7 @@ pub(crate) struct ReleasesByName {
 
 impl ReleasesByName {
     pub(crate) fn new() -> Self {
-        Self { all: Mutex::default(), meter: Arc::new(CallMeter::of(ReleaseCall::SCRIPT)) }
+        Self { all: Mutex::default(), meter: Arc::new(CallMeter::of("release")) }
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<String, Weak<Releases>>> {

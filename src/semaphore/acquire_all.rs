@@ -4,7 +4,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
 
 use crate::error::Error;
-use crate::semaphore::on_drop::OnDrop;
+use crate::releases::Ending;
 use crate::semaphore::permit::Permit;
 use crate::semaphore::{AcquireRequest, Permits};
 
@@ -88,7 +88,7 @@ pub fn acquire_all(
             let mut permit = permit.map_err(|error| since(started, error))?;
             // If the permit is dropped before all permits are acquired, it is always released,
             // because no work has started yet.
-            permit.on_drop = Some(OnDrop::RETURN);
+            permit.on_drop = Some(Ending::RETURN);
             let (watch, number) = (permit.watch(), permits.len());
             losses.push(async move {
                 watch.ended().await;

@@ -1,8 +1,8 @@
 //! Lets a permit expire, so that the semaphore limits how often work starts.
 
-use super::on_drop::OnDrop;
 use super::permit::Permit;
 use crate::error::Error;
+use crate::releases::Ending;
 
 impl Permit {
     /// Restarts the lease for the last time, and lets it expire. Until the lease expires, the
@@ -46,6 +46,6 @@ impl Permit {
     ///
     /// See [`SemaphoreBuilder::let_expire_on_drop`](crate::SemaphoreBuilder::let_expire_on_drop).
     pub fn let_expire(self) -> impl Future<Output = Result<(), Error>> {
-        self.end(OnDrop::LetExpire)
+        self.end(Ending::LetExpire)
     }
 }

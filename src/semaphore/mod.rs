@@ -15,7 +15,6 @@ mod ledger;
 mod let_expire;
 mod limit;
 mod maintenance;
-mod on_drop;
 mod permit;
 mod permit_watch;
 mod permits;

@@ -7,11 +7,11 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::metrics::Origin;
 use crate::protocol::ReleaseMode;
+use crate::releases::Ending;
 use crate::runtime::Deadline;
-use crate::semaphore::core::{Core, Refresh, Release, Request};
+use crate::semaphore::core::{Core, Refresh, Release};
 use crate::semaphore::lease::{Grant, Lease};
 use crate::semaphore::ledger::Acquisition;
-use crate::semaphore::on_drop::OnDrop;
 use crate::semaphore::permit_watch::PermitWatch;
 
 /// A permit granted by a [`Semaphore`](crate::Semaphore). The permit is held until it is lost or
@@ -92,7 +92,7 @@ pub struct Permit {
     pub(super) core: Arc<Core>,
     pub(super) acquisition: Arc<Acquisition>,
     /// The work that is left for `drop`.
-    pub(super) on_drop: Option<OnDrop>,
+    pub(super) on_drop: Option<Ending>,
 }
 
 impl Permit {
@@ -108,7 +108,7 @@ impl Permit {
         acquisition.begin_lease(lease);
         let (semaphore, id) = (&core.name, &acquisition.id);
         tracing::debug!(semaphore, id, token = grant.token, "granted");
-        let on_drop = Some(OnDrop::of(settings));
+        let on_drop = Some(settings.ending_on_drop());
         Self { core, acquisition, on_drop }
     }
 
@@ -153,7 +153,7 @@ impl Permit {
     /// # }
     /// ```
     pub fn release(self) -> impl Future<Output = Result<(), Error>> {
-        self.end(OnDrop::RETURN)
+        self.end(Ending::RETURN)
     }
 
     /// Releases the permit and subtracts its weight from the effective limit, like `forget` of
@@ -184,10 +184,10 @@ impl Permit {
     /// # }
     /// ```
     pub fn forget(self) -> impl Future<Output = Result<(), Error>> {
-        self.end(OnDrop::Release(ReleaseMode::Forget))
+        self.end(Ending::Release(ReleaseMode::Forget))
     }
 
-    pub(super) fn end(mut self, how: OnDrop) -> impl Future<Output = Result<(), Error>> {
+    pub(super) fn end(mut self, how: Ending) -> impl Future<Output = Result<(), Error>> {
         // If this future is dropped or never polled, or if the call fails, `drop` below ends the
         // permit in the background. The permit is not refreshed any more, even if the future is
         // never polled.
@@ -197,28 +197,30 @@ impl Permit {
             let core = &self.core;
             let deadline = Deadline::after(core.context.settings.call_timeout());
             let was_lost = self.let_go();
+            let (ending, acquisition) = (how.unless_lost(was_lost), self.acquisition.clone());
+            let operation = ending.operation();
+            let response = match ending {
+                Ending::Release(mode) => core.ask(Release { acquisition, mode }, deadline).await,
+                Ending::LetExpire => {
+                    // The last lease has its full duration, even beyond `max_hold`.
+                    let duration = core.settings.first_lease();
+                    core.ask(Refresh { acquisition, duration, operation }, deadline).await
+                }
+            };
             // If the permit was lost before the call, report the loss instead of the error of the
             // call.
-            let failed = |operation, error| match was_lost {
+            let response = response.map_err(|error| match was_lost {
                 true => self.loss(operation),
                 false => error,
-            };
-            let (was_found, operation) = match how.unless_lost(was_lost) {
-                OnDrop::Release(mode) => {
-                    let request = Release { acquisition: self.acquisition.clone(), mode };
-                    let operation = request.operation();
-                    let response = core.ask(request, deadline).await;
-                    let response = response.map_err(|error| failed(operation, error))?;
-                    // If the first reply was lost, the second attempt returns "unknown". The lease
-                    // had not expired at the first attempt, so the first attempt found the permit,
-                    // unless another client had revoked it.
-                    (response.reply || response.is_repeated, operation)
-                }
-                OnDrop::LetExpire => {
-                    let response = core.ask(core.last_lease(&self.acquisition), deadline).await;
-                    let response = response.map_err(|error| failed("let_expire", error))?;
+            })?;
+            let was_found = match ending {
+                // If the first reply was lost, the second attempt returns "unknown". The lease had
+                // not expired at the first attempt, so the first attempt found the permit, unless
+                // another client had revoked it.
+                Ending::Release(_) => response.reply || response.is_repeated,
+                Ending::LetExpire => {
                     core.part_with(&self.acquisition);
-                    (response.reply, "let_expire")
+                    response.reply
                 }
             };
             self.on_drop = None;
@@ -392,9 +394,6 @@ impl Drop for Permit {
             return;
         }
         let was_lost = self.let_go();
-        match on_drop.unless_lost(was_lost) {
-            OnDrop::Release(mode) => self.core.give_back(&self.acquisition, mode),
-            OnDrop::LetExpire => self.core.let_expire(&self.acquisition),
-        }
+        self.core.give_up(std::iter::once(&self.acquisition), on_drop.unless_lost(was_lost));
     }
 }

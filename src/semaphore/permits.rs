@@ -6,7 +6,6 @@ use std::future::pending;
 use futures_util::future::{join_all, select_all};
 
 use crate::error::Error;
-use crate::semaphore::on_drop::OnDrop;
 use crate::semaphore::permit::Permit;
 
 /// Permits of several semaphores. The permits are released together. Created by
@@ -22,7 +21,7 @@ pub struct Permits {
 impl Permits {
     pub(crate) fn new(mut permits: Vec<Permit>) -> Self {
         for permit in &mut permits {
-            permit.on_drop = Some(OnDrop::of(&permit.core.settings));
+            permit.on_drop = Some(permit.core.settings.ending_on_drop());
         }
         Self { permits }
     }

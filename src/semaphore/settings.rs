@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::releases::Ending;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
@@ -19,6 +20,11 @@ impl Settings {
     /// Returns the lease that an acquire requests.
     pub(crate) fn first_lease(&self) -> Duration {
         self.max_hold.map_or(self.lease, |max_hold| max_hold.min(self.lease))
+    }
+
+    /// Returns what dropping a permit does.
+    pub(crate) fn ending_on_drop(&self) -> Ending {
+        if self.let_expire_on_drop { Ending::LetExpire } else { Ending::RETURN }
     }
 
     pub(crate) fn renewal_interval(&self) -> Duration {

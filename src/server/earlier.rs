@@ -32,7 +32,7 @@ pub(crate) trait Earlier: Sync {
 
 /// A call that is sent before another call.
 pub(crate) trait EarlierCall: Send {
-    const SCRIPT: &'static str;
+    fn script(&self) -> &'static str;
 
     fn write(&self, cmd: &mut Cmd);
 
@@ -109,7 +109,7 @@ async fn run_earlier<E: EarlierCall>(way: &Way<'_>, call: E) -> bool {
             writes.fetch_add(1, Ordering::Relaxed);
             call.write(cmd);
         };
-        let run = pin!(way.run(E::SCRIPT, write));
+        let run = pin!(way.run(call.script(), write));
         then_once_polled(run, || call.written(way.number)).await
     };
     call.answered(response.map_err(|error| CallError::from(error).error));

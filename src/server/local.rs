@@ -58,14 +58,14 @@ impl Local {
         names.map(|(_, name)| name.clone()).collect()
     }
 
-    pub(super) async fn attempt<T: FromRedisValue, E: Earlier>(
+    pub(super) async fn attempt<T: FromRedisValue>(
         &self,
-        earlier: &E,
+        earlier: &impl Earlier,
         script: &str,
         write: impl Fn(&mut Cmd),
     ) -> Result<T, CallError> {
         for call in earlier.unwritten(CONNECTION) {
-            let response = self.response(E::Call::SCRIPT, |cmd| call.write(cmd));
+            let response = self.response(call.script(), |cmd| call.write(cmd));
             call.answered(response);
         }
         let response = self.response(script, write).map_err(CallError::from);

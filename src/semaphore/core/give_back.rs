@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::Core;
-use crate::protocol::{MAX_BATCH, ReleaseMode};
-use crate::releases::{Entry, GivenUp};
+use crate::protocol::{MAX_BATCH, ReleaseMode, millis};
+use crate::releases::{Ending, Entry, GivenUp};
 use crate::semaphore::ledger::{ACQUIRE, ADOPT, Acquisition};
 
 impl Core {
@@ -15,17 +15,18 @@ impl Core {
     /// sent. The release is retried until the server confirms it, or until the lease has expired.
     /// Never blocks.
     pub(crate) fn give_back(self: &Arc<Self>, acquisition: &Arc<Acquisition>, mode: ReleaseMode) {
-        self.give_back_all(std::iter::once(acquisition), mode);
+        self.give_up(std::iter::once(acquisition), Ending::Release(mode));
     }
 
-    pub(super) fn give_back_all<'a>(
+    /// Ends acquisitions as [`give_back`](Self::give_back) does, but in this way.
+    pub(crate) fn give_up<'a>(
         self: &Arc<Self>,
         acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>,
-        mode: ReleaseMode,
+        ending: Ending,
     ) {
         let given_up = acquisitions.map(|acquisition| {
             let given_up = GivenUpRequest { core: self.clone(), acquisition: acquisition.clone() };
-            given_up.into_entry(mode)
+            given_up.into_entry(ending)
         });
         let needs_keeper = self.releases.add(given_up);
         self.keep_releases(needs_keeper);
@@ -37,6 +38,34 @@ impl Core {
         let given_up = GivenUpRequest { core: self.clone(), acquisition: acquisition.clone() };
         let needs_keeper = self.releases.add_later(at, given_up.into_later_entry(at));
         self.keep_releases(needs_keeper);
+    }
+
+    /// Notes that the server no longer has these acquisitions. They are removed from the ledger only
+    /// now. Without its entry, a late grant message would look like an unwanted permit, and this
+    /// process would release a permit that is to be forgotten. If an acquire or an adoption may
+    /// still reach the server, the ID is released again later, when neither can reach the server
+    /// any more.
+    pub(super) fn released<'a>(
+        self: &Arc<Self>,
+        acquisitions: impl Iterator<Item = &'a Arc<Acquisition>> + Clone,
+    ) {
+        self.ledger.remove(acquisitions.clone().map(|acquisition| &**acquisition));
+        for acquisition in acquisitions.filter(|acquisition| acquisition.calls.take_doubt()) {
+            let at = Instant::now() + self.context.settings.longest_trip();
+            self.give_back_later(acquisition, at);
+        }
+    }
+
+    /// From now on, this process neither refreshes nor releases the permit. The permit may stay
+    /// taken for up to a lease. During this time, a late grant message must not release the permit.
+    pub(crate) fn part_with(self: &Arc<Self>, acquisition: &Arc<Acquisition>) {
+        let until = Instant::now() + self.settings.lease;
+        self.context.router.part_with(acquisition.number, until);
+        self.ledger.remove(std::iter::once(&**acquisition));
+        // An acquire of the ID, such as a heartbeat in flight, may still reach the server.
+        if acquisition.calls.take_doubt() || acquisition.calls.has(ACQUIRE) {
+            self.give_back_later(acquisition, until);
+        }
     }
 
     /// Releases permits that were granted to this process by a message, but are neither awaited nor
@@ -51,7 +80,7 @@ impl Core {
         );
         let room = MAX_BATCH.saturating_sub(self.releases.len());
         let unwanted: Vec<_> = ids.into_iter().take(room).map(Acquisition::unwanted).collect();
-        self.give_back_all(unwanted.iter(), ReleaseMode::Return);
+        self.give_up(unwanted.iter(), Ending::RETURN);
     }
 
     /// Returns the caller's guard and the task's guard for a call that a task makes. If the
@@ -101,19 +130,19 @@ struct GivenUpRequest {
 impl GivenUpRequest {
     /// Creates the entry. A request that may be queued can still be granted a permit, so its
     /// release is retried for longer, by the heartbeat timeout.
-    fn into_entry(self, mode: ReleaseMode) -> Entry {
+    fn into_entry(self, ending: Ending) -> Entry {
         let held_for = self.core.until_leases_end();
         let patience = match self.acquisition.lease() {
             Some(_) => held_for,
             None => self.core.context.settings.heartbeat_timeout.saturating_add(held_for),
         };
         let until = Instant::now().checked_add(patience);
-        Entry { given_up: Box::new(self), mode, until }
+        Entry { given_up: Box::new(self), ending, until }
     }
 
     fn into_later_entry(self, at: Instant) -> Entry {
         let until = at.checked_add(self.core.until_leases_end());
-        Entry { given_up: Box::new(self), mode: ReleaseMode::Return, until }
+        Entry { given_up: Box::new(self), ending: Ending::RETURN, until }
     }
 }
 
@@ -138,26 +167,33 @@ impl GivenUp for GivenUpRequest {
         self.core.write_keys(cmd);
     }
 
+    fn write(&self, ending: Ending, cmd: &mut Cmd) {
+        cmd.arg(&self.acquisition.id);
+        if ending == Ending::LetExpire {
+            cmd.arg(millis(self.core.settings.first_lease()));
+        }
+    }
+
     fn statuses<'a>(&self, reply: &'a [i64]) -> &'a [i64] {
         self.core.statuses(reply)
     }
 
-    /// Removes the permit from the ledger only now. Without its entry, a late grant message would
-    /// look like an unwanted permit, and this process would release a permit that is to be
-    /// forgotten. If an acquire or an adoption may still
-    /// reach the server, the ID is released again later, when neither can reach the server any
-    /// more.
-    fn released(&self) -> Option<(Instant, Entry)> {
-        let (core, acquisition) = (&self.core, &self.acquisition);
-        core.ledger.remove(std::iter::once(&**acquisition));
-        let at = Instant::now() + core.context.settings.longest_trip();
-        acquisition.calls.take_doubt().then(|| {
-            let given_up = Self { core: core.clone(), acquisition: acquisition.clone() };
-            (at, given_up.into_later_entry(at))
-        })
+    fn ended(&self, ending: Ending, was_held: bool) {
+        match ending {
+            Ending::Release(_) => self.core.released(std::iter::once(&self.acquisition)),
+            Ending::LetExpire => {
+                if !was_held {
+                    self.core.lose(&self.acquisition);
+                }
+                self.core.part_with(&self.acquisition);
+            }
+        }
     }
 
-    fn left_to_lease(&self) {
-        self.core.ledger.remove(std::iter::once(&*self.acquisition));
+    fn left_to_lease(&self, ending: Ending) {
+        match ending {
+            Ending::Release(_) => self.core.ledger.remove(std::iter::once(&*self.acquisition)),
+            Ending::LetExpire => self.core.part_with(&self.acquisition),
+        }
     }
 }

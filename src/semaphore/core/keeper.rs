@@ -4,13 +4,17 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::Cmd;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Core, Undelivered};
+use super::Core;
+use crate::context::Remaining;
 use crate::error::Error;
-use crate::releases::{ReleaseCall, Work};
-use crate::server::{Backoff, CallError, EarlierCall, Failure};
+use crate::releases::{Ending, Entry, ReleaseCall, Work};
+use crate::runtime::Deadline;
+use crate::server::{Backoff, CallError, EarlierCall, Failure, Response};
 
 pub(super) struct Keeper {
     core: Arc<Core>,
@@ -81,7 +85,7 @@ impl Keeper {
             true => Failure::Rejected(failure.error),
             false => Failure::NoResponse { elapsed: began.elapsed(), last: failure },
         };
-        let error = self.core.error(ReleaseCall::SCRIPT, failure);
+        let error = self.core.error(call.ending.operation(), failure);
         // The rejection is logged once, because the retries may continue for days if the lease is
         // long.
         if is_refused && !std::mem::replace(&mut self.was_refused, true) {
@@ -97,20 +101,23 @@ impl Keeper {
         if expired.is_empty() {
             return;
         }
-        expired.iter().for_each(|entry| entry.given_up.left_to_lease());
-        let permits = expired.iter().filter(|entry| entry.given_up.is_permit()).count();
+        expired.iter().for_each(|entry| entry.given_up.left_to_lease(entry.ending));
         // Canceled requests need no warning. If this client sends no more heartbeats, the server
         // skips these requests. Otherwise the grant message makes this client release the permit.
-        if permits == 0 {
-            return;
+        let permits = expired.iter().filter(|entry| entry.given_up.is_permit());
+        let (left, unreleased): (Vec<_>, Vec<_>) =
+            permits.partition(|entry| entry.ending == Ending::LetExpire);
+        self.warn(&unreleased, "permits could not be released before their leases expired");
+        let text = "the last refresh of permits left to expire failed; they expire earlier";
+        self.warn(&left, text);
+    }
+
+    fn warn(&self, expired: &[&Arc<Entry>], text: &str) {
+        if !expired.is_empty() {
+            let error = self.failure.as_ref().map(tracing::field::display);
+            let (semaphore, permits) = (&self.core.name, expired.len());
+            tracing::warn!(semaphore, permits, error, "{text}");
         }
-        let error = self.failure.as_ref().map(tracing::field::display);
-        tracing::warn!(
-            semaphore = self.core.name,
-            permits,
-            error,
-            "permits could not be released before their leases expired"
-        );
     }
 }
 
@@ -119,8 +126,8 @@ type Ended = (ReleaseCall, Instant, Result<Vec<i64>, CallError>);
 async fn attempt(core: &Core, call: ReleaseCall) -> Ended {
     let (servers, began) = (&core.context.servers, Instant::now());
     let limit = core.context.settings.response_timeout;
-    let write = |cmd: &mut redis::Cmd| EarlierCall::write(&call, cmd);
-    let response = servers.attempt(core.slot, &call, ReleaseCall::SCRIPT, write, limit).await;
+    let write = |cmd: &mut Cmd| EarlierCall::write(&call, cmd);
+    let response = servers.attempt(core.slot, &call, call.script(), write, limit).await;
     (call, began, response)
 }
 
@@ -133,20 +140,32 @@ async fn reached(moment: Option<Instant>) {
 
 impl Drop for Keeper {
     /// If the runtime ends before the work is done, delivers the remaining releases, and releases
-    /// all waiting requests of this process. Requests are released before permits, so that no
-    /// released permit is granted to one of these requests. A permit that is dropped later starts
-    /// another keeper.
+    /// all waiting requests of this process. A permit that is dropped later starts another keeper.
     fn drop(&mut self) {
         if self.is_done {
             return;
         }
         self.core.context.end_with_io_runtime();
-        let (permits, requests): (Vec<_>, Vec<_>) = {
-            let left = self.core.releases.abandon().into_iter();
-            left.partition(|entry| entry.given_up.is_permit())
-        };
-        let left = requests.iter().chain(&permits);
-        let left = left.filter_map(|entry| Some((entry.mode, entry.given_up.id()?.to_owned())));
-        drop(Undelivered::releases(&self.core, left.collect()));
+        let calls = self.core.releases.abandon();
+        let requests = calls.iter().map(ReleaseCall::len).sum();
+        if requests > 0 {
+            let calls = deliver(self.core.clone(), calls).boxed();
+            self.core.context.at_the_end(Remaining { requests, calls });
+        }
     }
+}
+
+/// Makes these calls over a new connection: see
+/// [`Context::at_the_end`](crate::context::Context::at_the_end). So the end of `main`, which drops
+/// permits and then the runtime, loses no call if Redis replies in time.
+async fn deliver(core: Arc<Core>, calls: Vec<ReleaseCall>) -> Result<(), Error> {
+    let (servers, patience) = (&core.context.servers, core.context.settings.response_timeout);
+    for call in &calls {
+        let write = |cmd: &mut Cmd| EarlierCall::write(call, cmd);
+        let deadline = Deadline::after(patience);
+        let response = servers.run(core.slot, call, call.script(), write, deadline).await;
+        let _: Response<Vec<i64>> =
+            response.map_err(|failure| core.error(call.ending.operation(), failure))?;
+    }
+    Ok(())
 }

@@ -7,13 +7,11 @@ mod adopt;
 mod batching;
 mod give_back;
 mod keeper;
-mod let_expire;
 mod refresh;
 mod release;
 mod remote;
 mod replication;
 mod sending;
-mod undelivered;
 mod upkeep;
 
 use std::borrow::Cow;
@@ -27,14 +25,13 @@ pub(crate) use batching::Request;
 pub(crate) use refresh::Refresh;
 pub(crate) use release::Release;
 pub(crate) use remote::{Change, Limits};
-pub(crate) use undelivered::Undelivered;
 pub(crate) use upkeep::Tasks;
 
 use crate::context::Context;
 use crate::metrics::Meter;
 use crate::protocol::message::HandOff;
-use crate::protocol::{Keys, ReleaseMode, id, millis};
-use crate::releases::Releases;
+use crate::protocol::{Keys, id, millis};
+use crate::releases::{Ending, Releases};
 use crate::semaphore::closing::Closing;
 use crate::semaphore::ledger::{Acquisition, Ledger};
 use crate::semaphore::settings::{Limit, Settings};
@@ -94,7 +91,6 @@ fn lazy<T: Default>() -> Lazy<T> {
 pub(crate) enum Task {
     /// Refresh all permits at this time, or at an earlier planned time.
     Renew(Instant),
-    LetExpire(Arc<Acquisition>),
     /// Send a heartbeat within a third of the heartbeat timeout, because a request waits.
     Heartbeat,
     /// Send a heartbeat now, because a message may have been missed.
@@ -203,7 +199,7 @@ impl Core {
 
     fn end_waits(self: &Arc<Self>) {
         let ended = self.ledger.end_waits();
-        self.give_back_all(ended.iter(), ReleaseMode::Return);
+        self.give_up(ended.iter(), Ending::RETURN);
     }
 
     /// Enters acquisitions whose permits were granted into the ledger. Their leases began at

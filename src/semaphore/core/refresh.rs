@@ -7,7 +7,7 @@ use redis::Cmd;
 
 use super::Core;
 use super::batching::{Batcher, Request};
-use crate::protocol::millis;
+use crate::protocol::{millis, refreshed};
 use crate::semaphore::ledger::{self, Acquisition, Calls, Kinds};
 
 pub(crate) struct Refresh {
@@ -40,7 +40,7 @@ impl Request for Refresh {
     }
 
     fn read(core: &Arc<Core>, reply: &[i64], _count: usize) -> Vec<bool> {
-        core.statuses(reply).iter().map(|end| *end > 0).collect()
+        refreshed(core.statuses(reply))
     }
 }
 

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::Core;
 use super::batching::{Batcher, Request};
 use crate::protocol::{ReleaseMode, released};
+use crate::releases::Ending;
 use crate::semaphore::ledger::{self, Acquisition, Calls, Kinds};
 
 pub(crate) struct Release {
@@ -27,10 +28,7 @@ impl Request for Release {
     }
 
     fn operation(&self) -> &'static str {
-        match self.mode {
-            ReleaseMode::Return => "release",
-            ReleaseMode::Forget => "forget",
-        }
+        Ending::Release(self.mode).operation()
     }
 
     fn calls(&self) -> &Calls {
@@ -49,18 +47,12 @@ impl Request for Release {
         cmd.arg(&self.acquisition.id);
     }
 
-    /// Works like `GivenUpRequest::released` in `give_back.rs`.
     fn answered<'a>(
         core: &Arc<Core>,
         _sent: Instant,
         responses: impl Iterator<Item = (&'a Self, &'a bool)> + Clone,
     ) {
-        core.ledger.remove(responses.clone().map(|(request, _)| &*request.acquisition));
-        for (request, _) in responses.filter(|(request, _)| request.acquisition.calls.take_doubt())
-        {
-            let at = Instant::now() + core.context.settings.longest_trip();
-            core.give_back_later(&request.acquisition, at);
-        }
+        core.released(responses.map(|(request, _)| &request.acquisition));
     }
 
     fn read(core: &Arc<Core>, reply: &[i64], count: usize) -> Vec<bool> {

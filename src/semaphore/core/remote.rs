@@ -8,7 +8,7 @@ use redis::{Arg, Cmd, FromRedisValue};
 use super::{Core, Refresh, Release, Request, refresh};
 use crate::error::Error;
 use crate::protocol::id::{self, MAX_TIME};
-use crate::protocol::{Inspection, ReleaseMode, millis, wake_in_of};
+use crate::protocol::{Inspection, millis, wake_in_of};
 use crate::runtime::Deadline;
 use crate::semaphore::ledger::Acquisition;
 use crate::semaphore::settings::Limit;
@@ -123,24 +123,6 @@ impl Core {
             self.call("wake", "wake", patience, |_| {}).await?;
         let (_, next, queued) = response.reply;
         Ok((wake_in_of(next), queued))
-    }
-
-    /// Releases these IDs. Does not use the batcher, because the batcher's calls may no longer be
-    /// polled.
-    pub(super) async fn release_ids(
-        self: &Arc<Self>,
-        mode: ReleaseMode,
-        ids: &[String],
-        patience: Duration,
-    ) -> Result<(), Error> {
-        let write = |cmd: &mut Cmd| {
-            cmd.arg(mode.text()).arg(ids);
-        };
-        let (mark, deadline) = (self.releases.mark(), Deadline::after(patience));
-        let response: Response<Vec<i64>> =
-            self.run(mark, Release::SCRIPT, Release::SCRIPT, deadline, write).await?;
-        Release::read(self, &response.reply, ids.len());
-        Ok(())
     }
 
     /// Releases the permit or request with this ID, which may belong to another client. Returns a

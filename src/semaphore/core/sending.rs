@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Cmd;
-use tokio::time::{Instant, sleep};
 
 use super::Core;
 use super::batching::{Batcher, Reply, Request};
@@ -13,7 +12,7 @@ use crate::error::Error;
 use crate::protocol::too_heavy;
 use crate::runtime::Deadline;
 use crate::semaphore::settings::Limit;
-use crate::server::{Backoff, CallError, Failure};
+use crate::server::{CallError, Failure};
 
 impl Core {
     /// Sends a request: see [`Batcher::ask`].
@@ -23,31 +22,6 @@ impl Core {
         deadline: Deadline,
     ) -> impl Future<Output = Reply<R>> + Send {
         Batcher::ask(self, request, deadline)
-    }
-
-    /// Makes the call `ask`. Until the deadline, repeats the call while the server rejects it,
-    /// because a permission or disk space may be missing for a while.
-    pub(crate) async fn insist<T, A: Future<Output = Result<T, Error>>>(
-        &self,
-        deadline: Deadline,
-        ask: impl Fn() -> A,
-    ) -> Result<T, Error> {
-        let mut backoff = Backoff::of_connections(self.context.settings.response_timeout);
-        let mut was_reported = false;
-        loop {
-            let response = ask().await;
-            let pause = backoff.next();
-            let Err(error @ Error::Rejected { .. }) = &response else { return response };
-            if deadline.left_at(Instant::now()) <= pause {
-                return response;
-            }
-            // The rejection is logged once, because the retries may continue for days if the lease
-            // is long.
-            if !std::mem::replace(&mut was_reported, true) {
-                tracing::warn!(%error, "a background call was rejected; it is retried");
-            }
-            sleep(pause).await;
-        }
     }
 
     /// Whether the last call had more than one request. Its callers may all send another request

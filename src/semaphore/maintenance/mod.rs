@@ -7,13 +7,10 @@
 //!   permit.
 //! - `wake` calls the script `wake` when the next lease expires. The server chooses the processes
 //!   that make this call.
-//! - `expiring` starts the last leases of permits that are to expire.
 //!
-//! Each call runs as a separate job, so a slow call does not delay other calls. Running jobs, and
-//! permits that are to expire, keep the semaphore alive. Planned work does not keep the semaphore
-//! alive.
+//! Each call runs as a separate job, so a slow call does not delay other calls. Running jobs keep
+//! the semaphore alive. Planned work does not.
 
-mod expiring;
 mod heartbeat;
 mod renewal;
 
@@ -25,21 +22,18 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::protocol::MAX_BATCH;
-use crate::semaphore::core::{Core, Task, Tasks, Undelivered};
+use crate::semaphore::core::{Core, Task, Tasks};
 
 enum Done {
     Renewed { next: Option<Instant> },
     Heartbeat { next: Option<Duration> },
     Woke,
-    LetExpire,
 }
 
 struct Maintenance {
     core: Weak<Core>,
     tasks: Tasks,
     jobs: JoinSet<Done>,
-    /// The number of jobs that let permits expire. A shutdown waits for these jobs.
-    expiring: usize,
     renewal: Option<Instant>,
     /// Only one refresh runs at a time.
     is_renewing: bool,
@@ -65,7 +59,6 @@ pub(crate) fn start(core: &Arc<Core>, tasks: Tasks) {
         core: Arc::downgrade(core),
         tasks,
         jobs: JoinSet::new(),
-        expiring: 0,
         renewal: None,
         is_renewing: false,
         wake: None,
@@ -77,18 +70,7 @@ pub(crate) fn start(core: &Arc<Core>, tasks: Tasks) {
 
 impl Maintenance {
     async fn run(mut self, end: CancellationToken) {
-        let was_reported = |core: Arc<Core>| core.context.was_asked_to_end();
-        self.is_done = end.run_until_cancelled(self.serve()).await.is_some();
-        // A job that starts while its runtime ends would never finish.
-        if self.is_done || !self.core.upgrade().is_none_or(was_reported) {
-            return;
-        }
-        self.end().await;
-        while self.expiring > 0
-            && let Some(done) = self.jobs.join_next().await
-        {
-            self.finished(done);
-        }
+        end.run_until_cancelled(self.serve()).await;
         self.is_done = true;
     }
 
@@ -127,24 +109,14 @@ impl Maintenance {
     }
 
     fn take(&mut self, tasks: impl Iterator<Item = (Arc<Core>, Task)>) {
-        let (mut expiring, mut of) = (Vec::new(), None);
         for (core, task) in tasks {
             let settings = &core.context.settings;
             match task {
                 Task::Renew(at) => self.plan_renewal(at),
-                Task::LetExpire(acquisition) => expiring.push(acquisition),
                 Task::Heartbeat => self.plan_heartbeat(settings.heartbeat_interval()),
                 Task::HeartbeatNow => self.beat(&core),
                 Task::WakeAt(at) => self.wake = Some(at),
             }
-            of = Some(core);
-        }
-        if let Some(core) = of.filter(|_| !expiring.is_empty()) {
-            self.expiring += 1;
-            // The guard is created here, because a runtime that ends may drop a new job before its
-            // first poll.
-            let expiring = Undelivered::expiring(&core, expiring);
-            self.jobs.spawn(expiring::let_expire(core, expiring));
         }
     }
 
@@ -185,7 +157,6 @@ impl Maintenance {
                 }
             }
             Ok(Done::Woke) => {}
-            Ok(Done::LetExpire) => self.expiring -= 1,
             Err(error) => {
                 // A job is canceled only when the runtime ends. In this case, this task ends, too.
                 if let Ok(panic) = error.try_into_panic() {
@@ -214,26 +185,12 @@ impl Maintenance {
             self.jobs.spawn(heartbeat::beat(core.clone()));
         }
     }
-
-    /// Shuts down: takes the remaining tasks, and accepts no new tasks.
-    async fn end(&mut self) {
-        self.tasks.close();
-        let mut last = Vec::new();
-        // A task that is being sent at this moment still arrives.
-        while let Some(task) = self.tasks.recv().await {
-            last.push(task);
-        }
-        self.take(last.into_iter());
-    }
 }
 
 impl Drop for Maintenance {
     /// Ends all semaphores if the runtime ends without a shutdown. If this maintenance panics, ends
     /// only its own semaphore.
     fn drop(&mut self) {
-        self.tasks.close();
-        // A value of the type `Undelivered` delivers the last leases when it is dropped.
-        drop(Undelivered::of(&mut self.tasks));
         let Some(core) = self.core.upgrade().filter(|_| !self.is_done) else { return };
         if std::thread::panicking() {
             core.closing.shut_down();
