@@ -322,8 +322,8 @@ impl Core {
         Err(Error::LeaseTooShort { semaphore, lease })
     }
 
-    /// Waits for the grant of a queued request. If Redis stops replying, the maintenance ends the
-    /// wait: see `maintenance/heartbeat.rs`.
+    /// Waits for the grant of a queued request. If Redis stops replying, the heartbeats end the
+    /// wait: see `core/heartbeat.rs`.
     async fn outcome(acquisition: &Acquisition) -> Result<Grant, Error> {
         // If no outcome follows, a close, a shutdown or the end of the I/O runtime has ended the
         // wait.

@@ -10,7 +10,6 @@ use crate::protocol::check_name;
 use crate::protocol::id::MAX_TIME;
 use crate::semaphore::Semaphore;
 use crate::semaphore::core::Core;
-use crate::semaphore::maintenance;
 use crate::semaphore::settings::{Acknowledgement, Limit, Settings};
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
@@ -275,7 +274,7 @@ impl SemaphoreBuilder {
             acknowledgement: self.acknowledgement,
         };
         settings.check_acknowledgement()?;
-        let core = Core::new(self.name, settings, self.context, maintenance::start);
+        let core = Core::new(self.name, settings, self.context);
         Ok(Semaphore::new(core))
     }
 

@@ -1,7 +1,7 @@
 //! Semaphores: the public types, and the calls to the server that implement them.
 
 // Layers, lowest first. All other modules are above these layers, and have no order:
-// closing, settings, term, lease, ledger, core, maintenance
+// closing, settings, term, lease, ledger, core
 mod acquire;
 mod acquire_all;
 mod adopt;
@@ -14,7 +14,6 @@ mod lease;
 mod ledger;
 mod let_expire;
 mod limit;
-mod maintenance;
 mod permit;
 mod permit_watch;
 mod permits;

@@ -6,7 +6,7 @@ use redis::{Cmd, RedisError};
 use tokio::time::Instant;
 
 use super::batching::{Batcher, Request};
-use super::{Core, Task};
+use super::{Core, Job};
 use crate::error::Error;
 use crate::protocol::{Acquired, ReleaseMode, acquired, millis, too_heavy, wake_in_of};
 use crate::semaphore::lease::Grant;
@@ -104,7 +104,7 @@ impl Request for Acquire {
         }
         core.hold(granted.into_iter(), sent);
         if is_any_queued {
-            core.enqueue(Task::Heartbeat);
+            core.plan(Job::Beat, Instant::now() + core.context.settings.heartbeat_interval());
         }
     }
 

@@ -4,19 +4,21 @@
 mod acknowledge;
 mod acquire;
 mod adopt;
+mod alarm;
 mod batching;
 mod give_back;
+mod heartbeat;
 mod keeper;
 mod refresh;
 mod release;
 mod remote;
+mod renewal;
 mod replication;
 mod sending;
-mod upkeep;
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
 pub(crate) use acquire::{Acquire, IfFull};
@@ -25,7 +27,6 @@ pub(crate) use batching::Request;
 pub(crate) use refresh::Refresh;
 pub(crate) use release::Release;
 pub(crate) use remote::{Change, Limits};
-pub(crate) use upkeep::Tasks;
 
 use crate::context::Context;
 use crate::metrics::Meter;
@@ -38,10 +39,10 @@ use crate::semaphore::settings::{Limit, Settings};
 use crate::server::slot_of;
 use crate::wakeup::{Channel, Handler};
 use acknowledge::Acknowledge;
+use alarm::Alarm;
 use batching::Batcher;
 use replication::Replication;
 use tokio::time::Instant;
-use upkeep::Upkeep;
 
 pub(crate) struct Core {
     pub(crate) name: String,
@@ -55,7 +56,8 @@ pub(crate) struct Core {
     pub(crate) context: Arc<Context>,
     pub(crate) closing: Closing,
     pub(crate) meter: Meter,
-    upkeep: Upkeep,
+    /// The plans of the jobs, in the order of [`Job`].
+    alarms: [Lazy<Alarm>; 3],
     /// The requests and permits that the semaphores of this name must still release.
     pub(crate) releases: Arc<Releases>,
     /// Whether the server knows the configured limit.
@@ -70,14 +72,6 @@ pub(crate) struct Core {
     /// Whether the last call had more than one request. Each caller that got a reply may soon send
     /// another request.
     rush: AtomicBool,
-    wake_plan: Mutex<WakePlan>,
-}
-
-#[derive(Default)]
-struct WakePlan {
-    planned: Option<Instant>,
-    /// The time at which the maintenance checks the plan. This time is `planned` or earlier.
-    alarm: Option<Instant>,
 }
 
 /// A value that is created at first use, because a program may have many idle semaphores.
@@ -87,26 +81,19 @@ fn lazy<T: Default>() -> Lazy<T> {
     LazyLock::new(Box::default)
 }
 
-/// A task for the maintenance of a semaphore.
-pub(crate) enum Task {
-    /// Refresh all permits at this time, or at an earlier planned time.
-    Renew(Instant),
-    /// Send a heartbeat within a third of the heartbeat timeout, because a request waits.
-    Heartbeat,
-    /// Send a heartbeat now, because a message may have been missed.
-    HeartbeatNow,
-    WakeAt(Instant),
+/// A background job of a semaphore.
+#[derive(Clone, Copy)]
+enum Job {
+    /// Refreshes all permits.
+    Renew,
+    /// Sends a heartbeat for all waiting requests.
+    Beat,
+    /// Calls `wake`.
+    Wake,
 }
 
 impl Core {
-    /// Creates the semaphore. `maintenance` is the function that starts the semaphore's background
-    /// task.
-    pub(crate) fn new(
-        name: String,
-        settings: Settings,
-        context: Arc<Context>,
-        maintenance: fn(&Arc<Self>, Tasks),
-    ) -> Arc<Self> {
+    pub(crate) fn new(name: String, settings: Settings, context: Arc<Context>) -> Arc<Self> {
         let (prefix, client, router) = (&context.prefix, &context.client, &context.router);
         let (keys, slot) = (Keys::new(prefix, &name), slot_of(&name));
         let meter = context.meters.meter(&name);
@@ -123,7 +110,7 @@ impl Core {
             context,
             closing: Closing::default(),
             meter,
-            upkeep: Upkeep::new(maintenance),
+            alarms: [lazy(), lazy(), lazy()],
             releases,
             declared: AtomicBool::new(false),
             acquires: lazy(),
@@ -134,7 +121,6 @@ impl Core {
             replication: Replication::default(),
             ledger: Ledger::default(),
             rush: AtomicBool::new(false),
-            wake_plan: Mutex::default(),
         });
         let handler: Weak<Self> = Arc::downgrade(&core);
         core.context.router.register(&core.name, handler);
@@ -203,7 +189,7 @@ impl Core {
     }
 
     /// Enters acquisitions whose permits were granted into the ledger. Their leases began at
-    /// `since`. The maintenance then refreshes these permits, unless automatic refresh is off.
+    /// `since`. From now on, these permits are refreshed, unless automatic refresh is off.
     pub(crate) fn hold<'a>(
         self: &Arc<Self>,
         granted: impl ExactSizeIterator<Item = &'a Arc<Acquisition>>,
@@ -212,16 +198,12 @@ impl Core {
         if granted.len() == 0 {
             return;
         }
-        if !self.settings.auto_refresh {
-            return self.ledger.enter(granted);
-        }
-        let is_first = self.ledger.enter_granted(granted);
-        let (now, interval) = (Instant::now(), self.settings.renewal_interval());
-        let is_late = (now - since) * 10 > interval;
-        if is_first || is_late {
+        self.ledger.enter(granted);
+        if self.settings.auto_refresh {
             // All permits are refreshed together. A permit that arrives late must not make these
-            // refreshes more frequent.
-            self.enqueue(Task::Renew((since + interval).max(now + interval / 2)));
+            // refreshes much more frequent.
+            let (now, interval) = (Instant::now(), self.settings.renewal_interval());
+            self.plan(Job::Renew, (since + interval).max(now + interval / 2));
         }
     }
 
@@ -238,27 +220,8 @@ impl Core {
     /// planned, because a script that stopped at its bound needs this call.
     pub(crate) fn plan_wake(self: &Arc<Self>, wake_in: Option<Duration>) {
         let now = Instant::now();
-        let mut wake = self.wake_plan();
-        if wake.planned.is_some_and(|at| at <= now) {
-            return;
-        }
-        wake.planned = wake_in.and_then(|wake_in| now.checked_add(wake_in));
-        if let Some(at) = wake.planned.filter(|at| wake.alarm.is_none_or(|alarm| *at < alarm)) {
-            wake.alarm = Some(at);
-            self.enqueue(Task::WakeAt(at));
-        }
-    }
-
-    /// Handles the alarm. Returns whether `wake` is due, and the time of the next alarm.
-    pub(crate) fn take_wake(&self, now: Instant) -> (bool, Option<Instant>) {
-        let mut wake = self.wake_plan();
-        let is_due = wake.planned.take_if(|at| *at <= now).is_some();
-        wake.alarm = wake.planned;
-        (is_due, wake.alarm)
-    }
-
-    fn wake_plan(&self) -> MutexGuard<'_, WakePlan> {
-        self.wake_plan.lock().expect("nothing panics while it is locked")
+        let at = wake_in.and_then(|wake_in| now.checked_add(wake_in));
+        self.change_plan(Job::Wake, |planned| planned.filter(|planned| *planned <= now).or(at));
     }
 }
 
@@ -273,7 +236,7 @@ impl Handler for Core {
         };
         match token {
             // The request left the queue without a permit. A heartbeat finds out why.
-            0 if acquisition.is_waiting() => _ = self.enqueue(Task::HeartbeatNow),
+            0 if acquisition.is_waiting() => self.plan(Job::Beat, Instant::now()),
             0 => {}
             _ => acquisition.granted_by_message(token, ends, self.settings.first_lease()),
         }
@@ -286,7 +249,7 @@ impl Handler for Core {
 
     fn may_have_missed(self: Arc<Self>) {
         if self.ledger.has_waits() {
-            self.enqueue(Task::HeartbeatNow);
+            self.plan(Job::Beat, Instant::now());
         }
     }
 

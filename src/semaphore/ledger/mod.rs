@@ -44,35 +44,23 @@ pub(crate) use acquisition::Acquisition;
 pub(crate) use calls::{ACKNOWLEDGE, ACQUIRE, ADOPT, Calls, Kinds, REFRESH, RELEASE};
 
 #[derive(Default)]
-pub(crate) struct Ledger(Mutex<Entries>);
+pub(crate) struct Ledger(Mutex<ByNumber>);
 
-#[derive(Default)]
-struct Entries {
-    /// The acquisitions, by number.
-    all: HashMap<u128, Arc<Acquisition>>,
-    /// Whether the maintenance refreshes permits.
-    is_refreshing: bool,
-}
+type ByNumber = HashMap<u128, Arc<Acquisition>>;
 
 impl Ledger {
-    fn entries(&self) -> MutexGuard<'_, Entries> {
+    fn entries(&self) -> MutexGuard<'_, ByNumber> {
         self.0.lock().expect("nothing panics while it is locked")
     }
 
     /// Enters acquisitions, except those that have ended.
     pub(crate) fn enter<'a>(&self, acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>) {
-        self.entries().enter(acquisitions);
-    }
-
-    /// Enters acquisitions whose permits were granted. Returns true if the maintenance does not
-    /// refresh permits yet. The caller must then start the refreshes.
-    pub(crate) fn enter_granted<'a>(
-        &self,
-        acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>,
-    ) -> bool {
         let mut entries = self.entries();
-        entries.enter(acquisitions);
-        !std::mem::replace(&mut entries.is_refreshing, true)
+        // An acquisition that has ended may already have been removed. Such an acquisition must not
+        // be entered again.
+        for acquisition in acquisitions.filter(|acquisition| !acquisition.is_ended()) {
+            entries.entry(acquisition.number).or_insert_with(|| acquisition.clone());
+        }
     }
 
     /// Removes acquisitions. An acquisition for an unwanted permit is not in the ledger, and does
@@ -80,7 +68,7 @@ impl Ledger {
     pub(crate) fn remove<'a>(&self, acquisitions: impl Iterator<Item = &'a Acquisition>) {
         let mut entries = self.entries();
         for acquisition in acquisitions {
-            if let Entry::Occupied(entered) = entries.all.entry(acquisition.number)
+            if let Entry::Occupied(entered) = entries.entry(acquisition.number)
                 && std::ptr::eq(&**entered.get(), acquisition)
             {
                 entered.remove();
@@ -89,11 +77,11 @@ impl Ledger {
     }
 
     pub(crate) fn find(&self, number: u128) -> Option<Arc<Acquisition>> {
-        self.entries().all.get(&number).cloned()
+        self.entries().get(&number).cloned()
     }
 
     pub(crate) fn has_waits(&self) -> bool {
-        self.entries().all.values().any(|acquisition| acquisition.is_waiting())
+        self.entries().values().any(|acquisition| acquisition.is_waiting())
     }
 
     /// Returns the requests that the server has queued, sorted by ticket.
@@ -102,7 +90,7 @@ impl Ledger {
             let place = acquisition.place().filter(|_| acquisition.is_waiting())?;
             Some((place.ticket, acquisition.clone()))
         };
-        let mut queued: Vec<_> = self.entries().all.values().filter_map(waiting).collect();
+        let mut queued: Vec<_> = self.entries().values().filter_map(waiting).collect();
         queued.sort_by_key(|(ticket, _)| *ticket);
         queued.into_iter().map(|(_, acquisition)| acquisition).collect()
     }
@@ -110,29 +98,16 @@ impl Ledger {
     /// Ends and removes every acquisition whose caller has no permit yet. Returns these
     /// acquisitions.
     pub(crate) fn end_waits(&self) -> Vec<Arc<Acquisition>> {
-        let all: Vec<_> = self.entries().all.values().cloned().collect();
+        let all: Vec<_> = self.entries().values().cloned().collect();
         let ended: Vec<_> = all.into_iter().filter(|acquisition| acquisition.end_wait()).collect();
         self.remove(ended.iter().map(|acquisition| &**acquisition));
         ended
     }
 
-    /// Returns the permits to refresh. Returns `None` if there are none: the maintenance then stops
-    /// refreshing until [`enter_granted`](Self::enter_granted) returns true.
-    pub(crate) fn to_refresh(&self) -> Option<Vec<Arc<Acquisition>>> {
-        let mut entries = self.entries();
-        let permits = entries.all.values().filter(|acquisition| acquisition.is_resolved_or_held());
-        let permits: Vec<_> = permits.cloned().collect();
-        entries.is_refreshing = !permits.is_empty();
-        entries.is_refreshing.then_some(permits)
-    }
-}
-
-impl Entries {
-    fn enter<'a>(&mut self, acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>) {
-        // An acquisition that has ended may already have been removed. Such an acquisition must not
-        // be entered again.
-        for acquisition in acquisitions.filter(|acquisition| !acquisition.is_ended()) {
-            self.all.entry(acquisition.number).or_insert_with(|| acquisition.clone());
-        }
+    /// Returns the permits to refresh.
+    pub(crate) fn to_refresh(&self) -> Vec<Arc<Acquisition>> {
+        let entries = self.entries();
+        let permits = entries.values().filter(|acquisition| acquisition.is_resolved_or_held());
+        permits.cloned().collect()
     }
 }

@@ -5,27 +5,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::time::Instant;
 
-use super::Done;
+use super::{Acquire, Core, IfFull};
 use crate::error::{Error, is_full};
 use crate::runtime::Deadline;
-use crate::semaphore::core::{Acquire, Core, IfFull};
 use crate::semaphore::ledger::Acquisition;
 
 const OUTAGE_PAUSE: Duration = Duration::from_millis(200);
 
-pub(super) async fn beat(core: Arc<Core>) -> Done {
+/// Sends a heartbeat. Returns the time of the next heartbeat.
+pub(super) async fn beat(core: &Arc<Core>) -> Option<Instant> {
     // Requests without a ticket are left out, because their first acquires are still under way. The
     // requests are sent in the order of their tickets, so a server that was restarted without data
     // queues them in the same order as before.
     let queued = core.ledger.queued();
     let deadline = Deadline::after(core.context.settings.response_timeout);
-    let answered = join_all(queued.iter().map(|waiting| ask(&core, waiting, deadline))).await;
-    let next = match answered.into_iter().all(|is_answered| is_answered) {
+    let answered = join_all(queued.iter().map(|waiting| ask(core, waiting, deadline))).await;
+    let pause = match answered.into_iter().all(|is_answered| is_answered) {
         true => core.ledger.has_waits().then(|| core.context.settings.heartbeat_interval()),
         false => Some(OUTAGE_PAUSE),
     };
-    Done::Heartbeat { next }
+    pause.map(|pause| Instant::now() + pause)
 }
 
 /// Returns false if the request failed because of an [outage](is_outage).

@@ -7,10 +7,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::Done;
+use super::Core;
 use crate::error::Error;
 use crate::protocol::MAX_BATCH;
-use crate::semaphore::core::Core;
 use crate::semaphore::lease::Lease;
 use crate::semaphore::ledger::Acquisition;
 
@@ -19,21 +18,23 @@ use crate::semaphore::ledger::Acquisition;
 const ATTEMPT_SHARE: u32 = 2;
 const PAUSE_SHARE: u32 = 10;
 
-pub(super) async fn renew(core: Arc<Core>) -> Done {
+/// Refreshes all permits. Returns the time of the next refresh.
+pub(super) async fn renew(core: &Arc<Core>) -> Option<Instant> {
     let started = Instant::now();
-    let Some(permits) = core.ledger.to_refresh() else {
-        return Done::Renewed { next: None };
-    };
+    let permits = core.ledger.to_refresh();
+    if permits.is_empty() {
+        return None;
+    }
     let mut next = started + core.settings.renewal_interval();
     // The calls are sent together. If they were sent one after the other, each call would add a
     // round trip.
-    let renewed = permits.chunks(MAX_BATCH).map(|some| renew_batch(&core, renewable(&core, some)));
+    let renewed = permits.chunks(MAX_BATCH).map(|some| renew_batch(core, renewable(core, some)));
     for error in join_all(renewed).await.into_iter().filter_map(Result::err) {
         core.meter.renewal_failed();
         tracing::warn!(semaphore = core.name, %error, "refreshing failed; it is retried");
         next = Instant::now() + core.settings.renewal_interval() / PAUSE_SHARE;
     }
-    Done::Renewed { next: Some(next) }
+    Some(next)
 }
 
 type Renewable<'a> = (&'a Acquisition, &'a Lease, Duration);
