@@ -19,7 +19,7 @@
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) per ID, per expired lease, and per waiter that leaves the queue.
 --                   Commands for one ID:
---   7               held, empty queue
+--   7               held with weight 1, empty queue
 --   14              held, and granted to the first waiter
 --   7               unknown
 -- Flags             allow-oom

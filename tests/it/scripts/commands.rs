@@ -91,7 +91,7 @@ fn arguments_of(script: &str, case: &str, hold: &mut dyn FnMut(&str)) -> &'stati
             hold("new 1 1000 try other 1 1000 try");
             "new 1000"
         }
-        ("release", "held, empty queue") => {
+        ("release", "held with weight 1, empty queue") => {
             hold("new 1 1000 try other 1 1000 try");
             "return new"
         }
