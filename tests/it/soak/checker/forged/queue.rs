@@ -55,7 +55,7 @@ fn the_checker_detects_a_request_that_overtakes_beyond_its_head_start() {
     assert_eq!(overtakes(Call::HeadStart, 4), NONE);
     // Adopting a permit does not require a position in the queue.
     assert_eq!(overtakes(Call::Adopt, 0), NONE);
-    // After the server's clock stepped back, all requests count as having arrived at the same time
+    // After the server's clock stepped back, a head start may overtake all requests that arrive
     // until the clock has caught up. From then on, arrival times count again.
     let set = |since, ahead| [event(since + 1, ALL, What::ClockIs { since, ahead })];
     assert_eq!(overtakes_from(0, &set(2, -100), Call::HeadStart, 0), NONE);
