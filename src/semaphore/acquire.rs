@@ -30,12 +30,13 @@ const MAX_TRIES: u32 = 1000;
 /// before the permit is returned. A busy thread may cause a few late grants.
 const MAX_LATE_GRANTS: u32 = 5;
 
-/// If a permit's lease is shorter than this factor times the lease's age, the permit is refreshed
-/// before it is returned. This factor is for a grant in a reply. The factor is low, because a
-/// refresh takes another round trip.
+/// If the request was not queued, its permit is refreshed before it is returned if more than half
+/// (one divided by this constant) of its lease may have passed. A higher constant would cause more
+/// refreshes, and each refresh takes another round trip.
 pub(super) const AGES_BY_REPLY: u32 = 2;
-/// This factor replaces [`AGES_BY_REPLY`] if the request was queued. With this factor, about two
-/// thirds of the lease remain at the first refresh in the background.
+/// Replaces [`AGES_BY_REPLY`] if the request was queued: the permit is refreshed if more than a
+/// sixth of its lease may have passed. So about two thirds of the lease remain at the first refresh
+/// in the background.
 const AGES_BY_MESSAGE: u32 = 6;
 
 /// Guards an acquisition that is not a permit yet: if the guard is dropped, it ends the wait.
@@ -69,7 +70,7 @@ impl<'a> Pending<'a> {
         }
     }
 
-    /// Fails if a close or a shutdown has ended the wait.
+    /// Returns the permit. Fails if a close or a shutdown has ended the wait.
     pub(super) fn into_permit(self, grant: Grant, origin: Origin) -> Result<Permit, Error> {
         if self.core.closing.is_ended() || !self.acquisition.hold() {
             return Err(self.core.ended());
@@ -80,13 +81,14 @@ impl<'a> Pending<'a> {
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        // The caller has the permit, or `settle`, a close or a shutdown has already ended the wait.
+        // If the wait is already over, the caller has the permit, or `settle`, a close or a
+        // shutdown ended the wait.
         if !self.acquisition.end_wait() {
             return;
         }
         self.core.ledger.remove(std::iter::once(&**self.acquisition));
-        // A request that was not sent and is not under way is never sent, because the acquisition
-        // has ended.
+        // If no request was sent and none is under way, no request is ever sent, because the
+        // acquisition has ended. Then no release is needed.
         if self.acquisition.calls.may_have_created(ACQUIRE | ADOPT) {
             self.core.give_back(self.acquisition, ReleaseMode::Return);
         }
@@ -153,7 +155,8 @@ impl Core {
     ) -> Result<T, Error> {
         let asking = self.meter.asks();
         let response = match self.closing.unless_ended(acquire).await {
-            // On another thread, `close` may end the request before this task notices the close.
+            // A `close` on another thread ends the request with `Error::Shutdown`. The request may
+            // return this error before this task notices the close.
             None | Some(Err(Error::Shutdown)) => Err(self.ended()),
             Some(response) => response,
         };
@@ -333,9 +336,9 @@ impl Core {
 
     /// Confirms a grant before the permit is returned. If the settings require acknowledgements by
     /// replicas, this function waits for the acknowledgements. Otherwise, the permit is refreshed
-    /// if its lease is shorter than `ages` times the lease's age. The age is high after a grant by
-    /// message, or if the future was not polled for a while. Returns `None` if the permit is
-    /// already lost.
+    /// if more than 1/`ages` of its lease may have passed since `grant.since`. Much of the lease
+    /// may have passed if a message contained the grant, or if the future was not polled for a
+    /// while. Returns `None` if the permit is already lost.
     pub(super) async fn confirm(
         self: &Arc<Self>,
         acquisition: &Arc<Acquisition>,
@@ -358,7 +361,7 @@ impl Core {
             let response = Box::pin(asked).await?;
             response.reply.then_some(Grant { since: response.sent, ..grant })
         };
-        // This last check runs in the same poll that returns the permit.
+        // The permit is returned in the same poll as this check, so its lease has not expired yet.
         Ok(confirmed.filter(|grant| grant.since.elapsed() < lasts(duration)))
     }
 }

@@ -68,7 +68,7 @@ impl Core {
         let request = Adopt { acquisition: acquisition.clone(), from: detached.id().to_owned() };
         let response = self.ask(request, Deadline::since(acquisition.created, patience)).await?;
         if !response.reply {
-            // A lost permit stays lost, so calls that are still in flight do not matter.
+            // A lost permit stays lost, so a call that is still in flight cannot adopt it.
             pending.settle();
             return Err(self.not_adopted(detached));
         }

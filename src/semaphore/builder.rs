@@ -157,10 +157,10 @@ impl SemaphoreBuilder {
     /// or a shutdown. Default: off.
     ///
     /// With this setting, the semaphore limits starts: in any window that is as long as the
-    /// [`lease`](Self::lease), or [`max_hold`](Self::max_hold) if that is shorter, work starts at
-    /// most [`limit`](Self::limit) times. [`Permit::let_expire`](crate::Permit::let_expire) lists
-    /// the conditions. Permits that never reached the caller, such as the permit of a dropped wait,
-    /// are released.
+    /// [`lease`](Self::lease), or as [`max_hold`](Self::max_hold) if `max_hold` is shorter, work
+    /// starts at most [`limit`](Self::limit) times.
+    /// [`Permit::let_expire`](crate::Permit::let_expire) lists the conditions. Permits that never
+    /// reached the caller, such as the permit of a dropped wait, are released.
     ///
     /// # Examples
     ///
@@ -207,16 +207,16 @@ impl SemaphoreBuilder {
     /// If [`max_hold`](Self::max_hold) is shorter than the lease, `within` is at most half of
     /// `max_hold`.
     ///
-    /// If one of these replicas is promoted, it knows the permit, and does not grant one permit too
-    /// many. The setting is not a full guarantee: a replica that has not acknowledged the permit
-    /// may still be promoted, and refreshes are not acknowledged. Each grant takes two more round
-    /// trips. Each semaphore with this setting uses one more connection.
+    /// If one of these replicas is promoted, it knows the permit, and so does not grant the same
+    /// weight again. The setting is not a full guarantee: a replica that has not acknowledged the
+    /// permit may still be promoted, and refreshes are not acknowledged. Each grant takes two more
+    /// round trips. Each semaphore with this setting uses one more connection.
     ///
     /// While too few replicas follow the primary, each acquire fails when `within` has passed since
-    /// its grant. Waiters fail one after the other, because the next waiter gets the permit only
-    /// after the failed waiter's release. With ten waiters, a limit of 1 and a `within` of 300 ms,
-    /// the last waiter fails after 3 s. A waiter behind these ten waiters also waits for 3 s, even
-    /// if its process does not use this setting. Choose a short `within`, and set an
+    /// its grant. Waiters fail one after the other, because the next waiter is granted a permit
+    /// only after the failed waiter's release. With ten waiters, a limit of 1 and a `within` of 300
+    /// ms, the last waiter fails after 3 s. A waiter behind these ten waiters also waits for 3 s,
+    /// even if its process does not use this setting. Choose a short `within`, and set an
     /// [`acquire_timeout`](Self::acquire_timeout).
     ///
     /// # Examples

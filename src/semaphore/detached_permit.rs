@@ -136,8 +136,8 @@ impl Permit {
     /// time is too short, call [`refresh`](Self::refresh) first.
     ///
     /// [Watches](Self::watch) report that this process no longer holds the permit. Stop the work
-    /// before you detach the permit: the fencing token [stays the
-    /// same](DetachedPermit::fencing_token).
+    /// before you detach the permit: the adopting process gets the [same fencing
+    /// token](DetachedPermit::fencing_token), so a store cannot reject late writes of this process.
     pub fn detach(mut self) -> DetachedPermit {
         self.on_drop = None;
         let lease = self.lease();

@@ -3,7 +3,7 @@
 //! In this process, a lease counts from a moment before the request was sent. The lease therefore
 //! expires in this process before it expires on the server, unless the server's clock jumps
 //! forward. The server's clock is never compared with the clock of this process. The server counts
-//! in whole ms, starting with the ms in which the request arrived: see [`lasts`].
+//! in whole ms, starting with the ms in which the lease begins: see [`lasts`].
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -23,7 +23,8 @@ pub(crate) struct Grant {
     pub(crate) since: Instant,
 }
 
-/// Returns for how long a lease of this duration is guaranteed on the server.
+/// Returns for how long a lease of this duration is guaranteed on the server. This time is 1 ms
+/// shorter, because the ms in which the lease begins may be almost over.
 pub(crate) fn lasts(duration: Duration) -> Duration {
     Duration::from_millis(millis(duration) - 1)
 }
@@ -60,8 +61,9 @@ impl Lease {
         self.term.lock().expect("nothing panics while it is locked")
     }
 
-    /// Returns the term. Callers read the clock before this call, and `change` reads the clock
-    /// under the lock. So a permit that was reported as lost is never refreshed.
+    /// Returns the term. Callers must read the clock before this call. [`change`](Self::change)
+    /// reads the clock under the lock. So if a caller has found the permit lost, no later refresh
+    /// succeeds.
     fn term(&self) -> Term {
         match &*self.kept() {
             Kept::Alone(term) => *term,
@@ -114,12 +116,14 @@ impl Lease {
     /// Notes a refresh that was sent at `sent`. Returns false if the permit is lost.
     pub(crate) fn renewed(&self, sent: Instant, duration: Duration) -> bool {
         let ends = sent + lasts(duration);
-        // The refresh may have been sent some time after its duration was computed.
+        // The refresh may have been sent some time after its duration was computed, so `ends` may
+        // be after the latest end.
         let ends = self.latest_end.map_or(ends, |latest| latest.min(ends));
         !self.change(|term, now| term.renew(now, ends)).is_lost()
     }
 
-    /// Marks the permit as lost. Returns whether the loss has not been reported yet.
+    /// Marks the permit as lost. Returns true for the first call only: the caller then reports the
+    /// loss.
     pub(crate) fn lose(&self) -> bool {
         let mut is_news = false;
         self.change(|term, _| {

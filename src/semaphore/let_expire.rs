@@ -17,12 +17,12 @@ impl Permit {
     ///
     /// - Times are measured by the server's clock, in whole ms. D is the lease of the semaphore, or
     ///   [`max_hold`](crate::SemaphoreBuilder::max_hold) if `max_hold` is shorter.
-    /// - Work that panics after its start, or is dropped, counts if the semaphore was built with
-    ///   [`let_expire_on_drop`](crate::SemaphoreBuilder::let_expire_on_drop).
-    /// - If a process is killed between a start and its `let_expire`, the start counts from the
-    ///   last refresh. If Redis replied in time, this refresh was at most a third of the lease
-    ///   before the start. If the bound must hold even in this case, choose a lease of one and a
-    ///   half times the window.
+    /// - If work panics or is dropped after its start, the start counts only if the semaphore was
+    ///   built with [`let_expire_on_drop`](crate::SemaphoreBuilder::let_expire_on_drop).
+    /// - If a process is killed between a start and its `let_expire`, the window begins with the
+    ///   permit's last refresh. If Redis replied in time, this refresh was at most a third of the
+    ///   lease before the start. If the bound must hold even in this case, choose a lease of one
+    ///   and a half times the window.
     /// - If `max_hold` is set, an earlier refresh that the network delayed may arrive after
     ///   `let_expire`. The lease may then expire too early, when `max_hold` passes. Rate limits are
     ///   more exact without `max_hold`.

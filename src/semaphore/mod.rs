@@ -1,6 +1,6 @@
 //! Semaphores: the public types, and the calls to the server that implement them.
 
-// Layers, lowest first. All other modules are above these layers, and have no order:
+// Layers, lowest first. Modules that are not listed are above all of these, and have no order:
 // closing, settings, term, lease, ledger, core
 mod acquire;
 mod acquire_all;
@@ -68,15 +68,15 @@ pub use revoke::Revoked;
 /// overtakes only requests that arrived less than 5 s before it.
 ///
 /// A program's own calls take effect in the order in which the program makes them, as with Tokio's
-/// semaphore. For example, a call can use a permit that the program dropped before the call. A call
-/// does not queue behind a wait that the program canceled before the call. If several calls are in
-/// flight at the same time, only acquires keep their order.
+/// semaphore. For example, an acquire can be granted the permit that the program dropped before the
+/// acquire. An acquire does not queue behind a wait that the program canceled before the acquire.
+/// If several calls are in flight at the same time, only acquires keep their order.
 ///
 /// This order applies to all semaphores of one [`SemaphoreClient`](crate::SemaphoreClient) that
 /// have the same name. However, waits of separately built semaphores may be queued in either order.
-/// The program must make its calls in one task, or synchronize its tasks and threads. The order
-/// costs no round trip: pending releases are sent just before the next call, over the same
-/// connection.
+/// The order is guaranteed only if the program makes its calls in one task, or synchronizes its
+/// tasks and threads. The order costs no round trip: pending releases are sent just before the next
+/// call, over the same connection.
 ///
 /// # Examples
 ///
@@ -137,8 +137,8 @@ impl Semaphore {
     /// Waits in the queue for one permit.
     ///
     /// Queueing takes one call. In a cluster, queueing takes two calls until the process has
-    /// subscribed to the semaphore's grant messages. While a request waits, its process sends only
-    /// these calls:
+    /// subscribed to the semaphore's grant messages. While the request waits, the process sends
+    /// only these calls for it:
     ///
     /// - a heartbeat at intervals of a third of the heartbeat timeout (by default, every 5 s): one
     ///   call for up to 1,000 waiting requests of this semaphore
@@ -175,7 +175,8 @@ impl Semaphore {
     ///
     /// - a pinned future that is kept after the end of the `select!` that polled it
     /// - a future in a stream such as `buffer_unordered`, while the stream's consumer awaits a
-    ///   permit of the same semaphore: no work continues for the duration of a lease
+    ///   permit of the same semaphore: the consumer may wait until the unused permit's lease
+    ///   expires
     ///
     /// To avoid this problem, drop the future, or run it in a task. Tokio's semaphore has the same
     /// problem, but without a time limit.

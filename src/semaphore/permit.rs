@@ -75,23 +75,24 @@ use crate::semaphore::permit_watch::PermitWatch;
 ///
 /// The runtime in which the client connected is the I/O runtime. Before the I/O runtime ends, it
 /// delivers the releases of dropped permits, and of permits that the runtime's async tasks still
-/// hold. The delivery takes at most the response timeout (default 2 s), and never more than 10 s. So
-/// if Redis replies in time, the end of `#[tokio::main]` loses none of them, not even after `?` or a
-/// panic. `std::process::exit`, `Runtime::shutdown_background` and a signal do not wait. If a
-/// program ends in one of these ways, call
+/// hold. The delivery takes at most the response timeout (default 2 s), and never more than 10 s.
+/// So if Redis replies in time, the end of `#[tokio::main]` loses no release, not even after `?` or
+/// a panic. `std::process::exit`, `Runtime::shutdown_background` and a signal do not wait for the
+/// delivery. If a program ends in one of these ways, call
 /// [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown) first. Otherwise a permit that
 /// was dropped a moment earlier may stay taken until its lease expires (default 30 s).
 ///
-/// If a permit is dropped after the I/O runtime has ended, a thread releases the permit, and the end
-/// of the program does not wait for this thread. Blocking code (`spawn_blocking`, `block_in_place`)
-/// may outlive the I/O runtime. If such code holds a permit, await its task in `main`.
+/// If a permit is dropped after the I/O runtime has ended, a thread releases the permit, and the
+/// end of the program does not wait for this thread. Blocking code (`spawn_blocking`,
+/// `block_in_place`) may outlive the I/O runtime. If such code holds a permit, await the code's
+/// task in `main`.
 ///
 /// In a process that was forked from the holder's process, dropping a permit does nothing.
 #[must_use = "an unused permit is released immediately"]
 pub struct Permit {
     pub(super) core: Arc<Core>,
     pub(super) acquisition: Arc<Acquisition>,
-    /// The work that is left for `drop`.
+    /// How `drop` ends the permit. `None` if nothing is left to do.
     pub(super) on_drop: Option<Ending>,
 }
 
@@ -308,7 +309,8 @@ impl Permit {
     /// Waits until the permit is lost. The wait ends at the latest when the lease expires on this
     /// machine's monotonic clock. If the [I/O runtime](crate::SemaphoreClient#runtimes) has ended,
     /// the wait ends immediately, and the permit is lost from then on. If the I/O runtime is
-    /// blocked, a wait in another runtime ends when the I/O runtime runs again.
+    /// blocked when the lease expires, a wait in another runtime ends only when the I/O runtime
+    /// runs again.
     ///
     /// # Cancel safety
     ///
@@ -330,9 +332,9 @@ impl Permit {
     }
 
     /// Returns for how long the permit is guaranteed to stay valid without another refresh. Returns
-    /// zero if the permit is lost. The time counts from a moment before the acquire or the last
-    /// refresh was sent. So the lease on the server is never shorter, unless the server's clock
-    /// jumps forward.
+    /// zero if the permit is lost. The lease counts from a moment before the acquire or the last
+    /// refresh was sent. So the server never frees the permit within the returned time, unless the
+    /// server's clock jumps forward.
     ///
     /// # Examples
     ///
@@ -356,8 +358,8 @@ impl Permit {
     }
 
     /// Returns the fencing token: a number larger than the token of every earlier permit of the
-    /// semaphore. After data loss, or after two hours without use, this requires that the server's
-    /// clock is not behind the last token.
+    /// semaphore. After data loss, or after two hours without use, the token is larger only if the
+    /// server's clock is not behind the last token.
     pub fn fencing_token(&self) -> u64 {
         self.lease().token
     }

@@ -69,7 +69,8 @@ impl PermitWatch {
     /// Waits until the permit is no longer held. The wait ends at the latest when the lease expires
     /// on this machine's monotonic clock. If the [I/O runtime](crate::SemaphoreClient#runtimes) has
     /// ended, the wait ends immediately, and the permit is lost from then on. If the I/O runtime is
-    /// blocked, a wait in another runtime ends when the I/O runtime runs again.
+    /// blocked when the lease expires, a wait in another runtime ends only when the I/O runtime
+    /// runs again.
     ///
     /// # Cancel safety
     ///
@@ -89,7 +90,7 @@ impl PermitWatch {
                 Poll::Pending => timer.poll(&self.home, cx),
             });
             if !is_measured.await {
-                // No runtime is left to refresh the permit either.
+                // The I/O runtime has ended, so the permit cannot be refreshed any more.
                 self.term.send_modify(Term::lose);
             }
         }

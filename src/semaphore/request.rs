@@ -68,7 +68,8 @@ impl AcquireRequest {
     /// with a head start of 5 s overtakes only requests that arrived less than 5 s before it. If
     /// the server's clock was set back by up to a second, the bound is longer by that time. While
     /// the clock is more than a second behind the last ticket, head starts have no effect. Requests
-    /// that arrive while the clock is behind the last ticket count as having arrived together.
+    /// that arrive while the clock is behind the last ticket keep their order. But their tickets
+    /// are so close together that a later request with a head start may overtake all of them.
     ///
     /// # Examples
     ///

@@ -24,8 +24,8 @@ impl Term {
         self.ends
     }
 
-    /// Returns whether the permit is known to be lost. The lease may have expired without being
-    /// noticed.
+    /// Returns whether the permit is known to be lost. If the result is false, the lease may still
+    /// have expired: see [`is_lost_at`](Self::is_lost_at).
     pub(crate) fn is_lost(&self) -> bool {
         self.lost
     }

@@ -48,7 +48,7 @@ enum Stage {
 }
 
 impl Stage {
-    /// Whether the caller has no permit yet.
+    /// Whether the caller still wants a permit, and has none yet.
     fn is_wait(&self) -> bool {
         matches!(self, Self::Waiting(_) | Self::Resolved(_))
     }
@@ -126,9 +126,9 @@ impl Acquisition {
     }
 
     /// Handles a grant message. `ends` is the expiry of the lease on the server's clock. The
-    /// message is ignored if a "queued" reply is newer than the grant: the permit was lost in the
-    /// meantime. If the server's clock was set back, an older reply may seem newer. In this case,
-    /// the reply to the next heartbeat contains the grant.
+    /// message is ignored if a "queued" reply is newer than the grant: the permit was lost between
+    /// the grant and that reply. If the server's clock was set back, an older reply may seem newer.
+    /// In this case, the reply to the next heartbeat contains the grant.
     pub(crate) fn granted_by_message(&self, token: u64, ends: i64, lease: Duration) {
         let granted_at = ends.saturating_sub(lease.as_millis() as i64);
         let queued = self.life().queued;
@@ -205,7 +205,8 @@ impl Acquisition {
         let changes = may_change(&life.stage);
         let before = changes.then(|| std::mem::replace(&mut life.stage, Stage::Ended));
         drop(life);
-        // This wakes the caller, whose waker may run any code.
+        // Dropping the sender wakes the caller. The waker may run any code, so the lock was
+        // released first.
         drop(before);
         changes
     }

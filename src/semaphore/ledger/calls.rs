@@ -12,11 +12,13 @@ pub(crate) const REFRESH: Kinds = 4;
 pub(crate) const ACKNOWLEDGE: Kinds = 8;
 pub(crate) const ADOPT: Kinds = 16;
 
-/// This bit and the next two are not kinds. A request is kept until another request has ended.
+/// This bit and the next two are not kinds. Set if a request is kept back until another request of
+/// the acquisition has ended.
 const KEPT: Kinds = 1 << 7;
-/// A call that may create something for the ID may still reach the server.
+/// Set if a failed call may still reach the server, and may then create a request or a permit for
+/// the ID.
 const DOUBT: Kinds = 1 << 6;
-/// A call with the ID was written to a connection.
+/// Set if a call with the ID was written to a connection.
 const WRITTEN: Kinds = 1 << 5;
 
 /// The kinds of an acquisition's requests that are under way, and notes about its calls.
@@ -24,16 +26,16 @@ const WRITTEN: Kinds = 1 << 5;
 pub(crate) struct Calls(AtomicU8);
 
 impl Calls {
-    /// Marks a request of this kind as under way, and returns true. But if a request of the kinds
-    /// `after` is under way, only notes that a request is kept back, and returns false.
+    /// Marks a request of this kind as under way, and returns true. But if a request of a kind in
+    /// `after` is under way, only notes that the new request is kept back, and returns false.
     pub(crate) fn begin(&self, kind: Kinds, after: Kinds) -> bool {
         let go = |out: Kinds| Some(out | if out & after == 0 { kind } else { KEPT });
         let before = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, go);
         before.is_ok_and(|out| out & after == 0)
     }
 
-    /// Whether a request of these kinds is under way. If such a request is under way, the caller's
-    /// request may follow when `Core::kept_may_go` is called.
+    /// Whether a request of these kinds is under way. If so, notes that the caller keeps its own
+    /// request back until `Core::kept_may_go` is called.
     pub(crate) fn is_behind(&self, kinds: Kinds) -> bool {
         let keep = |out: Kinds| (out & kinds != 0).then_some(out | KEPT);
         self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, keep).is_ok()
@@ -72,7 +74,7 @@ impl Calls {
         self.are_in_doubt() && self.0.fetch_and(!DOUBT, Ordering::SeqCst) & DOUBT != 0
     }
 
-    /// Marks a request as ended. Returns whether another request was kept and may be sent now.
+    /// Marks a request as ended. Returns whether another request was kept back and may be sent now.
     pub(crate) fn end(&self, kind: Kinds) -> bool {
         self.0.fetch_and(!(kind | KEPT), Ordering::SeqCst) & KEPT != 0
     }

@@ -22,16 +22,22 @@
 //!
 //! The loss of a permit is no stage: its lease records the loss (`lease.rs`).
 //!
-//! `Ended` is final. The server may still have the ID, and a call with the ID may be under way:
-//! [`Calls`] records that. So the ID is released after the last acquire with the ID has ended, and
-//! the release is retried until the server confirms it or the lease has expired.
+//! `Ended` is final. However, the server may still have the ID, and a call with the ID may be under
+//! way. [`Calls`] records the calls under way. A release of the ID is sent after the last acquire
+//! with the ID has ended, and is retried until the server confirms the release or the lease has
+//! expired.
 //!
-//! The ledger contains an acquisition from the time just before the first call that may queue its
-//! ID, or from its grant. It contains the acquisition until the wait has ended, or until the
-//! permit's release is confirmed or given up, or until a background refresh finds that the permit
-//! is lost. So a late or repeated grant message never ends a permit that is in use. If this process
-//! lets a permit expire or detaches it, the router remembers the ID for the time of a lease. If a
-//! grant message has an ID that is in neither place, the granted permit is released.
+//! An acquisition enters the ledger just before the first call that may queue its ID, or when its
+//! permit is granted. The acquisition leaves the ledger when
+//!
+//! - the wait ends without a permit,
+//! - the permit's release is confirmed or given up,
+//! - a background refresh finds that the permit is lost, or
+//! - the permit is detached or left to expire: the router then remembers the ID for the time of a
+//!   lease.
+//!
+//! If neither the ledger nor the router knows the ID in a grant message, the granted permit is
+//! released. Permits in use are in the ledger, so a late or repeated message never ends them.
 
 mod acquisition;
 mod calls;
@@ -63,8 +69,8 @@ impl Ledger {
         }
     }
 
-    /// Removes acquisitions. An acquisition for an unwanted permit is not in the ledger, and does
-    /// not remove another acquisition with the same number: the number may be forged.
+    /// Removes acquisitions. The acquisition of an unwanted permit is not in the ledger, but may
+    /// have a forged number. So an acquisition that only has the same number is not removed.
     pub(crate) fn remove<'a>(&self, acquisitions: impl Iterator<Item = &'a Acquisition>) {
         let mut entries = self.entries();
         for acquisition in acquisitions {

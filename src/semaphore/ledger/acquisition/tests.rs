@@ -100,7 +100,8 @@ enum Event {
     EndWait,
 }
 
-/// The stage after each event, for each of [`STAGES`].
+/// The stage after each event. The columns are the stages before the event, in the order of
+/// [`STAGES`].
 const TABLE: [(Event, [In; 6]); 10] = [
     (Event::Queued, [Asked, Awaited, Kept, Delivered, Held, Ended]),
     (Event::Grant, [Kept, Delivered, Kept, Delivered, Held, Ended]),
