@@ -1,4 +1,4 @@
-//! The state that all semaphores of a process share: the servers, the message router, and the I/O
+//! The state that all semaphores of a client share: the servers, the message router, and the I/O
 //! runtime.
 
 use std::future::poll_fn;
@@ -90,8 +90,8 @@ impl ClientSettings {
         self.outage_tolerance.max(self.call_timeout())
     }
 
-    /// The maximum time that is assumed between giving up a connection and the arrival, at the
-    /// server, of a call that was sent over this connection.
+    /// How long a call may still reach the server after its connection was given up. Later, the
+    /// call is assumed to be lost.
     pub(crate) fn longest_trip(&self) -> Duration {
         user_timeout(self.response_timeout) + self.response_timeout
     }

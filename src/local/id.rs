@@ -31,7 +31,7 @@ pub(super) fn head_start(id: &str) -> i64 {
     id::head_start_of(id).try_into().unwrap_or(i64::MAX)
 }
 
-/// Rejects an invalid ID with the same error as `lua/lib/ids.lua`.
+/// Rejects an invalid ID, as `lua/lib/ids.lua` does. The text of the error may be shorter.
 pub(super) fn check(index: usize, name: &str, id: &str) -> Result<(), Refusal> {
     if id::lease_of(id).is_some() {
         return Ok(());

@@ -1,6 +1,6 @@
 //! Errors of scripts.
 
-/// The error of a script that changed nothing.
+/// The error of a script. A call that returns an error has changed nothing.
 #[derive(Debug, PartialEq)]
 pub struct Refusal {
     pub code: &'static str,

@@ -84,8 +84,8 @@ impl Semaphore {
         self.last
     }
 
-    /// Whether the clock is further behind the last number than many simultaneous calls can
-    /// explain.
+    /// Whether the clock was set back: the clock is more than 1 s behind the last number. Many
+    /// simultaneous calls also raise the last number above the clock, but by less than 1 s.
     pub(super) fn is_set_back(&self) -> bool {
         self.last > self.now_us + 1_000_000
     }

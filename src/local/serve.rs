@@ -32,8 +32,8 @@ impl Semaphore {
         }
     }
 
-    /// Returns whether the request leaves the queue. A request of a dead client leaves without a
-    /// permit.
+    /// Returns whether the request leaves the queue. If its client is dead, or if it is too heavy,
+    /// the request leaves without a permit.
     fn serve_one(&mut self, id: &str, is_asked: bool, free: &mut i64) -> bool {
         let (client, is_notified) = (id::client(id), id::is_notified(id));
         let is_alive = self.clients.get(client).is_some_and(|until| *until >= self.now());

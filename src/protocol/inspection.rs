@@ -34,8 +34,8 @@ pub struct Inspection {
     /// The effective limit. For an unused semaphore, it is the limit in the configuration of the
     /// inspecting client, or 0 with [`existing_limit`](crate::SemaphoreBuilder::existing_limit).
     pub limit: u32,
-    /// The declared limit, which the last declaration set. `None` for a semaphore with initial
-    /// permits.
+    /// The declared limit, which the last declaration set. `None` if no client has declared a
+    /// limit, for example for a semaphore with initial permits.
     pub declared_limit: Option<u32>,
     /// The runtime limit, or `None` if no runtime limit is set. A runtime limit is also the
     /// effective limit.
@@ -92,8 +92,8 @@ pub struct Waiter {
     pub weight: u32,
     /// The position in the queue. 1 is the head.
     pub position: u64,
-    /// The time since the request was queued. It excludes a head start, unless a program in another
-    /// language omits the head start from its IDs.
+    /// The time since the request was queued. This time excludes a head start, unless a program in
+    /// another language omits the head start from its IDs.
     pub waited: Duration,
     /// The time until the client counts as dead, unless a heartbeat arrives before. `None` if the
     /// client already counts as dead: at its turn, the request leaves the queue.

@@ -59,7 +59,7 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), Error> {
 /// Suggests a name without braces if users have probably copied a key, or the braced part of a key.
 fn without_braces(what: &str, name: &str) -> String {
     if what != "name" || name.contains("\\u{") {
-        return String::new(); // an escape is not part of a key
+        return String::new(); // the braces belong to an escape, not to a key
     }
     let inner = name.split_once('{').and_then(|(start, rest)| {
         let (inner, end) = rest.rsplit_once('}')?;

@@ -1,4 +1,5 @@
-//! A call of `release`.
+//! A call that ends given-up items: a call of `release`, or of `refresh` if permits are left to
+//! expire.
 
 use std::collections::HashSet;
 use std::mem;
@@ -13,8 +14,8 @@ use crate::metrics::called;
 use crate::protocol::{MAX_BATCH, refreshed, released};
 use crate::server::{Earlier, EarlierCall};
 
-/// Ends entries in the same way. The entries count as under way until a reply
-/// confirms them. If the call is dropped without this reply, the entries are sent again.
+/// A call that ends entries, all with the same [`Ending`]. The entries count as under way until a
+/// reply confirms the call. If the call is dropped without this reply, the entries are sent again.
 pub(crate) struct ReleaseCall {
     releases: Arc<Releases>,
     pub(crate) ending: Ending,
@@ -78,7 +79,8 @@ impl ReleaseCall {
             return false;
         }
         let entries = mem::take(&mut self.entries).into_iter().zip(were_held);
-        // An earlier reply may have confirmed an entry.
+        // If an entry was also in an earlier call, the reply to that call may have confirmed the
+        // entry.
         let confirmed: Vec<_> = self.releases.with(|ledger| {
             entries.filter(|((number, _), _)| ledger.remove(*number).is_some()).collect()
         });
@@ -118,7 +120,7 @@ impl EarlierCall for ReleaseCall {
     }
 }
 
-/// The keeper's calls have no order among themselves.
+/// Lets the keeper send this call without earlier calls: the keeper's calls need no order.
 impl Earlier for ReleaseCall {
     type Call = Self;
 

@@ -1,4 +1,5 @@
-//! The state of each item that was given up: a dropped permit or a canceled wait.
+//! The state of each item that was given up: a dropped permit, a canceled wait, or a call whose
+//! caller was dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,7 +56,8 @@ impl Ledger {
         !std::mem::replace(&mut self.is_kept, true)
     }
 
-    /// Ends the keeper. Removes and returns all entries.
+    /// Ends the keeper, and removes all entries. Returns the entries, except those planned for a
+    /// later time.
     pub(super) fn abandon(&mut self) -> Vec<Numbered> {
         self.is_kept = false;
         self.later.clear();
@@ -120,7 +122,7 @@ impl Ledger {
         Some((taken, self.later.keys().next().map(|(at, _)| *at)))
     }
 
-    /// Removes entries that never reached the server, because they need no release.
+    /// Removes entries whose IDs were never sent to the server: they need no release.
     fn drop_unneeded(&mut self) {
         self.entries.retain(|_, placed| {
             let is_written = matches!(placed.at, At::On(_));
@@ -144,7 +146,7 @@ impl Ledger {
     pub(super) fn failed(&mut self, connection: Option<u64>, entries: &[Numbered]) {
         let at = connection.map_or(At::Taken, At::On);
         for (number, _) in entries {
-            // In the meantime, another call may have written the entry to another connection.
+            // A later call may have written the entry to another connection.
             if let Some(placed) = self.entries.get_mut(number).filter(|placed| placed.at == at) {
                 placed.at = At::Here;
             }

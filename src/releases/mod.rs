@@ -8,9 +8,9 @@
 //! 1. Each item is added to its [`Releases`] before `drop` returns.
 //! 2. Before a call is sent, each release that is not yet written to the call's connection is
 //!    written to this connection. Redis executes a connection's commands in order. So the order
-//!    costs no extra round trip, and is kept if the connection is lost.
+//!    costs no extra round trip, and is kept even if the connection is lost.
 //! 3. If a request is given up while its call is under way, the request is released when that call
-//!    ends. Later calls wait for that release.
+//!    ends. Later calls wait until that release can be sent.
 //!
 //! A task, the keeper, sends the releases that precede no call, and retries failed releases. The
 //! keeper ends when no item remains. A release that arrives twice has no effect the second time.
@@ -51,11 +51,11 @@ pub(crate) trait GivenUp: Send + Sync {
 
     fn write_keys(&self, cmd: &mut redis::Cmd);
 
-    /// Writes the arguments that end the item in this way.
+    /// Writes the arguments for this ending of the item.
     fn write(&self, ending: Ending, cmd: &mut redis::Cmd);
 
-    /// Records the reply to a call. Returns the part of the reply that contains a
-    /// status for each ID.
+    /// Handles the field `wake_in` of a reply. Returns the part of the reply that contains a status
+    /// for each ID.
     fn statuses<'a>(&self, reply: &'a [i64]) -> &'a [i64];
 
     /// Records that the server has confirmed the end of the item, and whether the item was a permit
@@ -86,9 +86,9 @@ impl Ending {
         }
     }
 
-    /// Returns the ending, which depends on whether the permit was lost. A lost permit is released
-    /// instead of forgotten, because forgetting it must not change the limit. For a lost permit,
-    /// `LetExpire` stays unchanged, because the permit counts as a start.
+    /// Returns the ending to use. If the permit was lost, it is released instead of forgotten,
+    /// because a lost permit must not change the limit. `LetExpire` stays unchanged even if the
+    /// permit was lost, because the permit counts as a start.
     pub(crate) fn unless_lost(self, was_lost: bool) -> Self {
         match self {
             Self::Release(_) if was_lost => Self::RETURN,
@@ -239,8 +239,8 @@ impl Earlier for GivenUpBefore {
         }
     }
 
-    /// Items that were given up later may be sent, too, because their releases take effect while
-    /// the call is under way.
+    /// Also returns the items that were given up after the mark. The program gave up these items
+    /// while the call was under way, so their releases may precede the call.
     fn unwritten(&self, connection: u64) -> Vec<ReleaseCall> {
         if self.releases.len() == 0 {
             return Vec::new();

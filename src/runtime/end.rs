@@ -12,9 +12,9 @@ use tokio::time::{Sleep, sleep};
 /// `shutdown_background` ends the runtime.
 ///
 /// Tokio has no such notification. However, a runtime first drops its tasks, and then ends its
-/// timers, which wakes everything that waits for a timer. The timer of this type is due in decades,
-/// so only the end of the runtime wakes it. The tests of `tests/it/ends` fail if a version of Tokio
-/// does not wake it.
+/// timers, which wakes everything that waits for a timer. The timer of this type is due only in
+/// decades, so only the end of the runtime calls the timer's waker. The tests of `tests/it/ends`
+/// fail if a version of Tokio does not call the waker.
 pub(crate) struct EndTimer {
     _timer: Mutex<Pin<Box<Sleep>>>,
 }
@@ -31,7 +31,7 @@ impl EndTimer {
     pub(crate) fn new(at_end: impl Fn() + Send + Sync + 'static) -> Self {
         let mut timer = Box::pin(sleep(Duration::MAX));
         let waker = Waker::from(Arc::new(AtEnd(at_end)));
-        // Only the waker is needed: the result is always pending.
+        // This poll only registers the waker. Its result is always pending.
         let _ = timer.as_mut().poll(&mut Context::from_waker(&waker));
         Self { _timer: Mutex::new(timer) }
     }

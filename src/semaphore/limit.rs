@@ -28,7 +28,8 @@ impl Semaphore {
     /// A call without a reply is retried. The change counts once, even if several attempts reach
     /// the server within five response timeouts. If the first attempt changed the limit and its
     /// reply was lost, the call returns the new limit. After [`Error::Unavailable`], an attempt may
-    /// still reach the server seconds later. After this error, check [`limit`](Self::limit).
+    /// still reach the server seconds later. So wait some seconds before you check
+    /// [`limit`](Self::limit).
     ///
     /// # Errors
     ///
@@ -105,8 +106,9 @@ impl Semaphore {
     }
 
     /// Clears the runtime limit, so that the declared limit applies again. Returns the effective
-    /// limit, which is 0 if no limit is declared. Initial permits are cleared, too, and the next
-    /// acquire sets them again.
+    /// limit, which is 0 if no limit is declared. Initial permits are cleared, too. The next
+    /// acquire with the setting [`initial_permits`](crate::SemaphoreBuilder::initial_permits) sets
+    /// them again.
     ///
     /// # Errors
     ///

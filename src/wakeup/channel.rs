@@ -23,8 +23,9 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// The channel of a process, which is subscribed before any semaphore is built. Requests that
-    /// are queued during an outage are repeated after the outage.
+    /// Creates the channel of a process. The channel always counts as subscribed: the process
+    /// subscribes before any semaphore is built, and repeats its waiting requests when a lost
+    /// subscription is restored.
     pub(crate) fn of_process(prefix: &str, client: &str) -> Self {
         let channel = Self::new(process_name(prefix, client), 0, watch::Sender::new(()));
         channel.listeners.send_replace(1);
@@ -135,7 +136,7 @@ impl Channels {
     }
 }
 
-/// The semaphore of a sharded channel.
+/// Returns the name of a sharded channel's semaphore.
 pub(super) fn semaphore_of(channel: &str) -> Option<&str> {
     let (_, rest) = channel.split_once('{')?;
     Some(rest.split_once('}')?.0)

@@ -2,8 +2,9 @@
 //! or, in a cluster, one subscription for each semaphore. Subscriptions are restored after a lost
 //! connection.
 //!
-//! A message only saves time, because the keys contain the state. So after each new subscription,
-//! all waiting requests are repeated. If the server knows that the subscription is lost, its
+//! A message only saves time: the keys contain the state, so the reply to a repeated request also
+//! contains the grant. All waiting requests are repeated when a lost subscription is restored,
+//! because messages may have been lost. While the server knows that the subscription is lost, its
 //! scripts grant a queued request of this process only in reply to a heartbeat.
 
 mod channel;
@@ -53,7 +54,7 @@ pub(crate) enum Listener {
     Local(Arc<Channel>, Messages),
 }
 
-/// Receives grant messages until it is dropped.
+/// Receives grant messages until the future is dropped.
 pub(crate) async fn listen(router: Arc<Router>, listener: Listener) {
     match listener {
         Listener::Single(link, channel, subscription) => {

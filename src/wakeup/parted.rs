@@ -1,4 +1,4 @@
-//! Permits that were detached or let expire, which this process must not release.
+//! Permits that were detached or left to expire. This process must not release these permits.
 
 use std::collections::HashMap;
 

@@ -107,8 +107,8 @@ impl Router {
         self.parted.lock().expect("nothing panics while it is locked")
     }
 
-    /// Until the given time, no grant message releases the permit of acquisition `number`, even if
-    /// the semaphore is dropped.
+    /// Makes sure that until the time `until`, no grant message releases the permit of acquisition
+    /// `number`, even if the semaphore is dropped.
     pub(crate) fn part_with(&self, number: u128, until: Instant) {
         self.parted().add(number, until);
     }

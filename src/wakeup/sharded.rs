@@ -1,8 +1,8 @@
 //! Grant messages of a cluster: sharded channels, at the nodes that have their slots.
 //!
-//! Each node has a separate connection for messages. The connection for commands must not be
-//! shared: when a slot leaves the node, the server sends a message that redis-rs takes for the
-//! reply to the last command. All later replies are then assigned to the wrong commands.
+//! Each node has a separate connection for messages. The connection for commands must not also have
+//! subscriptions: when a slot leaves the node, the server sends a message that redis-rs takes for
+//! the reply to the last command. All later replies are then assigned to the wrong commands.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::convert::Infallible;
@@ -136,7 +136,7 @@ impl Listener {
                     let Err(Lost) = self.listen(&mut subscriptions).await;
                     let lost = (ErrorKind::Io, "the subscription was lost").into();
                     outages.failed(Instant::now(), None, server(), &lost);
-                    // Without any subscription, the pauses keep growing.
+                    // If no channel could be subscribed to, the pauses keep growing.
                     if !subscriptions.subscribed.is_empty() {
                         backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
                     }
@@ -217,7 +217,7 @@ impl Listener {
         subscriptions: &mut Subscriptions,
         asks_again: bool,
     ) -> Result<bool, Lost> {
-        // Earlier messages belong to the earlier subscriptions.
+        // Messages that have already arrived belong to the earlier subscriptions.
         for _ in 0..subscriptions.pushes.len() {
             let push = subscriptions.pushes.recv().await;
             self.handle(subscriptions, push)?;
@@ -238,7 +238,7 @@ impl Listener {
         for (channel, response) in new.iter().zip(join_all(subscribing).await) {
             match response {
                 Ok(()) => {
-                    // No request is queued before the first subscription.
+                    // Before the first subscription, no request is queued, so no message was lost.
                     alive_for_longer.extend(channel.was_subscribed().then_some(&*channel.name));
                     refused.remove(&channel.name);
                     subscribed.insert(channel.name.clone(), channel.note_subscription());

@@ -23,7 +23,8 @@ pub(crate) struct Subscription {
     beside: u64,
 }
 
-/// Subscribes for the first time. A server that is always the same need not be looked up first.
+/// Subscribes for the first time. If the server is always the same, it need not be looked up. Then
+/// the connections for commands and for messages are opened at the same time.
 pub(crate) async fn subscribe_first(
     link: &Arc<Link>,
     channel: &str,
@@ -141,7 +142,7 @@ async fn silent(router: &Router, link: &Arc<Link>, sink: &mut PubSubSink) {
     }
 }
 
-/// Waits until another connection has replaced this connection. Returns `false` if no other
+/// Waits until another connection has replaced connection `number`. Returns `false` if no other
 /// connection will be made.
 async fn other_than(connections: &mut watch::Receiver<u64>, number: u64) -> bool {
     connections.wait_for(|newest| *newest != number).await.is_ok()

@@ -65,8 +65,8 @@ impl Request for Acquire {
     }
 
     /// Requests that are heavier than the configured limit are batched separately. In a shared
-    /// batch, one such request would make the lighter requests fail. The lighter requests would
-    /// then be sent again, behind requests that arrived later.
+    /// batch, the server would reject the whole call because of one such request. The lighter
+    /// requests would then be sent again, behind requests that arrived later.
     fn joins(&self, first: &Self, core: &Core) -> bool {
         let limit = core.settings.limit.number();
         (self.acquisition.weight > limit) == (first.acquisition.weight > limit)
@@ -144,8 +144,9 @@ impl Request for Acquire {
     }
 
     /// Returns whether the error is about this request. If an earlier reply or message was lost, a
-    /// request that is too heavy may hold a permit. The request still fails, and its permit is
-    /// released. The alternative, a separate call for each request, would delay all other requests.
+    /// request that is too heavy now may already hold a permit. The request still fails, and its
+    /// permit is released. The alternative, a separate call for each request, would delay all other
+    /// requests.
     fn is_meant(&self, error: &RedisError) -> bool {
         too_heavy(error).is_none_or(|(_, limit)| self.acquisition.weight > limit)
     }

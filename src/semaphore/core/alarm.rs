@@ -1,7 +1,7 @@
 //! The background jobs of a semaphore, which run at planned times.
 //!
 //! Each job has a task while a time is planned for the job, or while the job runs. So a slow job
-//! does not delay another job. A running job keeps the semaphore alive. A plan does not.
+//! does not delay another job. A running job keeps the semaphore alive, but a planned job does not.
 
 use std::sync::{Arc, Weak};
 
@@ -68,8 +68,9 @@ impl Core {
 struct JobTask {
     core: Weak<Core>,
     job: Job,
-    /// Whether nothing is planned, or the client was shut down. If `is_done` is false in `drop`, the
-    /// runtime is ending, or the job has panicked.
+    /// Whether the task ended as intended: no time is planned, the semaphore was dropped, or the
+    /// client was shut down. If `is_done` is false in `drop`, the runtime is ending, or the job has
+    /// panicked.
     is_done: bool,
 }
 

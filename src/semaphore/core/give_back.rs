@@ -18,7 +18,7 @@ impl Core {
         self.give_up(std::iter::once(acquisition), Ending::Release(mode));
     }
 
-    /// Ends acquisitions as [`give_back`](Self::give_back) does, but in this way.
+    /// Ends acquisitions as [`give_back`](Self::give_back) does, but with this `ending`.
     pub(crate) fn give_up<'a>(
         self: &Arc<Self>,
         acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>,
@@ -40,9 +40,9 @@ impl Core {
         self.keep_releases(needs_keeper);
     }
 
-    /// Notes that the server no longer has these acquisitions. They are removed from the ledger only
-    /// now. Without its entry, a late grant message would look like an unwanted permit, and this
-    /// process would release a permit that is to be forgotten. If an acquire or an adoption may
+    /// Notes that the server no longer has these acquisitions, and removes them from the ledger. An
+    /// earlier removal could turn a forget into a release: a late grant message for an ID that is
+    /// not in the ledger makes this process release the permit. If an acquire or an adoption may
     /// still reach the server, the ID is released again later, when neither can reach the server
     /// any more.
     pub(super) fn released<'a>(
@@ -121,15 +121,16 @@ impl Drop for Over {
     }
 }
 
-/// A permit that was dropped, or a wait that was canceled.
+/// A permit or request that was given up, or a call whose caller was dropped.
 struct GivenUpRequest {
     core: Arc<Core>,
     acquisition: Arc<Acquisition>,
 }
 
 impl GivenUpRequest {
-    /// Creates the entry. A request that may be queued can still be granted a permit, so its
-    /// release is retried for longer, by the heartbeat timeout.
+    /// Creates the entry. A request that may be queued can still be granted a permit while its
+    /// client counts as alive. So the heartbeat timeout is added to the time for which the release
+    /// is retried.
     fn into_entry(self, ending: Ending) -> Entry {
         let held_for = self.core.until_leases_end();
         let patience = match self.acquisition.lease() {

@@ -43,7 +43,7 @@ impl Keeper {
     async fn run(mut self) {
         let (core, releases) = (self.core.clone(), self.core.releases.clone());
         let mut calls = FuturesUnordered::new();
-        // If the program makes a call now, the call takes the releases along.
+        // If the program makes another call during this pause, that call also sends the releases.
         tokio::task::yield_now().await;
         loop {
             let mut change = pin!(releases.change());

@@ -188,8 +188,9 @@ impl Core {
         self.give_up(ended.iter(), Ending::RETURN);
     }
 
-    /// Enters acquisitions whose permits were granted into the ledger. Their leases began at
-    /// `since`. From now on, these permits are refreshed, unless automatic refresh is off.
+    /// Enters acquisitions into the ledger after their permits were granted. The leases of these
+    /// permits began at `since`. From now on, the permits are refreshed, unless automatic refresh
+    /// is off.
     pub(crate) fn hold<'a>(
         self: &Arc<Self>,
         granted: impl ExactSizeIterator<Item = &'a Arc<Acquisition>>,
@@ -200,8 +201,8 @@ impl Core {
         }
         self.ledger.enter(granted);
         if self.settings.auto_refresh {
-            // All permits are refreshed together. A permit that arrives late must not make these
-            // refreshes much more frequent.
+            // One run of the job refreshes all permits. Late grants must not make the job run much
+            // more often, so the job is planned at least half an interval ahead.
             let (now, interval) = (Instant::now(), self.settings.renewal_interval());
             self.plan(Job::Renew, (since + interval).max(now + interval / 2));
         }

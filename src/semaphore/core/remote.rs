@@ -64,7 +64,8 @@ impl Core {
         response
     }
 
-    /// Calls a script from a task, after the releases before the mark.
+    /// Calls a script from a task. The releases of the permits and requests that were given up
+    /// before `mark` are sent first.
     async fn run<T: FromRedisValue>(
         &self,
         mark: u64,

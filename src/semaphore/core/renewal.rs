@@ -13,8 +13,9 @@ use crate::protocol::MAX_BATCH;
 use crate::semaphore::lease::Lease;
 use crate::semaphore::ledger::Acquisition;
 
-/// An attempt times out after half of the refresh interval, so that several attempts fit before the
-/// deadline, even with a new connection. After a failure, the pause is a tenth of the interval.
+/// An attempt times out after half of the refresh interval. So several attempts fit before the
+/// permits' deadlines, even if a new connection must be opened. After a failure, the pause is a
+/// tenth of the interval.
 const ATTEMPT_SHARE: u32 = 2;
 const PAUSE_SHARE: u32 = 10;
 

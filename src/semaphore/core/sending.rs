@@ -52,8 +52,8 @@ impl Core {
         async move { self.context.servers.attempt(self.slot, &earlier, script, write, limit).await }
     }
 
-    /// Notifies the batcher of releases, the keeper and waiting calls that releases may be sent now
-    /// if they were kept back.
+    /// Notifies the batcher of releases, the keeper and waiting calls. Releases that were kept back
+    /// may be sent now.
     pub(super) fn kept_may_go(&self) {
         self.release_batcher.kept_may_go();
         self.releases.changed();

@@ -156,7 +156,7 @@ struct Waiting<R: Request> {
     deadline: Deadline,
     /// Whether an earlier attempt may have been executed.
     is_repeated: bool,
-    /// The error of the last attempt that was not cut short.
+    /// The error of the last attempt that a deadline did not cut short.
     last: Option<Box<CallError>>,
     reply: oneshot::Sender<Outcome<R>>,
 }
@@ -173,8 +173,8 @@ enum Next<R: Request> {
 struct Batch<R: Request> {
     core: Arc<Core>,
     /// The releases of everything that was given up before this mark precede the batch. The mark is
-    /// taken before the requests are under way. So a batch never waits for itself, and no two
-    /// batches wait for each other.
+    /// taken before the requests are under way. So a batch never waits for the release of one of
+    /// its own requests, and no two batches wait for each other.
     mark: u64,
     requests: Vec<Waiting<R>>,
 }
@@ -214,8 +214,9 @@ impl<R: Request> Batcher<R> {
     fn enter(core: &Arc<Core>, mut waiting: Waiting<R>) -> Result<(), Error> {
         let batcher = R::batcher(core);
         let mut state = batcher.state();
-        // `check_process` makes a system call, which would be too slow for every request. In a
-        // forked process, no runtime is the I/O runtime, and no call of the parent ever ends.
+        // `check_process` makes a system call, which would be too slow for every request. The check
+        // can be omitted only if a dispatcher runs. In a forked process, `is_dispatching` may stay
+        // true without a dispatcher, but callers are never in the I/O runtime.
         if !state.is_dispatching || !is_current(core.context.runtime()) {
             core.context.check_process()?;
         }
@@ -252,7 +253,7 @@ impl<R: Request> Batcher<R> {
         Next::Rest
     }
 
-    /// Notifies the dispatcher that requests may be sent now if they were kept back.
+    /// Notifies the dispatcher: requests that were kept back may be sent now.
     pub(crate) fn kept_may_go(&self) {
         self.changed.notify_one();
     }
@@ -280,7 +281,8 @@ impl<R: Request> Batcher<R> {
         state.is_dispatching = false;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
-        // This wakes the callers, whose wakers may run any code.
+        // Dropping the senders wakes the callers. Their wakers may run any code, so the lock was
+        // released first.
         drop(waiting);
     }
 }
