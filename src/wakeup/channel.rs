@@ -16,7 +16,7 @@ pub(crate) struct Channel {
     /// Whether a connection has ever subscribed. If so, messages may have been lost since that
     /// time.
     was_subscribed: AtomicBool,
-    /// Whether a request waits or has waited. `try_acquire` needs no channel.
+    /// Whether an acquire that may wait was ever started. `try_acquire` needs no channel.
     is_wanted: AtomicBool,
     /// Notified when `is_wanted` changes, and when the channel is dropped.
     changes: watch::Sender<()>,
