@@ -333,8 +333,8 @@ impl Permit {
 
     /// Returns for how long the permit is guaranteed to stay valid without another refresh. Returns
     /// zero if the permit is lost. The lease counts from a moment before the acquire or the last
-    /// refresh was sent. So the server never frees the permit within the returned time, unless the
-    /// server's clock jumps forward.
+    /// refresh was sent. So the lease does not expire on the server within the returned time,
+    /// unless the server's clock jumps forward.
     ///
     /// # Examples
     ///
