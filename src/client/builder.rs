@@ -103,8 +103,8 @@ impl SemaphoreClientBuilder {
     /// Default: 2 s; range: 1 ms to 1 hour.
     ///
     /// After two consecutive timeouts, the connection is replaced. The timeout of a refresh is at
-    /// most a sixth of the lease. A refresh timeout that is shorter than both 200 ms and the
-    /// response timeout does not count as one of the two.
+    /// most a sixth of the lease. A timeout that is shorter than both 200 ms and the response
+    /// timeout does not count as one of the two.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.settings.response_timeout = timeout;
         self
@@ -115,8 +115,8 @@ impl SemaphoreClientBuilder {
     /// With a timeout, a program can start before its server, or during a failover. Connecting is
     /// retried after each error for which [`Error::is_transient`] returns true, and while the
     /// server's memory or disk is full. Other errors, such as a wrong password, are returned
-    /// immediately. Too many open files are also returned immediately, although this error is
-    /// transient. The first failure is logged.
+    /// immediately. The error of a process with too many open files is also returned immediately,
+    /// although this error is transient. The first failure is logged.
     ///
     /// # Examples
     ///
@@ -137,8 +137,9 @@ impl SemaphoreClientBuilder {
         self
     }
 
-    /// Sets the heartbeat timeout: the server removes a waiting request of this process at its turn
-    /// if no heartbeat has arrived for this long. Default: 15 s; range: 100 ms to 7 days.
+    /// Sets the heartbeat timeout: when it is the turn of a waiting request of this process, the
+    /// server removes the request if no heartbeat has arrived for this long. Default: 15 s; range:
+    /// 100 ms to 7 days.
     ///
     /// Heartbeats are sent at intervals of a third of this time. The reply to a heartbeat also
     /// replaces a lost grant message.
@@ -196,8 +197,8 @@ impl SemaphoreClientBuilder {
     /// [`limit`](crate::Semaphore::limit) and [`doctor`](crate::SemaphoreClient::doctor). `doctor`
     /// then expects only the permissions of a read-only user.
     ///
-    /// Other calls still work if the user's permissions allow them: this setting prevents no
-    /// change. A call that the permissions do not allow returns [`Error::Rejected`]. In a cluster,
+    /// Other calls still work if the user's permissions allow them: this setting does not block
+    /// writes. A call that the permissions do not allow returns [`Error::Rejected`]. In a cluster,
     /// a wait returns [`Error::Unavailable`] after the outage tolerance if the user cannot
     /// subscribe.
     ///

@@ -146,7 +146,7 @@ impl<'a> Search<'a> {
     /// Finds the names of the semaphores in a cluster. Returns the nodes that were scanned.
     ///
     /// If a key moves from a node that is not yet scanned to a scanned node, the first scan misses
-    /// the key. The key does not move twice, so the second scan finds the key.
+    /// the key. The second scan finds the key, because a key is not expected to move twice.
     async fn look_through_cluster(
         &mut self,
         cluster: &Arc<Cluster>,

@@ -127,7 +127,7 @@ async fn try_out(probe: &Probe, access: Access) -> Result<(), Error> {
 /// Explains why no node returned the slots.
 fn explain_map(address: String, prefix: &str, error: RedisError) -> Error {
     let text = error.to_string();
-    // A sentinel does not know the command.
+    // A sentinel does not know the command CLUSTER.
     if text.contains("cluster support disabled") || is_unknown_command(&text) {
         let reason =
             "the server is not a cluster node: connect to it as a single server or as a sentinel, \

@@ -1,4 +1,5 @@
-//! Tries everything that a client does on a server, on keys and a channel that no client uses.
+//! Tries every command that a client needs. The keys and the channel of these commands are used by
+//! no client.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -50,7 +51,7 @@ impl Probe {
         Self { link: Arc::new(self.link.separate()), ..self }
     }
 
-    /// Returns `None` if the node has lost its slots.
+    /// Returns a probe whose keys are on this node, or `None` if the node has lost its slots.
     pub(crate) fn at_node(cluster: &Arc<Cluster>, node: &Address, prefix: &str) -> Option<Self> {
         const MAX_NAMES: usize = 1_000_000;
         let is_there = |name: &String| cluster.node_of(slot_of(name)).as_ref() == Some(node);
@@ -66,9 +67,9 @@ impl Probe {
         let connected = self.link.connection().await.map_err(|error| self.explain(error))?;
         let connection = &connected.dialed.connection;
         let (server, refused) = match self.link.call_by() {
-            // HELLO and the scripts are sent together, and the replies are read in order. A server
-            // that requires a password rejects the first commands, and closes the connection after
-            // a long command.
+            // HELLO and the scripts are sent together. The replies are read in order, so that the
+            // first error is returned: a server that requires a password rejects the first
+            // commands, and closes the connection after a long command.
             CallBy::Sha1 => join!(biased; self.greet(connection), self.try_scripts(connection)),
             // Functions stay on the server, so an unsuitable server must not get them.
             CallBy::Function(_) => {
@@ -90,7 +91,7 @@ impl Probe {
         self.try_reads(connection, &keys).await?;
         let (registry, mut connection) = (ScriptRegistry::embedded(), connection.clone());
         if matches!(self.link.call_by(), CallBy::Sha1) {
-            // The first call of each script then needs no second round trip.
+            // If the scripts are loaded, the first call of each script needs no second round trip.
             let loaded = registry.load(&mut connection).await;
             loaded.map_err(|error| self.explain_script(error))?;
         }
@@ -302,7 +303,8 @@ impl Probe {
         self.refused(kind, reason)
     }
 
-    /// Explains an error that occurred while a connection was being made.
+    /// Explains an error. If the error does not name the rejected command, this command is assumed
+    /// to be the command that calls scripts or functions.
     pub(crate) fn explain(&self, error: RedisError) -> Error {
         self.explain_call(self.calling_command(), error)
     }

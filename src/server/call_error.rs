@@ -53,9 +53,9 @@ impl CallError {
         Self { was_cut_short: true, ..Self::unsent(took_too_long()) }
     }
 
-    /// Whether a retry may help. A call that was not sent can always be retried: the server
-    /// accepted an earlier login, so a login that is rejected now may succeed after a change of the
-    /// password.
+    /// Whether a retry may help. A call that was not sent can always be retried, even if the login
+    /// was rejected: the server accepted an earlier login, so a login may succeed again after the
+    /// password is changed.
     pub(crate) fn is_transient(&self) -> bool {
         !self.was_sent || is_transient(&self.error)
     }

@@ -25,13 +25,13 @@ use super::source::{Source, first_ok};
 use crate::error::{Error, NO_SLOTS, is_transient};
 use crate::scripts::CallBy;
 
-/// The maximum number of attempts of one call. A call for a moving slot needs up to three: two are
-/// redirected. More are needed only while the nodes disagree.
+/// The maximum number of attempts of one call. A call for a moving slot needs up to three attempts:
+/// two of them are redirected. A call needs more attempts only if the nodes disagree.
 const MAX_ATTEMPTS: u32 = 5;
 /// The number of nodes that are queried for the map at the same time. The first valid map is used.
 const ASKED_AT_ONCE: usize = 3;
 const REFRESH_PAUSE: Duration = Duration::from_millis(100);
-/// Follows the address of a node that is not configured, in errors and in the log.
+/// The text after the address of a node that is not configured, in errors and in the log.
 const ANNOUNCED: &str = " (an address that the cluster announces)";
 
 pub(crate) struct Cluster {
@@ -40,7 +40,7 @@ pub(crate) struct Cluster {
     seeds: Vec<Address>,
     call_by: CallBy,
     dialer: Dialer,
-    /// The I/O runtime. A caller outside of it may request a refresh of the map.
+    /// The I/O runtime. A caller in another runtime may request that the map is read again.
     runtime: Handle,
     slots: Mutex<SlotMap>,
     links: Mutex<HashMap<Address, Arc<Link>>>,
@@ -153,7 +153,8 @@ impl Cluster {
         self.refresh_soon();
     }
 
-    /// Whether a subscription was rejected because the slot has moved to another node.
+    /// Records the redirect that the error of a subscription contains, if any. Returns whether the
+    /// error redirects to another node.
     pub(crate) fn note_redirect(
         self: &Arc<Self>,
         error: &RedisError,
@@ -228,14 +229,15 @@ impl Cluster {
             if let Err((_, error)) = refreshing.0.refresh().await {
                 tracing::debug!(%error, "no node returns the slots of the cluster");
             }
-            // While a node is down, every call for its slots requests a refresh.
+            // While a node is down, every call for its slots requests that the map is read again.
+            // The pause limits how often this happens.
             tokio::time::sleep(REFRESH_PAUSE).await;
         });
     }
 
-    /// Reads the map from the first node that replies. If no node returns the map, returns the
-    /// error that a person should fix, with its node: the first permanent error if one exists,
-    /// otherwise the last error.
+    /// Reads the map from the first node that returns a valid map. If no node does, returns the
+    /// most useful error of the configured nodes, with its node: the first permanent error if one
+    /// exists, otherwise the last error.
     pub(crate) async fn refresh(&self) -> Result<(), (Address, RedisError)> {
         let (mut primaries, mut replicas) = self.slots().primaries_and_replicas();
         // The order is random, because one node may be cut off from the others.

@@ -54,8 +54,8 @@ impl Credentials {
     }
 }
 
-/// Describes the user for messages. A user without a password is not named: if the colon before a
-/// password is missing, the password looks like a user.
+/// Describes the user for messages. A user without a password is not named, because the name may be
+/// a password: in a URL that lacks the colon before the password, the password looks like a user.
 pub(crate) fn who(settings: &RedisConnectionInfo) -> String {
     match (settings.username(), settings.password()) {
         (Some(_), None | Some("")) => "the user of the URL without a password".to_owned(),

@@ -78,7 +78,7 @@ impl Dialer {
             .set_response_timeout(Some(self.response_timeout))
     }
 
-    /// The number of a new connection. No other connection has this number.
+    /// The number of a new connection. No other connection of this client has this number.
     pub(super) fn next_number(&self) -> u64 {
         self.last_number.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -178,7 +178,7 @@ impl Dialer {
             let settings = credentials.apply_to(info.redis_settings().clone()).map_err(failed)?;
             info = info.set_redis_settings(settings);
         }
-        // A user may lack the permission to send the name of the library.
+        // redis-rs would send its own name (CLIENT SETINFO), but a user may lack this permission.
         let settings = info.redis_settings().clone();
         if settings.lib_name().is_none() {
             info = info.set_redis_settings(settings.set_skip_set_lib_name());
@@ -221,8 +221,8 @@ fn settings_of(client: &Client) -> &RedisConnectionInfo {
     client.get_connection_info().redis_settings()
 }
 
-/// How long the system tries to deliver data to the peer. By then, the calls in this data have
-/// timed out, and may have been repeated.
+/// How long the system tries to deliver data to the peer. After this time, the calls in this data
+/// have timed out, and may have been repeated.
 pub(crate) fn user_timeout(response_timeout: Duration) -> Duration {
     (response_timeout * 2).max(SHORTEST_USER_TIMEOUT)
 }

@@ -101,7 +101,8 @@ pub(super) async fn run_in_order<T: FromRedisValue>(
     response
 }
 
-/// Runs an earlier call. Returns true if the call was late: the server did not have its script.
+/// Runs an earlier call. Returns true if the call was sent twice, and so took effect late, because
+/// the server did not have the call's script.
 async fn run_earlier<E: EarlierCall>(way: &Way<'_>, call: E) -> bool {
     let writes = AtomicU32::new(0);
     let response = {

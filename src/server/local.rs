@@ -20,7 +20,8 @@ const CONNECTION: u64 = 1;
 
 pub(crate) struct Local {
     began: Instant,
-    /// The time of the start in ms since 1970. Tokens contain the time, as on a real server.
+    /// The time when this server began, in ms since 1970. Tokens contain the time, as on a real
+    /// server.
     began_ms: i64,
     content: Mutex<Content>,
 }

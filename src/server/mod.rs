@@ -74,7 +74,7 @@ pub(crate) struct Response<T> {
     pub(crate) is_repeated: bool,
 }
 
-/// A call that failed permanently.
+/// The result of a call that failed, and is not retried again.
 pub(crate) enum Failure {
     /// Only transient errors occurred until the deadline.
     NoResponse {
@@ -88,8 +88,8 @@ impl Servers {
     /// Makes one attempt to run a script for a semaphore in this slot. The calls of `earlier` take
     /// effect before the script. The attempt has two parts: the wait until `earlier` is
     /// ready, and the call, with connecting. Each part takes at most the response timeout, and both
-    /// together take at most `limit`. If the server lacks the script, the call may take twice as
-    /// long.
+    /// together take at most `limit`. Exception: if the server lacks the script, and `limit` leaves
+    /// the whole response timeout to the call, the call may take twice the response timeout.
     pub(crate) async fn attempt<T: FromRedisValue>(
         &self,
         slot: u16,

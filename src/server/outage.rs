@@ -69,8 +69,8 @@ impl Rejection {
     /// script of the successful call.
     fn outlasts(&self, script: Option<&str>) -> bool {
         let is_over = match (script, &self.only) {
-            // A call without a script shows nothing. For example, a cluster that is down still
-            // returns the map of its slots.
+            // The success of a call without a script does not end the rejection of scripts. For
+            // example, a cluster that is down still returns the map of its slots.
             (None, _) => false,
             (Some(_), None) => true,
             (Some(script), Some(rejected)) => [rejected, ACQUIRE].contains(&script),
@@ -136,7 +136,7 @@ impl Outages {
         if began <= state.first_failure {
             return false;
         }
-        // If a transient cause becomes permanent, the outage is logged again.
+        // If the cause changes to another, permanent cause, the outage is logged again.
         let is_known = |known: &Outage| known.kind == cause.kind || cause.kind.is_transient();
         if !state.outage.as_ref().is_some_and(is_known) {
             static NUMBERS: AtomicU64 = AtomicU64::new(1);

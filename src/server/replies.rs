@@ -23,10 +23,10 @@ pub(super) struct Replies {
 }
 
 enum Part {
-    /// The first byte of a part.
+    /// The next byte is the first byte of a part.
     Start,
-    /// A line. `number` is the number of bytes or parts that follow, or `None` if the line is not
-    /// followed by bytes or parts.
+    /// A line. `kind` is its first byte. `number` is the number after `kind`, or `None` if the line
+    /// contains other characters, such as a minus sign.
     Line {
         kind: u8,
         number: Option<u64>,
@@ -114,7 +114,7 @@ impl Replies {
                 if length > self.max as u64 {
                     return Err(too_large());
                 }
-                // The end of a line follows the bytes. `left` includes it.
+                // `\r\n` follows the bytes. `left` includes these two characters.
                 self.part = Part::Bytes { left: length + 2 };
             }
             (b'*' | b'~' | b'>', Some(parts)) => self.begin(parts),

@@ -1,5 +1,5 @@
-//! The connection to a server. Each step may take the whole response timeout. A reply that is
-//! larger than any expected reply ends the connection.
+//! The stream of a connection to a server. A reply that is larger than any expected reply ends the
+//! connection.
 
 use std::io;
 use std::pin::Pin;
@@ -88,8 +88,9 @@ impl AsyncRead for Bounded {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // A server that rejects the connection does not wait for a command. redis-rs would drop the
-        // server's error, so the error is read as the reply to the first command.
+        // A server that rejects the connection sends its error before the first command. redis-rs
+        // drops replies that arrive so early. So the error is read only after the first command is
+        // written, and counts as the reply to this command.
         if !self.has_written {
             self.reader = Some(cx.waker().clone());
             return Poll::Pending;

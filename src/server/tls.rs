@@ -23,7 +23,7 @@ use crate::error::Error;
 #[derive(Default)]
 pub(crate) struct Tls {
     certificates: Option<TlsCertificates>,
-    /// Created when the first connection needs it.
+    /// Created at the first use.
     config: OnceLock<Result<Arc<ClientConfig>, String>>,
 }
 
@@ -43,7 +43,7 @@ impl Tls {
                 (ConnectionAddr::TcpTls { insecure: false, tls_params: None, .. }, _) => {
                     self.config().map_err(wrong)?;
                 }
-                // Only redis-rs can make a connection with its own TLS settings.
+                // redis-rs makes the connections of a `redis::Client` with its own TLS settings.
                 (ConnectionAddr::TcpTls { .. }, None) => check_choice()?,
                 (ConnectionAddr::TcpTls { .. }, Some(_)) => {
                     let reason = "the client already has certificates: remove one of the two";
@@ -81,8 +81,8 @@ impl Tls {
     }
 }
 
-/// Fails if rustls cannot choose between several crates for cryptography, because redis-rs would
-/// panic.
+/// Fails if the program has several crates for cryptography and no default. Without this check,
+/// rustls would panic when redis-rs connects.
 fn check_choice() -> Result<(), Error> {
     if CryptoProvider::get_default().is_some() {
         return Ok(());

@@ -107,7 +107,8 @@ fn of_tcp(rest: &str, query: &str, is_tls: bool) -> Result<ConnectionInfo, Wrong
     let (login, place) = authority.rsplit_once('@').unwrap_or(("", authority));
     let (user, password) = login.split_once(':').unwrap_or((login, ""));
     let (user, password) = (decoded(user)?, decoded(password)?);
-    // If the password contains a slash, the port or the path is invalid.
+    // If the password contains a slash that is not encoded, the URL is split at this slash. The
+    // port or the path is then invalid.
     let (host, port) = host_and_port(place)?;
     if path.contains(['@', ':']) || query.contains('@') {
         return Err(Wrong::shown(UNREADABLE));
@@ -255,7 +256,8 @@ fn info(
     if !user.is_empty() {
         settings = settings.set_username(user);
     }
-    // Without a password, redis-rs would not log in, and would use the default user.
+    // A user without a password logs in with an empty password. If no password were set, redis-rs
+    // would not log in, and would use the default user.
     if !user.is_empty() || !password.is_empty() {
         settings = settings.set_password(password);
     }

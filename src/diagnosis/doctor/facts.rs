@@ -10,7 +10,8 @@ pub(super) struct Facts {
     /// The address of the primary. `None` if the server is the primary.
     pub(super) primary: Option<String>,
     pub(super) replicas: u64,
-    /// The number of replicas that follow in time. `None` if writes do not require replicas.
+    /// The number of replicas whose lag is at most `min-replicas-max-lag`. `None` if writes do not
+    /// require replicas.
     pub(super) good_replicas: Option<u64>,
     pub(super) policy: String,
     /// The limit in bytes. 0 means no limit.

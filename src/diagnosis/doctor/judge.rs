@@ -13,9 +13,9 @@ const NEARLY_ALL: u64 = 90;
 /// Clocks that are synchronized over the network differ by far less than this.
 const FAR_APART: Duration = Duration::from_secs(5);
 
-/// The checks that use only `INFO`.
+/// The checks that require only `INFO`.
 pub(super) const BY_INFO: [&str; 5] = ["role", "eviction", "memory", "replicas", "clients"];
-/// The checks that also use `CONFIG GET`.
+/// The checks that also require `CONFIG GET`.
 pub(super) const BY_CONFIG: [&str; 2] = ["persistence", "saves"];
 
 pub(super) fn by_info(facts: &Facts, config: Option<&Config>, access: Access) -> [Check; 5] {
@@ -73,8 +73,8 @@ fn memory(facts: &Facts) -> Check {
     let Facts { policy, maxmemory, used_memory, .. } = facts;
     match percent_of(*used_memory, *maxmemory) {
         _ if *maxmemory == 0 => Check::ok("memory", "maxmemory is not set"),
-        // A server that evicts keys always has nearly full memory. The check `eviction` reports the
-        // risk.
+        // A server that evicts keys may run with nearly full memory. The check `eviction` reports
+        // the risk.
         _ if policy != "noeviction" => {
             Check::ok("memory", "keys are evicted before the memory is full")
         }

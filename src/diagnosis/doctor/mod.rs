@@ -87,8 +87,9 @@ async fn examine_server(
             Ok(examination) => return Ok(examination),
             Err(error) => error,
         };
-        // After a rejected write, the client's link reports a replica for a while, without a new
-        // query. Other errors need no separate connection, which a full server would reject.
+        // After a server became a replica, the client's link repeats the old error for a while
+        // without connecting again. So a separate link queries the server. Other errors need no
+        // separate connection, which a full server would reject.
         if matches!(&error, Error::Connect { kind: Kind::Replica, .. }) && !is_separate {
             probe = probe.separate();
             is_separate = true;
@@ -274,7 +275,7 @@ fn of_refused(
             Error::Connect { reason, .. } => with_advice(name, &reason),
             other => return Err(other),
         };
-        // If all commands are rejected for the same reason, the reason is reported once.
+        // Several commands may be rejected for the same reason. A reason is reported once.
         if !checks.iter().any(|reported| reported.fix == check.fix) {
             checks.push(check);
         }

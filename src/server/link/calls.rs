@@ -16,15 +16,17 @@ use crate::server::earlier::{Earlier, Way, run_in_order};
 
 /// The number of consecutive timeouts after which a connection is given up.
 const MAX_TIMEOUTS: u32 = 2;
-/// The round trip of a slow network. A timeout that is shorter than this and than the response
-/// timeout, such as the timeout for refreshing a short lease, shows nothing about the connection.
+/// The round trip of a slow network. Some calls have a shorter timeout, such as the refresh of a
+/// short lease. If a call times out before both this time and the response timeout have passed, the
+/// connection may still be good, so the timeout is not counted.
 const SLOW_TRIP: Duration = Duration::from_millis(200);
 
 impl Link {
     /// Makes one attempt to run a script. The attempt takes at most the shorter of `limit` and the
-    /// response timeout, including the time to connect if no connection exists. If the server lacks
-    /// the script, a second round trip may take the response timeout again. `is_asking`: the slot is
-    /// moving to this server.
+    /// response timeout, including the time to connect if no connection exists. Exception: if the
+    /// connection exists, `limit` is not shorter, and the server lacks the script, then a second
+    /// round trip may take the response timeout again. `is_asking`: the slot is moving to this
+    /// server.
     pub(crate) async fn attempt<T: FromRedisValue>(
         self: &Arc<Self>,
         is_asking: bool,
@@ -78,7 +80,8 @@ impl Link {
             let _ = self.check_over(&connected).await;
         }
         match self.connection().await {
-            // If the new connection works, the outage ends.
+            // If this check succeeds, the outage ends, unless the server rejected a script within
+            // the last minute.
             Ok(connected) if !self.outages.is_fine() => {
                 let _ = self.check_over(&connected).await;
             }
@@ -155,16 +158,17 @@ impl Link {
         let fails = counts || is_broken || is_rejected;
         let server = self.server_of(connected);
         let is_repeated = fails && self.outages.failed(sent, script, server.clone(), error);
-        // After a demotion, the address may belong to the new primary.
+        // READONLY: the server has become a replica. A new connection to the same address may reach
+        // the new primary.
         if timeouts >= MAX_TIMEOUTS || is_broken || says(error, "READONLY") {
             self.give_up(connected.number, error, is_repeated);
         }
         Err(failure.at(server))
     }
 
-    /// Returns the number of consecutive timeouts. The timeout of a call is not counted if the call
-    /// was sent before the last timeout. If many calls stall at the same time, they count as one
-    /// timeout.
+    /// Counts the timeout of a call, unless the call was sent before the last counted timeout. So
+    /// many calls that stall at the same time count as one timeout. Returns the number of
+    /// consecutive timeouts.
     fn count_timeout(&self, sent: Instant) -> u32 {
         let mut last = self.last_timeout.lock().expect("nothing panics while it is locked");
         if last.is_some_and(|last| sent < last) {

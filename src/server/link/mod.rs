@@ -38,24 +38,25 @@ pub(crate) struct Link {
     backoff: Mutex<Backoff>,
     /// The last server that was tried.
     server: Mutex<Option<String>>,
-    /// Follows the server in messages.
+    /// The text after the server's address in messages.
     origin: &'static str,
     /// The number of consecutive timeouts.
     timeouts: AtomicU32,
     last_timeout: Mutex<Option<Instant>>,
-    /// The number of the last connection.
+    /// The number of the last connection, or 0 if the next connection is not a reconnection.
     connections: watch::Sender<u64>,
 }
 
 enum State {
     Away,
-    /// Connecting failed, or repeated calls over the connection failed. No attempt to connect is
-    /// made before `until`, because the attempt would probably fail, too.
+    /// Connecting failed, or several calls in succession failed over the connection. No attempt to
+    /// connect is made before `until`, because the attempt would probably fail, too.
     Refused {
         until: Instant,
         error: RedisError,
     },
-    /// A task connects for all waiting calls, so that none of them delays the others.
+    /// One task connects for all waiting calls, so that a caller that is not polled does not delay
+    /// the other callers.
     Connecting {
         attempt: Attempt,
         /// The error of the previous attempt, if it failed.
@@ -79,7 +80,7 @@ type Attempt = Shared<BoxFuture<'static, Result<Connected, RedisError>>>;
 
 #[derive(Clone)]
 pub(crate) struct Connected {
-    /// Starts at 1. No other connection to any server has this number.
+    /// Starts at 1. No other connection of this client has this number.
     pub(crate) number: u64,
     pub(crate) dialed: Dialed,
     /// Whether `release` was called over this connection, so that the server has the script.
@@ -219,7 +220,8 @@ impl Link {
             reconnected(COMMANDS);
             tracing::debug!(target: LOG_TARGET, server = %self.source, "reconnected to Redis");
         }
-        // Several attempts may run at the same time. The connection in use has the newest number.
+        // Several attempts may run at the same time. The number is taken while the state is locked,
+        // so the connection that stays in use has the highest number.
         let mut state = self.state();
         let number = self.dialer.next_number();
         self.connections.send_replace(number);
@@ -259,7 +261,7 @@ impl Link {
         server + self.origin
     }
 
-    /// The server of a connection, which may be older than the last attempt to connect.
+    /// The server of this connection. The last attempt to connect may have used another server.
     fn server_of(&self, connected: &Connected) -> String {
         source::address(&connected.client) + self.origin
     }

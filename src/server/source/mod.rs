@@ -19,8 +19,8 @@ use crate::error::{ConnectErrorKind, IS_REPLICA, cause_of};
 
 pub(crate) use sentinel::Sentinels;
 
-/// redis-rs makes rustls choose a crate for cryptography. If the program has several such crates,
-/// rustls panics.
+/// redis-rs makes rustls choose a crate for cryptography. If the program has several such crates
+/// and no default, rustls panics.
 #[cfg(feature = "sentinel")]
 const NO_CHOICE: &str = "the query to the sentinels panicked: if it uses TLS and the program has \
                          several cryptography crates, call install_default() of one of them first";
@@ -137,7 +137,8 @@ async fn primary_of(clients: &[Client], dialer: &Dialer) -> Result<(Client, Dial
     first_ok(clients.len(), attempts.collect()).await.map_err(|errors| {
         let reason = |(server, error): &_| format!("{server}: {}", cause_of(error).found);
         let reasons: Vec<_> = errors.iter().map(reason).collect();
-        // A person must fix such an error.
+        // An error about the user or the certificates is returned alone, because a person must fix
+        // it.
         if let Some((server, error)) = errors.into_iter().find(|(_, error)| is_to_be_mended(error))
         {
             return Unconnected { server: Some(server), error };
