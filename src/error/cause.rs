@@ -1,5 +1,5 @@
-//! Explains errors of redis-rs in this crate's words. The original text is the source of the error
-//! and must not be repeated.
+//! Explains errors of redis-rs in this crate's words. The error of redis-rs is the source of this
+//! crate's error, so the explanation must not repeat its text.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -162,7 +162,7 @@ const STRANGE_AUTH: &str = "Redis server refused to authenticate, returns";
 /// The text of `server/source/mod.rs` for a list of servers. The detail contains the error of each
 /// server.
 const NONE_IS_PRIMARY: &str = "no server in the list is a primary";
-/// The text of `server/source/mod.rs` for a server that must be a primary.
+/// The text of `server/source/mod.rs` for a replica that must be a primary.
 pub(crate) const IS_REPLICA: &str = "it is a replica";
 /// The texts of `server/source/sentinel.rs` for a sentinel. redis-rs has the first text, too.
 pub(crate) const NO_SENTINEL: &str = "Address does not point to a sentinel node";

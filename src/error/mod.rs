@@ -161,9 +161,9 @@ pub enum Error {
     /// Redis returned a permanent error.
     ///
     /// For example, the semaphore's keys have another type (`SEM_TYPE`) or were written by another
-    /// version of the protocol (`SEM_VERSION`), or the server is out of memory. Nothing was
-    /// changed, with two exceptions: the source is an unreadable reply, or the user lacks a
-    /// permission. A retry does not help until the cause is fixed.
+    /// version of the protocol (`SEM_VERSION`), or the server is out of memory. If the source is an
+    /// unreadable reply, or if the user lacks a permission, the call may have changed something.
+    /// Otherwise, nothing was changed. A retry does not help until the cause is fixed.
     #[non_exhaustive]
     Rejected {
         /// The name of the semaphore.

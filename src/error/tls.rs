@@ -1,5 +1,5 @@
-//! Explains TLS failures from the errors of rustls: which side failed, and how to fix it. The CLI
-//! inserts the names of its options: see `cli/src/failure.rs`.
+//! Explains TLS failures from the errors of rustls: which side failed, and how to fix the failure.
+//! The CLI inserts the names of its options: see `cli/src/failure.rs`.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! Counters. Each semaphore creates its handles once, because a look-up for each event would cost
-//! more than the event.
+//! Counters, gauges and histograms. Each semaphore creates its handles once, because it costs more
+//! to look up a handle than to count an event.
 
 use std::array;
 use std::sync::Arc;
@@ -46,7 +46,8 @@ impl Outcome {
     const LABELS: [&str; 8] =
         ["immediate", "waited", "adopted", "no_permit", "timeout", "cancelled", "closed", "failed"];
 
-    /// Returns `None` for an invalid request.
+    /// Returns the outcome of a request that failed with this error, or `None` if the request is
+    /// invalid.
     fn of(error: &Error) -> Option<Self> {
         match error {
             Error::Invalid { .. } => None,

@@ -7,8 +7,9 @@ use crate::error::Error;
 /// The start of a line that is replaced by a file.
 pub(super) const INCLUDE: &str = "-- include: ";
 
-/// The header comment: lines that begin with `--`, and empty lines, from the start of a file to an
-/// include. It excludes `--[[`, which opens a comment that may end in mid-line.
+/// The header comment: lines that begin with `--`, and empty lines, from the start of a file to the
+/// first other line or include. A line that begins with `--[` also ends the header, because `--[[`
+/// opens a comment that may end in mid-line.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
     let is_comment = |line: &str| line.starts_with("--") && !line.starts_with("--[");
     text.lines()

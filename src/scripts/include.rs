@@ -39,7 +39,8 @@ impl<'a> Resolver<'a> {
         let mut text = String::new();
         for line in source.lines().skip(header::lines(source).count()) {
             match line.strip_prefix(INCLUDE) {
-                // The path is relative to the folder, which may be part of a larger folder.
+                // The path in the line is relative to `dir`. The paths of files are relative to the
+                // embedded folder, of which `dir` may be a subfolder.
                 Some(included) => self.include(&self.dir.path().join(included.trim()))?,
                 None => {
                     text.push_str(line);

@@ -31,7 +31,8 @@ impl<B> LimitedBody<B> {
     }
 }
 
-/// An empty body without a permit. Layers around this layer need it for their own responses.
+/// An empty body without a permit. Layers around this layer need such a body for their own
+/// responses.
 impl<B> Default for LimitedBody<B> {
     fn default() -> Self {
         Self { held: None }

@@ -11,9 +11,11 @@
 //! - the semaphore is closed, or acquiring fails with another error
 //!
 //! If Redis is unavailable, the response is sent after the shorter of two times: the semaphore's
-//! acquire timeout, and the outage tolerance (default 30 s). If too many requests wait already, the
-//! response is sent as soon as Redis replies. If Redis is then unavailable, twice the response
-//! timeout (default 4 s) replaces the outage tolerance.
+//! acquire timeout, and the outage tolerance (default 30 s).
+//!
+//! If too many requests wait already, a further request does not wait for a permit, but only for
+//! the reply of Redis. If Redis is unavailable, too, its response is sent after the shorter of two
+//! times: the acquire timeout, and twice the response timeout (default 4 s).
 //!
 //! # When a permit is lost
 //!
