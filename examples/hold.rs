@@ -107,7 +107,8 @@ async fn hold(permit: Permit, work: impl Future<Output = ()>) -> Result<()> {
     tokio::select! {
         biased;
         // Another process may hold the permit now, so the work stops immediately. This branch is
-        // polled first, so that no chunk is sent after this process was suspended.
+        // polled first: if the permit is lost while this process is suspended, no further chunk is
+        // sent.
         () = permit.lost() => {}
         () = enter() => {}
         () = work => {}

@@ -199,7 +199,7 @@ const READING: Duration = Duration::from_millis(3);
 /// for every writer that arrived before it.
 async fn readers(role: &str, table: &mut Table) -> Result<()> {
     let access = table.semaphore("access", AT_ONCE)?;
-    // A reader must find two equal numbers.
+    // A writer increases two numbers. A reader must find equal numbers.
     let command = |command, key| -> Cmd {
         let mut command = cmd(command);
         command.arg(key);
@@ -228,8 +228,9 @@ const PHILOSOPHERS_ROLES: [&str; 5] =
 const REACHING: Duration = Duration::from_millis(2);
 const EATING: Duration = Duration::from_millis(2);
 
-/// Runs one of five philosophers, who share five forks, and a room that admits four of them. If all
-/// five could take their left fork, all would wait for the right fork forever.
+/// Runs one of five philosophers, who share five forks, and a room that admits four of them.
+/// Without the room, all five could take their left forks, and then wait forever for their right
+/// forks.
 async fn philosophers(role: &str, table: &mut Table) -> Result<()> {
     let place =
         PHILOSOPHERS_ROLES.iter().position(|name| *name == role).ok_or("not one of the five")?;

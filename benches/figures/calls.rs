@@ -1,6 +1,6 @@
 //! S1 to S7: the server's time for a call, if many calls follow each other immediately. The
-//! baseline is a script that does nothing. The script gets the arguments of the crate's first
-//! scripts, so that the baseline never changes.
+//! baseline is a script that does nothing. The script gets the arguments that this crate's first
+//! version sent, so that the baseline never changes.
 
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{Client, Cmd};
@@ -100,8 +100,9 @@ impl Calls {
         self.scripts.another(name)
     }
 
-    /// Returns the server's time for a call in µs. The semaphore has no waiters, and the weight
-    /// `held` is held. This function releases all permits that it acquires.
+    /// Returns the server's time for a call in µs. Before the measurement, the semaphore must have
+    /// no waiters, and permits with the total weight `held`. This function releases all permits
+    /// that it acquires.
     pub async fn time(&mut self, semaphore: &mut Scripts, held: u64, case: Case) -> Result<f64> {
         let one_more = held as u32 + 1;
         let weight = if let Case::Grants { weight, .. } = case { weight } else { 1 };

@@ -24,7 +24,8 @@ const PAIRS: u64 = 200;
 
 pub async fn holders() -> Result<Vec<Figure>> {
     let mut figures = among_holders::<Ours>(6).await?;
-    // Each acquire of the blocking list copies a set with all holders.
+    // Each acquire of the blocking list copies a set with all holders, so the largest sizes are not
+    // measured.
     figures.extend(among_holders::<BlockingList>(4).await?);
     // These designs use transactions, so the time in scripts says nothing.
     let by_transactions = [among_holders::<Fair>(4).await?, among_holders::<Locked>(4).await?];

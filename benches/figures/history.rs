@@ -17,7 +17,8 @@ const MINUTES: i64 = 60;
 const MINUTE: i64 = 60_000_000; // µs
 const HOUR: u32 = 3_600_000; // ms
 const LONG: u32 = 600_000; // ms, longer than the measured leases
-/// Some leases are longer than others, which permanently disables the fast path of many designs.
+/// Leases of different lengths. Some designs have a fast path that ends permanently when leases
+/// differ.
 const LEASES: [u32; 4] = [10_000, LEASE, LONG, HOUR];
 /// The number of holders during the measurement. With this number, a script that examines each
 /// holder would be visibly slower.
@@ -46,8 +47,8 @@ pub async fn p11() -> Result<Vec<Figure>> {
     Ok(beside_long.into_iter().zip(afterwards).map(worse).collect())
 }
 
-/// Measures the used semaphore, with holders whose leases last `standing` ms, and the new
-/// semaphore.
+/// Measures a new semaphore, and the used semaphore. The leases of the used semaphore's holders
+/// last `standing` ms.
 async fn measure(calls: &mut Calls, used: &mut Scripts, standing: u32) -> Result<Vec<Figure>> {
     let mut fresh = calls.semaphore(&unique_name("fresh"));
     fresh.acquire(NO_LIMIT, &calls.ids(STANDING, 1, LEASE), GRANTED).await?;

@@ -44,8 +44,8 @@ async fn over_network(one_way: Duration) -> Result<(f64, f64)> {
     Ok(rounds.medians().0)
 }
 
-/// Measures cycles of calls that do nothing, and acquire/release cycles. The caller runs this in a
-/// task, as a program does: see `support/pairs.rs`.
+/// Measures cycles of calls that do nothing, and acquire/release cycles. The caller runs this
+/// function in a task, as a program does: see `support/pairs.rs`.
 async fn in_turns(mut baseline: Baseline, semaphore: Semaphore, pairs: usize) -> Result<Rounds> {
     let mut rounds = Rounds::default();
     for _ in 0..rounds_of(ROUNDS) {

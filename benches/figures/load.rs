@@ -1,5 +1,5 @@
-//! The turns of tasks that compete for fewer permits over a network, and the turns that the network
-//! allows.
+//! The turns of tasks that compete over a network for fewer permits than tasks, and the turns that
+//! the network allows.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ pub struct Load {
 pub const TYPICAL: Load = Load { limit: 10, tasks: 100, work: Duration::from_millis(5) };
 
 impl Load {
-    /// Returns the possible and the taken turns per second. Counts turns for about this time, and
-    /// at least one turn for each permit. `round_trip` is the round trip to the server.
+    /// Returns the possible and the taken turns per second. Counts turns for about `time`, and at
+    /// least one turn for each permit. `round_trip` is the round trip to the server.
     ///
     /// A handoff takes one way to the server and one way to the next holder, so each permit is idle
     /// for a round trip after each turn. The calculation uses the actual duration of the work.

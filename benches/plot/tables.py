@@ -165,7 +165,7 @@ def memory(figures):
 
 
 def network(results):
-    """Returns the rows grouped by jitter, because each jitter has other round trips."""
+    """Returns the rows grouped by jitter, because the round trips differ between jitters."""
     rows = [("round trip", "each direction", "baseline", "this crate")]
     for jitter in results.jitters():
         steadiness = f"± {jitter:.0%}" if jitter else "steady"

@@ -20,7 +20,7 @@ pub struct Crew {
 /// The work of all tasks so far.
 #[derive(Clone)]
 struct Done {
-    /// One permit for each turn.
+    /// A local semaphore. Each turn that ends adds one permit.
     turns: Arc<Semaphore>,
     /// The actual time of work in ns, which exceeds the planned time, because timers end late.
     work: Arc<AtomicU64>,

@@ -28,7 +28,7 @@ impl Line {
 }
 
 /// In this design, an acquire only queues a request, and a release grants the permit to the first
-/// waiter. The length of the queue therefore stays the same.
+/// waiter. So an acquire and a release together do not change the length of the queue.
 impl Design for Line {
     const NAME: &'static str = "line";
     type Permit = ();

@@ -17,7 +17,7 @@ const BATCH: u64 = 1000;
 /// benches send no heartbeats, and refresh leases only to measure refreshes.
 const LONG: u32 = 60 * 60 * 1000;
 
-/// The result of all requests, in the short form of a reply.
+/// The first result in the short form of a reply, in which one entry stands for all requests.
 const ALL: i64 = 3;
 
 /// Checks the first result of a reply.

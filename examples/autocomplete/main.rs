@@ -106,7 +106,8 @@ fn entry(name: &str) -> Result<String> {
 
 /// Converts a name to the form that is used for comparisons. Names that differ only in case have
 /// the same form. Each character is converted separately, so that the form of a prefix is a prefix
-/// of the form of the name. `str::to_lowercase` depends on the end of a word ("ΝΙΚΟΣ", "νικος").
+/// of the form of the name. `str::to_lowercase` is not suitable, because it converts Σ differently
+/// at the end of a word ("ΝΙΚΟΣ", "νικος").
 ///
 /// "é" can be written as one character or as two, which look the same and are not equal. A program
 /// for real names would also normalize the names here.

@@ -52,7 +52,6 @@ async fn report() -> String {
 /// before that: a connection that the server has not accepted yet is closed without a response.
 async fn interrupted() {
     tokio::select! {
-        // On systems without signals, the service continues.
         _ = tokio::signal::ctrl_c() => {}
         () = terminated() => {}
     }
@@ -68,6 +67,7 @@ async fn terminated() {
     }
 }
 
+/// Never completes. On systems without signals, only ^C ends the service.
 #[cfg(not(unix))]
 async fn terminated() {
     std::future::pending().await

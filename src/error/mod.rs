@@ -101,7 +101,8 @@ pub enum Error {
         /// The error of Redis or the network, if one exists.
         source: Option<RedisError>,
     },
-    /// The weight of the request exceeds the limit, so the request can never be granted.
+    /// The weight of the request exceeds the declared limit, and no runtime limit is set. So the
+    /// request cannot be granted.
     ///
     /// Nothing was changed. A retry does not help: use a lower weight, or raise the limit.
     #[non_exhaustive]

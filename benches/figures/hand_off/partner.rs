@@ -64,7 +64,7 @@ impl Drop for Partner {
     }
 }
 
-/// Returns the design and the semaphore's name, if this is the other process.
+/// Returns the design and the semaphore's name, or `None` in the measuring process.
 pub fn role() -> Option<(String, String)> {
     Some((env::var(DESIGN).ok()?, env::var(NAME).ok()?))
 }

@@ -58,7 +58,7 @@ impl Memory {
 }
 
 /// Reads until two readings agree, because a server updates its count of buffers with a delay. Each
-/// reading uses a new connection, whose buffers are always the same.
+/// reading uses a new connection, because the buffers of new connections have equal sizes.
 async fn kept_by_server() -> Result<u64> {
     let mut last = None;
     for _ in 0..READINGS {

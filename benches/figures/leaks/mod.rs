@@ -66,7 +66,7 @@ pub async fn l2() -> Result<Vec<Figure>> {
     memory.figures(("L2", "L2a"), "a semaphore for each request")
 }
 
-/// Serves the customers in turn, from this one on.
+/// Serves every 16th customer, beginning with `customer`, until `end`.
 async fn serve(
     semaphores: SemaphoreClient,
     customers: String,

@@ -17,8 +17,8 @@ use crate::server::earlier::{Earlier, Way, run_in_order};
 /// The number of consecutive timeouts after which a connection is given up.
 const MAX_TIMEOUTS: u32 = 2;
 /// The round trip of a slow network. Some calls have a shorter timeout, such as the refresh of a
-/// short lease. If a call times out before both this time and the response timeout have passed, the
-/// connection may still be good, so the timeout is not counted.
+/// short lease. If a call times out earlier than this time, and earlier than the response timeout,
+/// the connection may still be good, so the timeout is not counted.
 const SLOW_TRIP: Duration = Duration::from_millis(200);
 
 impl Link {
