@@ -100,9 +100,9 @@ impl Calls {
         self.scripts.another(name)
     }
 
-    /// Returns the server's time for a call in µs. Before the measurement, the semaphore must have
-    /// no waiters, and permits with the total weight `held`. This function releases all permits
-    /// that it acquires.
+    /// Returns the server's time for a call in µs. Before the measurement, permits with the total
+    /// weight `held` must be held, and no request may wait. This function releases all permits that
+    /// it acquires.
     pub async fn time(&mut self, semaphore: &mut Scripts, held: u64, case: Case) -> Result<f64> {
         let one_more = held as u32 + 1;
         let weight = if let Case::Grants { weight, .. } = case { weight } else { 1 };

@@ -136,7 +136,7 @@ impl Outages {
         if began <= state.first_failure {
             return false;
         }
-        // If the cause changes to another, permanent cause, the outage is logged again.
+        // If the kind of the cause changes to a permanent kind, the outage is logged again.
         let is_known = |known: &Outage| known.kind == cause.kind || cause.kind.is_transient();
         if !state.outage.as_ref().is_some_and(is_known) {
             static NUMBERS: AtomicU64 = AtomicU64::new(1);

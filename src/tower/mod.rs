@@ -14,8 +14,8 @@
 //! acquire timeout, and the outage tolerance (default 30 s).
 //!
 //! If too many requests wait already, a further request does not wait for a permit, but only for
-//! the reply of Redis. If Redis is unavailable, too, its response is sent after the shorter of two
-//! times: the acquire timeout, and twice the response timeout (default 4 s).
+//! the reply of Redis. If Redis is unavailable, too, the response to this request is sent after the
+//! shorter of two times: the acquire timeout, and twice the response timeout (default 4 s).
 //!
 //! # When a permit is lost
 //!

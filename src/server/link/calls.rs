@@ -167,8 +167,8 @@ impl Link {
     }
 
     /// Counts the timeout of a call, unless the call was sent before the last counted timeout. If
-    /// several calls stall at the same time, this is one timeout. Returns the number of consecutive
-    /// timeouts.
+    /// several calls stall at the same time, their timeouts count as one. Returns the number of
+    /// consecutive timeouts.
     fn count_timeout(&self, sent: Instant) -> u32 {
         let mut last = self.last_timeout.lock().expect("nothing panics while it is locked");
         if last.is_some_and(|last| sent < last) {
