@@ -37,8 +37,8 @@ impl Load {
     ) -> Result<(f64, f64)> {
         let mut crew = Crew::start(design, self.tasks, self.work).await?;
         crew.time(WARM_UP * self.tasks as u64).await?;
-        // Turns may end in groups as large as the limit, so counting starts and stops at the end of
-        // a group.
+        // Turns may end in groups as large as the limit, so counting starts and stops at the same
+        // point of a group.
         crew.time(1).await?;
         let before = crew.worked();
         let groups = time.as_secs_f64() / (self.work + round_trip).as_secs_f64();

@@ -1,5 +1,5 @@
-//! The figures. P1 to P11 (this machine), S1 to S7 (scripts) and N0 to N8 (networks) have targets
-//! or had them. C, O, H, Q, R, M, W and D are published. L finds leaks.
+//! The figures. P1 to P11 (this machine), S1 to S7 (scripts) and N0 to N8 (networks) have or had
+//! targets. C, O, H, Q, R, M, W and D are published. L finds leaks.
 //!
 //! ```text
 //! scripts/with-redis cargo bench --bench figures                   # P, S and N: five minutes

@@ -23,7 +23,8 @@ pub struct Rush {
 
 #[derive(Default)]
 pub struct Outcome {
-    /// The waits that ended in the measured time. A wait that lasted the whole time counts, too.
+    /// The waits that ended in the measured time. A wait that began before the measured time and
+    /// lasted until its end counts, too.
     pub waits: Vec<Duration>,
     /// The number of grants in the measured time.
     pub turns: usize,

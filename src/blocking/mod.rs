@@ -12,10 +12,10 @@
 //! release is lost at the end of `main`, not even after `?` or a panic. On a thread of an async
 //! runtime, dropping the last handle does not block.
 //!
-//! A handle in a `static` is never dropped, and `std::process::exit` drops nothing. But a main
-//! thread that has used the client waits for the delivery when that thread ends. This applies to
-//! Linux with glibc, and to macOS. In the following cases, the program ends without waiting, so
-//! call [`SemaphoreClient::shutdown`]:
+//! A handle in a `static` is never dropped, and `std::process::exit` drops nothing. But if the main
+//! thread has used the client, the end of the main thread waits until the releases are delivered.
+//! This applies to Linux with glibc, and to macOS. In the following cases, the program ends without
+//! waiting, so call [`SemaphoreClient::shutdown`]:
 //!
 //! - The program runs on another platform.
 //! - A thread other than the main thread calls `exit`.

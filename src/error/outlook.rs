@@ -19,8 +19,8 @@ pub(crate) fn is_transient(error: &RedisError) -> bool {
 }
 
 /// Whether the server can be read, but has no space for new data: its memory or disk is full. New
-/// requests are rejected immediately. Waiting requests and connecting clients may outlast the
-/// shortage.
+/// requests are rejected immediately. Waiting requests and connecting clients are retried, because
+/// the shortage may end in time.
 pub(crate) fn is_full(error: &RedisError) -> bool {
     says(error, "OOM") || says(error, "MISCONF")
 }

@@ -14,8 +14,8 @@ pub(crate) struct CallError {
     /// The server of this attempt, if it is known. A later attempt may use another server.
     pub(crate) server: Option<String>,
     pub(crate) may_have_run: bool,
-    /// Whether the caller's deadline ended the attempt. Such an error gives less information than
-    /// the error of an earlier attempt.
+    /// Whether the caller's deadline ended the attempt. The error of such an attempt gives less
+    /// information than the error of an earlier attempt.
     pub(crate) was_cut_short: bool,
     was_sent: bool,
 }

@@ -1,8 +1,8 @@
 //! Finds out from the results of attempts whether a server works. The start and the end of an
 //! outage are logged.
 //!
-//! A single failure is not logged, because proxies and servers close idle connections, and the next
-//! attempt works. So an outage starts with a failed attempt that began after an earlier failure.
+//! A single failure is not logged: proxies and servers close idle connections, and the next attempt
+//! then succeeds. An outage starts when an attempt fails that began after an earlier failure.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};

@@ -119,7 +119,7 @@ impl Replies {
             }
             (b'*' | b'~' | b'>', Some(parts)) => self.begin(parts),
             (b'%', Some(pairs)) => self.begin(pairs.saturating_mul(2)),
-            // Attributes precede the value to which they apply.
+            // The value to which the attributes apply follows them, and is one more part.
             (b'|', Some(pairs)) => self.begin(pairs.saturating_mul(2).saturating_add(1)),
             _ => self.end_part(),
         }

@@ -1,5 +1,5 @@
-//! Finds the server to connect to. The server is looked up for each connection, because a failover
-//! changes it.
+//! Finds the server to connect to. The server is looked up for each connection, because another
+//! server may be the primary after a failover.
 
 mod sentinel;
 
