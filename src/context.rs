@@ -254,7 +254,7 @@ impl Context {
     }
 
     fn remaining(&self) -> MutexGuard<'_, Option<Vec<Remaining>>> {
-        self.remaining.lock().expect("nothing panics while it is locked")
+        self.remaining.lock().expect("no code panics while it holds the lock")
     }
 
     /// Makes the remaining calls, because the I/O runtime has dropped all its tasks.
@@ -319,7 +319,9 @@ fn make(remaining: Vec<Remaining>, patience: Duration) {
     let failure = Mutex::new(None);
     let calls = remaining.into_iter().map(async |remaining| match remaining.calls.await {
         Ok(()) => _ = requests.fetch_sub(remaining.requests, Ordering::Relaxed),
-        Err(error) => *failure.lock().expect("nothing panics while it is locked") = Some(error),
+        Err(error) => {
+            *failure.lock().expect("no code panics while it holds the lock") = Some(error)
+        }
     });
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -332,7 +334,7 @@ fn make(remaining: Vec<Remaining>, patience: Duration) {
     let requests = requests.into_inner();
     if requests > 0 {
         let failure: Option<Error> =
-            failure.into_inner().expect("nothing panics while it is locked");
+            failure.into_inner().expect("no code panics while it holds the lock");
         let late = || format!("no reply within {}", Rounded(patience));
         tracing::warn!(
             requests,

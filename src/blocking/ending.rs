@@ -32,7 +32,7 @@ impl Ending {
     }
 
     pub(super) fn signal(&self) {
-        let unsent = self.signal.lock().expect("nothing panics while it is locked").take();
+        let unsent = self.signal.lock().expect("no code panics while it holds the lock").take();
         if let Some((signal, client)) = unsent {
             // The thread waits for this message as long as `self` exists.
             let _ = signal.send(client);
@@ -42,7 +42,7 @@ impl Ending {
     /// Waits until the thread has shut down, which takes up to twice the response timeout.
     pub(super) fn wait(&self) {
         let waited = self.over.changed.wait_timeout_while(self.over.is(), self.patience, |is| !*is);
-        drop(waited.expect("nothing panics while it is locked"));
+        drop(waited.expect("no code panics while it holds the lock"));
     }
 
     fn is_over(&self) -> bool {
@@ -58,7 +58,7 @@ pub(super) struct Over {
 
 impl Over {
     fn is(&self) -> MutexGuard<'_, bool> {
-        self.is.lock().expect("nothing panics while it is locked")
+        self.is.lock().expect("no code panics while it holds the lock")
     }
 }
 

@@ -19,7 +19,7 @@ impl Labels {
     }
 
     pub(super) fn label(&self, name: &str) -> String {
-        let mut names = self.names.lock().expect("nothing panics while it is locked");
+        let mut names = self.names.lock().expect("no code panics while it holds the lock");
         if !names.contains(name) {
             if names.len() >= self.most {
                 return OTHER.to_owned();

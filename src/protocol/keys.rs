@@ -19,7 +19,7 @@ impl Keys {
         let (mut joined, mut ends) = (String::new(), [0; 4]);
         for (end, key) in ends.iter_mut().zip(["permits", "queue", "clients", "state"]) {
             joined.extend([prefix, ":{", name, "}:", key]);
-            *end = u16::try_from(joined.len()).expect("prefix and name have longest lengths");
+            *end = u16::try_from(joined.len()).expect("the lengths of prefix and name are bounded");
         }
         Self { joined: joined.into(), ends }
     }

@@ -111,7 +111,7 @@ impl EarlierCall for ReleaseCall {
     }
 
     fn written(&self, connection: u64) {
-        *self.written.lock().expect("nothing panics while it is locked") = Some(connection);
+        *self.written.lock().expect("no code panics while it holds the lock") = Some(connection);
         self.releases.with(|ledger| ledger.written(connection, &self.entries));
     }
 
@@ -144,7 +144,7 @@ impl Drop for ReleaseCall {
         if self.entries.is_empty() {
             return;
         }
-        let written = *self.written.lock().expect("nothing panics while it is locked");
+        let written = *self.written.lock().expect("no code panics while it holds the lock");
         self.releases.with(|ledger| ledger.failed(written, &self.entries));
         self.releases.changed();
     }

@@ -127,7 +127,7 @@ impl Releases {
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().expect("nothing panics while it is locked")
+        self.ledger.lock().expect("no code panics while it holds the lock")
     }
 
     /// Runs an operation that may change the number of open entries.
@@ -262,7 +262,7 @@ impl ReleasesByName {
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<String, Weak<Releases>>> {
-        self.all.lock().expect("nothing panics while it is locked")
+        self.all.lock().expect("no code panics while it holds the lock")
     }
 
     pub(crate) fn of(&self, name: &str) -> Arc<Releases> {

@@ -40,7 +40,7 @@ impl Timer {
         match self {
             Self::Here(sleep) => sleep.as_mut().poll(cx).map(|()| true),
             Self::Elsewhere(task) => task.poll_unpin(cx).map(|slept| slept.is_ok()),
-            Self::New(_) => unreachable!("it was just started"),
+            Self::New(_) => unreachable!("the timer was just started"),
         }
     }
 }

@@ -58,7 +58,7 @@ impl Lease {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.term.lock().expect("nothing panics while it is locked")
+        self.term.lock().expect("no code panics while it holds the lock")
     }
 
     /// Returns the term. Callers must read the clock before this call. [`change`](Self::change)

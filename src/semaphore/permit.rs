@@ -114,7 +114,7 @@ impl Permit {
     }
 
     pub(super) fn lease(&self) -> &Lease {
-        self.acquisition.lease().expect("it began with the permit")
+        self.acquisition.lease().expect("the lease began with the permit")
     }
 
     /// Releases the permit, and waits for Redis to confirm.

@@ -31,7 +31,7 @@ impl From<RedisError> for CallError {
 impl From<Error> for CallError {
     fn from(error: Error) -> Self {
         let Error::Redis(error) = error else {
-            unreachable!("the embedded scripts are there: {error}");
+            unreachable!("all called scripts are embedded: {error}");
         };
         error.into()
     }

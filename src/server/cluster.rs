@@ -165,7 +165,7 @@ impl Cluster {
     }
 
     fn slots(&self) -> MutexGuard<'_, SlotMap> {
-        self.slots.lock().expect("nothing panics while it is locked")
+        self.slots.lock().expect("no code panics while it holds the lock")
     }
 
     pub(super) fn leave_connections(&self) {
@@ -173,7 +173,7 @@ impl Cluster {
     }
 
     fn links(&self) -> MutexGuard<'_, HashMap<Address, Arc<Link>>> {
-        self.links.lock().expect("nothing panics while it is locked")
+        self.links.lock().expect("no code panics while it holds the lock")
     }
 
     pub(crate) fn node_of(&self, slot: u16) -> Option<Address> {
@@ -275,7 +275,7 @@ impl Cluster {
             (ErrorKind::UnexpectedReturnType, "the slots of the cluster cannot be read", detail)
         })?;
         if !slots.is_of_the_cluster_of(&self.slots()) {
-            let reason = "the node has left the cluster and belongs to another one";
+            let reason = "the node has left the cluster and belongs to another cluster";
             return Err((ErrorKind::Io, reason).into());
         }
         self.replace(slots);

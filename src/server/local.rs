@@ -41,7 +41,7 @@ impl Local {
     }
 
     fn content(&self) -> MutexGuard<'_, Content> {
-        self.content.lock().expect("nothing panics while it is locked")
+        self.content.lock().expect("no code panics while it holds the lock")
     }
 
     /// Subscribes a client until the result is dropped.
@@ -120,14 +120,14 @@ impl Content {
 }
 
 fn text(argument: Arg<&[u8]>) -> &str {
-    let Arg::Simple(text) = argument else { unreachable!("no script scans") };
+    let Arg::Simple(text) = argument else { unreachable!("scripts take no cursor") };
     str::from_utf8(text).expect("IDs, names and numbers are UTF-8")
 }
 
 /// Returns the prefix and the name that the key `permits` contains.
 fn name_in(permits: &str) -> (&str, &str) {
     let name = permits.strip_suffix("}:permits").and_then(|stem| stem.split_once(":{"));
-    name.expect("it is made of both")
+    name.expect("the key consists of prefix and name")
 }
 
 fn value(reply: Reply) -> Value {

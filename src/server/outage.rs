@@ -100,7 +100,7 @@ impl Outages {
     }
 
     fn state(&self) -> MutexGuard<'_, Option<State>> {
-        self.state.lock().expect("nothing panics while it is locked")
+        self.state.lock().expect("no code panics while it holds the lock")
     }
 
     /// Records the failure of an attempt that began at `began`. Returns true if

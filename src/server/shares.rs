@@ -107,13 +107,13 @@ impl Shares {
         }
         let is_known = |place: &String| self.0.iter().any(|share| place.ends_with(&share.id));
         let to_unknown = self.0.iter().flat_map(|share| &share.moving).find(|at| !is_known(at))?;
-        let found = format!("{to_unknown}: one side of this move is no primary with slots yet");
+        let found = format!("{to_unknown}: a node of this move is not a primary with slots yet");
         Some(redis::make_extension_error("TRYAGAIN".to_owned(), Some(found)))
     }
 }
 
 fn no_primary() -> RedisError {
-    let found = "the node is no primary any more".to_owned();
+    let found = "the node is no longer a primary".to_owned();
     redis::make_extension_error("READONLY".to_owned(), Some(found))
 }
 

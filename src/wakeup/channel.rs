@@ -119,7 +119,7 @@ impl Channels {
     }
 
     fn list(&self) -> MutexGuard<'_, HashMap<String, Weak<Channel>>> {
-        self.open.lock().expect("nothing panics while it is locked")
+        self.open.lock().expect("no code panics while it holds the lock")
     }
 
     /// The channels that need a subscription.

@@ -82,7 +82,7 @@ impl Router {
     }
 
     fn handlers(&self) -> MutexGuard<'_, HashMap<String, SameName>> {
-        self.handlers.lock().expect("nothing panics while it is locked")
+        self.handlers.lock().expect("no code panics while it holds the lock")
     }
 
     pub(crate) fn register(&self, name: &str, handler: Weak<dyn Handler>) {
@@ -104,7 +104,7 @@ impl Router {
     }
 
     fn parted(&self) -> MutexGuard<'_, Parted> {
-        self.parted.lock().expect("nothing panics while it is locked")
+        self.parted.lock().expect("no code panics while it holds the lock")
     }
 
     /// Makes sure that until the time `until`, no grant message releases the permit of acquisition

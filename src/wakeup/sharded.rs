@@ -232,14 +232,14 @@ impl Listener {
         let may_be_asked = |channel: &Arc<Channel>| asks_again || !refused.contains(&channel.name);
         let new = new.filter(|channel| !is_subscribed(channel) && may_be_asked(channel));
         let new: Vec<_> = new.take(MAX_AT_ONCE).collect();
-        let mut alive_for_longer = Vec::new();
+        let mut may_have_missed = Vec::new();
         let subscribing =
             new.iter().map(|channel| send(&dialed.connection, "SSUBSCRIBE", &channel.name));
         for (channel, response) in new.iter().zip(join_all(subscribing).await) {
             match response {
                 Ok(()) => {
                     // Before the first subscription, no request is queued, so no message was lost.
-                    alive_for_longer.extend(channel.was_subscribed().then_some(&*channel.name));
+                    may_have_missed.extend(channel.was_subscribed().then_some(&*channel.name));
                     refused.remove(&channel.name);
                     subscribed.insert(channel.name.clone(), channel.note_subscription());
                 }
@@ -259,7 +259,7 @@ impl Listener {
                 }
             }
         }
-        self.router.may_have_missed_at(alive_for_longer.into_iter());
+        self.router.may_have_missed_at(may_have_missed.into_iter());
         Ok(new.len() < MAX_AT_ONCE)
     }
 }

@@ -32,7 +32,7 @@ pub fn read(option: &str, file: &Path) -> Result<Vec<u8>, Failure> {
     let name = file.to_string_lossy();
     let name = passwords::shown(&name);
     let wrong = |reason: String| Failure::usage(format!("{option}: {name}: {reason}"));
-    let mut kept = KEPT.lock().expect("nothing panics while it is locked");
+    let mut kept = KEPT.lock().expect("no code panics while it holds the lock");
     if let Some(content) = kept.get(file) {
         return Ok(content.clone());
     }
@@ -55,7 +55,7 @@ pub fn read(option: &str, file: &Path) -> Result<Vec<u8>, Failure> {
 
 /// Returns the variable for the environment of a process that gets the same arguments.
 pub fn kept() -> Option<(&'static str, OsString)> {
-    let kept = KEPT.lock().expect("nothing panics while it is locked");
+    let kept = KEPT.lock().expect("no code panics while it holds the lock");
     let texts = kept
         .iter()
         .filter_map(|(path, content)| Some((path.to_str()?, std::str::from_utf8(content).ok()?)));

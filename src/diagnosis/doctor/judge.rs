@@ -153,7 +153,7 @@ fn replicas(facts: &Facts, config: Option<&Config>) -> Check {
         (_, Some(good)) if good < required => Check::critical(
             "replicas",
             format!(
-                "fewer replicas follow in time ({good}) than writes require \
+                "fewer replicas keep up ({good}) than writes require \
                  (min-replicas-to-write), so the server rejects all writes"
             ),
         )

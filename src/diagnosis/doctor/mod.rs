@@ -227,8 +227,10 @@ async fn try_all(probe: &Probe, user: &str) -> Result<Vec<Check>, Error> {
     let refused = refused.unwrap_or_else(|error| vec![error]);
     let mut checks = of_refused("commands", user, refused, "all required commands are allowed")?;
     if is_partial {
-        let finding = "other commands were not tried, because one was rejected first";
-        checks.push(Check::unchecked("commands", finding).fix("fix that, and check again"));
+        let finding = "other commands were not tried, because a command was rejected first";
+        checks.push(
+            Check::unchecked("commands", finding).fix("fix the rejected command, and check again"),
+        );
     }
     checks.extend(try_to_listen(probe, user).await?);
     Ok(checks)

@@ -76,7 +76,7 @@ impl Core {
         tracing::debug!(
             semaphore,
             permits,
-            "no request waits for these granted permits; they are released"
+            "no request waits for these granted permits, so they are released"
         );
         let room = MAX_BATCH.saturating_sub(self.releases.len());
         let unwanted: Vec<_> = ids.into_iter().take(room).map(Acquisition::unwanted).collect();

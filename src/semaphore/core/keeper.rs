@@ -108,7 +108,7 @@ impl Keeper {
         let (left, unreleased): (Vec<_>, Vec<_>) =
             permits.partition(|entry| entry.ending == Ending::LetExpire);
         self.warn(&unreleased, "permits could not be released before their leases expired");
-        let text = "the last refresh of permits left to expire failed; they expire earlier";
+        let text = "the last refresh of permits left to expire failed; these permits expire early";
         self.warn(&left, text);
     }
 

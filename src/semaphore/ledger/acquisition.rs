@@ -84,7 +84,7 @@ impl Acquisition {
     }
 
     fn life(&self) -> MutexGuard<'_, Life> {
-        self.life.lock().expect("nothing panics while it is locked")
+        self.life.lock().expect("no code panics while it holds the lock")
     }
 
     /// Returns the lease if the acquisition is or was a permit.

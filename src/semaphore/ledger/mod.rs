@@ -56,7 +56,7 @@ type ByNumber = HashMap<u128, Arc<Acquisition>>;
 
 impl Ledger {
     fn entries(&self) -> MutexGuard<'_, ByNumber> {
-        self.0.lock().expect("nothing panics while it is locked")
+        self.0.lock().expect("no code panics while it holds the lock")
     }
 
     /// Enters acquisitions, except those that have ended.

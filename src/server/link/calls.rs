@@ -170,7 +170,7 @@ impl Link {
     /// several calls stall at the same time, their timeouts count as one. Returns the number of
     /// consecutive timeouts.
     fn count_timeout(&self, sent: Instant) -> u32 {
-        let mut last = self.last_timeout.lock().expect("nothing panics while it is locked");
+        let mut last = self.last_timeout.lock().expect("no code panics while it holds the lock");
         if last.is_some_and(|last| sent < last) {
             return self.timeouts.load(Ordering::Relaxed);
         }

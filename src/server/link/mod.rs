@@ -140,11 +140,11 @@ impl Link {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nothing panics while it is locked")
+        self.state.lock().expect("no code panics while it holds the lock")
     }
 
     fn backoff(&self) -> MutexGuard<'_, Backoff> {
-        self.backoff.lock().expect("nothing panics while it is locked")
+        self.backoff.lock().expect("no code panics while it holds the lock")
     }
 
     /// Returns the connection, or makes a new one.
@@ -203,7 +203,7 @@ impl Link {
     ) -> impl Future<Output = Result<Connected, RedisError>> + 'static {
         let link = Arc::downgrade(self);
         async move {
-            let ended = || (ErrorKind::Io, "the runtime ended while it connected").into();
+            let ended = || (ErrorKind::Io, "the runtime ended while the client connected").into();
             let link = link.upgrade().ok_or_else(ended)?;
             tokio::spawn(link.connect()).await.unwrap_or_else(|_| Err(ended()))
         }
@@ -251,12 +251,12 @@ impl Link {
     }
 
     fn name_server(&self, server: Option<String>) {
-        *self.server.lock().expect("nothing panics while it is locked") = server;
+        *self.server.lock().expect("no code panics while it holds the lock") = server;
     }
 
     /// The server to name in messages: the last server that was tried, if several are configured.
     pub(crate) fn server(&self) -> String {
-        let server = self.server.lock().expect("nothing panics while it is locked");
+        let server = self.server.lock().expect("no code panics while it holds the lock");
         let server = server.clone().unwrap_or_else(|| self.source.to_string());
         server + self.origin
     }

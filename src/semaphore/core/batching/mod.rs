@@ -193,7 +193,7 @@ impl<R: Request> Default for Batcher<R> {
 
 impl<R: Request> Batcher<R> {
     fn state(&self) -> MutexGuard<'_, State<R>> {
-        self.state.lock().expect("nothing panics while it is locked")
+        self.state.lock().expect("no code panics while it holds the lock")
     }
 
     /// Sends a request, alone or with others, and retries it after transient failures until the
