@@ -61,7 +61,7 @@ async fn connecting_reports_that_the_server_runs_a_long_script() {
 async fn an_error_contains_the_last_reply_if_the_last_attempt_is_cut_short() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let response_timeout = Duration::from_secs(1);
+    let response_timeout = Duration::from_secs(3);
     let builder = SemaphoreClient::builder().response_timeout(response_timeout);
     let client = builder.connect(&proxy.url()).await.unwrap();
     let semaphore = client.semaphore("not_ready").limit(1).build().unwrap();
