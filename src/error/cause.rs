@@ -228,9 +228,8 @@ fn of_network(error: &RedisError) -> Option<Cause> {
     Some(Cause { kind, found: found.into(), advice })
 }
 
-fn of_server(error: &RedisError) -> Option<Cause> {
-    // An error that redis-rs created itself may also have the kind of a server's error.
-    error.source()?.downcast_ref::<ServerError>()?;
+/// Explains an error that Redis is known to return.
+pub(crate) fn of_redis(error: &RedisError) -> Option<Cause> {
     if lacks_right(&error.to_string()) {
         return Some(Cause {
             kind: Kind::Permission,
@@ -239,7 +238,13 @@ fn of_server(error: &RedisError) -> Option<Cause> {
         });
     }
     let by_code = || CODES.iter().find(|(code, ..)| says(error, code)).map(known);
-    if let Some(cause) = by_detail(error).or_else(by_code) {
+    by_detail(error).or_else(by_code)
+}
+
+fn of_server(error: &RedisError) -> Option<Cause> {
+    // An error that redis-rs created itself may also have the kind of a server's error.
+    error.source()?.downcast_ref::<ServerError>()?;
+    if let Some(cause) = of_redis(error) {
         return Some(cause);
     }
     let detail = error.detail().unwrap_or_default();

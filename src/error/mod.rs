@@ -18,7 +18,7 @@ use redis::RedisError;
 
 pub(crate) use cause::{
     IS_REPLICA, NO_SENTINEL, NO_SLOTS, SENTINEL_WANTS_PASSWORD, TOO_LARGE, lacks_files,
-    lacks_right, of as cause_of,
+    lacks_right, of as cause_of, of_redis,
 };
 pub use kind::ConnectErrorKind;
 pub(crate) use outlook::{is_full, is_refusal, is_transient};

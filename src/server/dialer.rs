@@ -107,7 +107,7 @@ impl Dialer {
         };
         let (first_error, settings) = (stream.first_error(), settings_of(client));
         let set_up = MultiplexedConnection::new_with_config(settings, stream, config.clone());
-        let (connection, driver) = self.log_in(first_error, set_up).await?;
+        let (connection, driver) = self.log_in(first_error, settings, set_up).await?;
         let driver = AbortOnDropHandle::new(tokio::spawn(driver));
         Ok(Dialed { connection, _driver: Some(Arc::new(driver)) })
     }
@@ -117,8 +117,8 @@ impl Dialer {
         let client = self.ready(client).await?;
         match self.stream_to(&client).await? {
             Some(stream) => {
-                let first_error = stream.first_error();
-                self.log_in(first_error, PubSub::new(settings_of(&client), stream)).await
+                let (first_error, settings) = (stream.first_error(), settings_of(&client));
+                self.log_in(first_error, settings, PubSub::new(settings, stream)).await
             }
             None => within(self.steps(&client), client.get_async_pubsub()).await,
         }
@@ -128,10 +128,11 @@ impl Dialer {
     async fn log_in<T>(
         &self,
         first_error: FirstError,
+        settings: &RedisConnectionInfo,
         set_up: impl Future<Output = Result<T, RedisError>>,
     ) -> Result<T, RedisError> {
         let done = within(self.response_timeout, set_up).await;
-        done.map_err(|error| first_error.get().unwrap_or(error))
+        done.map_err(|error| first_error.get(settings).unwrap_or(error))
     }
 
     /// Opens a stream to the server. Returns `None` if only redis-rs can make the connection.

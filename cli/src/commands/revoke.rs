@@ -22,7 +22,8 @@ The old holder finds out at its next refresh, after at most a third of its lease
 its lease if it cannot reach Redis. Until then, the old and the next holder may work at the same \
 time. To prevent that, end the old holder's process instead.
 
-A removed request returns to its old position, unless its process ends.
+A removed request returns to its old position with the next heartbeat of its process, within 5 s by \
+default. To keep the request out, end the process.
 
 Exit status: 0 if revoked, 1 if no permit or request has this ID.")]
 pub struct Revoke {
@@ -91,7 +92,8 @@ fn as_text(asked: &Revoke, revoked: &Revoked) -> Result<String, Failure> {
         }
         Revoked::Request => Ok(format!(
             "{name}: the request was removed from the queue. If its process{client_name} is \
-             alive, the request returns to its old position: end the process to keep it out"
+             alive, the request returns to its old position with the next heartbeat: end the \
+             process to keep it out"
         )),
         _ => Err(Failure::new(
             NO,

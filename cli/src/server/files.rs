@@ -32,6 +32,13 @@ pub fn read(option: &str, file: &Path) -> Result<Vec<u8>, Failure> {
     let name = file.to_string_lossy();
     let name = passwords::shown(&name);
     let wrong = |reason: String| Failure::usage(format!("{option}: {name}: {reason}"));
+    let not_opened = |error: io::Error| match has_place(file) || name != file.to_string_lossy() {
+        true => wrong(error.to_string()),
+        false => Failure::usage(format!(
+            "{option}: the file does not exist: give the path of a file (the value is not shown, \
+             because it may be a password)"
+        )),
+    };
     let mut kept = KEPT.lock().expect("no code panics while it holds the lock");
     if let Some(content) = kept.get(file) {
         return Ok(content.clone());
@@ -41,7 +48,7 @@ pub fn read(option: &str, file: &Path) -> Result<Vec<u8>, Failure> {
     // A thread reads, because opening a FIFO blocks until another process opens the other end.
     thread::spawn(move || sender.send(read_all(&path)));
     let content = match receiver.recv_timeout(PATIENCE) {
-        Ok(read) => read.map_err(|error| wrong(error.to_string()))?,
+        Ok(read) => read.map_err(not_opened)?,
         Err(_) => return Err(wrong(too_slow(file))),
     };
     match content {
@@ -62,6 +69,11 @@ pub fn kept() -> Option<(&'static str, OsString)> {
     let texts: BTreeMap<_, _> = texts.collect();
     let given = serde_json::to_string(&texts).ok().filter(|_| !texts.is_empty())?;
     Some((VARIABLE, given.into()))
+}
+
+/// Returns whether the file exists or has a folder. Otherwise, it may be no path, but a password.
+fn has_place(file: &Path) -> bool {
+    file.exists() || file.parent().is_some_and(Path::is_dir)
 }
 
 enum Content {

@@ -102,6 +102,7 @@ async fn connected(
     let builder = builder.prefix(&server.prefix).response_timeout(server.response_timeout);
     passwords::check_places(server)?;
     let servers = servers(server)?;
+    check_user(server, &servers)?;
     if server.sentinel.is_some() {
         check_alike(&servers)?;
     }
@@ -138,6 +139,19 @@ pub fn single(server: &Server) -> Result<Option<Client>, Failure> {
 
 fn servers(server: &Server) -> Result<Vec<ConnectionInfo>, Failure> {
     Ok(server.url.iter().map(IntoServer::into_server).collect::<Result<_, _>>()?)
+}
+
+/// Rejects a user with a password behind a colon, before an error message shows the user.
+fn check_user(server: &Server, servers: &[ConnectionInfo]) -> Result<(), Failure> {
+    let is_suspect = server.user.as_ref().is_some_and(|user| user.contains(':'));
+    let of_url = |info: &ConnectionInfo| info.redis_settings().password().unwrap_or_default() != "";
+    if !is_suspect || passwords::read(server)?.is_some() || servers.iter().any(of_url) {
+        return Ok(());
+    }
+    Err(Failure::usage(
+        "--user (REDIS_USER) contains a colon, but no password was given: if the password is \
+         behind the colon, put it into REDIS_PASSWORD or --password-file",
+    ))
 }
 
 /// Combines the user and password of the URL with those from other sources. A value from two

@@ -22,8 +22,9 @@ pub fn refuse(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> 
     match ours.any(|argument| has_password(&argument.to_string_lossy())) {
         false => Ok(()),
         true => Err(Failure::usage(
-            "an argument contains a password, which every user of this machine could read: put the \
-             URL into the environment variable REDIS_URL, or the password into --password-file",
+            "an argument contains a URL with a password, which every user of this machine could \
+             read: put the URL of Redis into the environment variable REDIS_URL, or the password \
+             into --password-file, and use names without passwords",
         )),
     }
 }

@@ -106,8 +106,8 @@ async fn change_it(
         Change::Revoke(id) => match semaphore.revoke(&id).await? {
             Revoked::Permit { lease, .. } => revoked(lease),
             Revoked::Request => {
-                "The request was removed from the queue. If its process is alive, it \
-                                 returns to its old position."
+                "The request was removed from the queue. If its process is alive, the request \
+                                 returns to its old position with the next heartbeat."
                     .to_owned()
             }
             _ => {

@@ -36,6 +36,14 @@ const COMMANDS: [&[&str]; 5] = [
     &["run", "NAME", "--limit", "1", "--timeout", "100ms", "--", "true"],
 ];
 
+/// Where a user may write the password by mistake.
+const MISPLACED: [&[&str]; 4] = [
+    &["--user", "importer:SECRET"],
+    &["--password-file", "SECRET"],
+    &["--password-file=ab/SECRET"],
+    &["--cacert", "SECRET"],
+];
+
 fn server() -> Server {
     let server = Server::start();
     server.run(&format!("ACL SETUSER importer on >{SECRET} ~* &* +@all"));
@@ -112,5 +120,18 @@ fn a_secret_from_a_file_or_variable_does_not_appear_in_the_output() {
         let outcomes = outcomes(&["--user", user], &variables);
         assert_eq!(outcomes[0].status == Some(0), user == "importer", "{outcomes:?}");
         are_silent(&outcomes, user);
+    }
+}
+
+#[test]
+fn a_secret_in_the_value_of_another_option_does_not_appear_in_the_output() {
+    let server = server();
+    for arguments in MISPLACED {
+        let arguments: Vec<_> =
+            arguments.iter().map(|argument| argument.replace("SECRET", SECRET)).collect();
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        let outcomes = outcomes(&arguments, &[("REDIS_URL", &server.url)]);
+        assert!(outcomes.iter().all(|outcome| outcome.status == Some(2)), "{outcomes:?}");
+        are_silent(&outcomes, &arguments.join(" "));
     }
 }

@@ -7,10 +7,12 @@ use tokio::net::TcpStream;
 
 use super::{assert_says, kind_of, peer, refusal};
 use redis_semaphore::ConnectErrorKind as Kind;
+use test_support::errors::chain;
 use test_support::observer::in_time;
 use test_support::server::Server;
 
-const ERRORS: [&str; 9] = [
+const ERRORS: [&str; 10] = [
+    "-ERR AUTH <password> called without any password configured for the default user.\r\n",
     "-ERR max number of clients reached\r\n",
     "-LOADING Redis is loading the dataset in memory\r\n",
     "-BUSY Redis is busy running a script. You can only call SCRIPT KILL\r\n",
@@ -70,6 +72,36 @@ async fn an_error_in_reply_to_the_first_commands_is_the_same_for_every_login() {
 async fn an_error_sent_before_any_command_is_the_same_for_every_login() {
     for error in ERRORS {
         are_all_alike(&peer(move |stream| rejects(stream, error)).await, error).await;
+    }
+}
+
+/// A peer that does not know the command of the login may quote its arguments. A token of a cloud
+/// provider has more than 1,000 characters.
+#[tokio::test]
+async fn an_error_that_quotes_the_login_does_not_reveal_the_password() {
+    let quote = |password: &str| {
+        [
+            format!("-ERR unsupported command: AUTH {password}\r\n"),
+            format!("-ERR unknown command 'AUTH', with args beginning with: '{password}'\r\n"),
+            format!(
+                "-ERR unknown command 'AUTH', with args beginning with: '{:.128}'\r\n",
+                password
+            ),
+            format!("-{password} is not a command\r\n"),
+        ]
+    };
+    for password in ["Xq7Zw9".to_owned(), "Xq7Zw9".repeat(300)] {
+        for error in quote(&password) {
+            let error: &str = error.leak();
+            let url = peer(move |stream| replies(stream, error)).await;
+            for login in
+                [format!(":{password}@"), format!("user:{password}@"), format!("{password}@")]
+            {
+                let refused = refusal(&url.replace("redis://", &format!("redis://{login}"))).await;
+                let texts = format!("{refused:?} {:?}", chain(&refused));
+                assert!(!texts.contains("Xq7Zw9"), "{error} {login}: {texts}");
+            }
+        }
     }
 }
 
