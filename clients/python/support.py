@@ -1,15 +1,19 @@
 """The shared part of the tests: servers, other processes, and waits for a condition."""
 
 import asyncio
+import contextlib
 import os
 import pathlib
 import shutil
 import signal
 import socket
+import socketserver
+import ssl
 import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 import uuid
 
@@ -127,6 +131,44 @@ class Server:
 
     def script_calls(self):
         return self.connection.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
+
+
+class Peer:
+    """A server that is not Redis. It sends `reply(request)` after each request, and closes if that is None.
+
+    With a name such as "DNS:other.test", it uses TLS, with a certificate of this name: the file `certificate`.
+    """
+
+    def __init__(self, reply, name=None):
+        self._folder = tempfile.TemporaryDirectory()
+        context = None
+        if name is not None:
+            self.certificate, key = (f"{self._folder.name}/{file}" for file in ("certificate", "key"))
+            words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test -addext".split()
+            words += [f"subjectAltName={name}", "-keyout", key, "-out", self.certificate]
+            subprocess.run(words, check=True, stderr=subprocess.DEVNULL)
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(self.certificate, key)
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self):
+                with contextlib.suppress(OSError):  # including a handshake that the client has ended
+                    stream = context.wrap_socket(self.request, server_side=True) if context else self.request
+                    with stream:
+                        while (request := stream.recv(65536)) and (answer := reply(request)) is not None:
+                            stream.sendall(answer)
+
+        class Listening(socketserver.ThreadingTCPServer):
+            daemon_threads, request_queue_size = True, 100
+
+        self._server = Listening(("127.0.0.1", 0), Handler)
+        self.address = f"127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=[0.01], daemon=True).start()
+
+    def close(self):
+        self._server.shutdown()
+        self._server.server_close()
+        self._folder.cleanup()
 
 
 class Turns:

@@ -14,7 +14,7 @@ import redis_lease_semaphore
 from redis_lease_semaphore import MissingPermission, Rejected, SemaphoreError, Unavailable, scripts
 from redis_lease_semaphore.asyncio import SemaphoreClient
 
-from support import DEADLINE, Keys, Server, new_name, until_async
+from support import DEADLINE, Keys, Peer, Server, new_name, until_async
 
 REPOSITORY = pathlib.Path(__file__).parent / "../.."
 SECRET = "s3cr3t"
@@ -35,6 +35,11 @@ class Connections(unittest.IsolatedAsyncioTestCase):
         server = Server(*options, **settings)
         self.addCleanup(server.close)
         return server
+
+    def peer(self, reply, name=None):
+        peer = Peer(reply, name)
+        self.addCleanup(peer.close)
+        return peer
 
     async def connect(self, url, **settings):
         client = SemaphoreClient(url, **settings)
@@ -277,6 +282,20 @@ class Connections(unittest.IsolatedAsyncioTestCase):
                 SemaphoreClient("rediss://h", **{option: "/no/such"})
             with self.assertRaisesRegex(ValueError, f"the option {option} .* cannot be read: /no/such"):
                 SemaphoreClient(f"rediss://h?{option}=/no/such")
+
+    async def test_the_host_name_of_a_certificate_is_checked_unless_the_url_says_otherwise(self):
+        refusal = lambda _: b"-ERR refused\r\n"
+        for name, query, error, text in (
+            ("DNS:other.test", "", Unavailable, "certificate"),
+            ("IP:127.0.0.1", "", Rejected, "refused"),
+            ("DNS:other.test", "&ssl_check_hostname=no", Rejected, "refused"),
+            ("DNS:other.test", "&ssl_cert_reqs=none", Rejected, "refused"),
+        ):
+            with self.subTest(name + query):
+                peer = self.peer(refusal, name)
+                url = f"rediss://{peer.address}?ssl_ca_certs={peer.certificate}{query}"
+                with self.assertRaisesRegex(error, text):
+                    await SemaphoreClient(url).connect()
 
     async def test_users_and_passwords_from_both_places(self):
         server = self.server()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import ssl
 import urllib.parse
 from typing import Any
 
@@ -48,6 +49,10 @@ def connections(url: str, response_timeout: float, options: dict[str, Any]) -> r
         decode_responses=False,  # messages of other clients need not be text
         socket_timeout=response_timeout,
     )
+    if issubclass(pool.connection_class, redis.asyncio.SSLConnection):
+        # Before version 6, redis-py accepts the certificate of any host by default.
+        is_checked = pool.connection_kwargs.get("ssl_cert_reqs") not in ("none", ssl.CERT_NONE)
+        pool.connection_kwargs.setdefault("ssl_check_hostname", is_checked)
     pool.connection_class = _discreet(pool.connection_class)
     pool.connection_class(**pool.connection_kwargs)  # an unknown option is an error now
     return found
@@ -155,6 +160,9 @@ def named(error: Exception, connections: redis.asyncio.Redis, step: str) -> Exce
     if user and step == "connecting":
         # A user without a password may be a password without its colon.
         where += f" as user {user}" if options.get("password") else " as the user of the URL without a password"
+    reason = error.__context__
+    if isinstance(reason, ssl.SSLError) and str(reason) not in str(error):  # redis-py 4 does not name the reason
+        where += f": {reason}"
     if isinstance(error, redis.RedisError):
         error.args = (f"{where}: {error}",)
     else:
