@@ -311,13 +311,16 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         for permit in permits:
             self.assertFalse(permit.is_lost)
             self.assertTrue(await permit.release())
+            self.assertEqual(permit.expires_in, 0)
 
     async def test_a_permit_whose_key_was_deleted_is_lost_at_the_next_renewal(self):
         semaphore = await self.another(limit=1, lease=15)
         permit = await semaphore.acquire()
+        self.assertGreater(permit.expires_in, 0)
         self.keys.connection.delete(self.keys.permits)
         await asyncio.wait_for(permit.lost.wait(), DEADLINE)
-        self.assertGreater(permit.expires_in, 0)
+        self.assertLess(time.monotonic(), permit._held.deadline)
+        self.assertEqual(permit.expires_in, 0)
         self.assertTrue(permit.is_lost)
         with self.assertRaises(PermitLost):
             permit.check()

@@ -6,6 +6,7 @@ import re
 import subprocess
 import traceback
 import unittest
+import urllib.parse
 import warnings
 
 import redis
@@ -230,6 +231,58 @@ class Connections(unittest.IsolatedAsyncioTestCase):
                     self.assertNotIn(SECRET, "".join(traceback.format_exception(caught.exception)))
             self.assertNotIn(SECRET, "".join(logs.output))
 
+    async def test_no_secret_is_in_an_error_or_a_log_if_a_peer_repeats_what_it_gets(self):
+        secret = f"{SECRET}'@ä"
+        url_of = lambda peer: f"redis://bob:{urllib.parse.quote(secret, safe='')}@{peer.address}"
+        words = lambda request: b" ".join(request.split(b"\r\n")[2::2])
+        for answer in (
+            lambda request: b"-ERR unsupported command: " + words(request) + b"\r\n",
+            lambda request: b"-unsupported " + words(request) + b"\r\n",
+            lambda request: b":" + words(request) + b"\r\n",
+            lambda request: b"HTTP/1.1 400 Bad Request: " + words(request) + b"\r\n",
+            lambda request: words(request) + b"\r\n",
+            lambda request: repr(request).encode() + b"\r\n",
+            lambda request: urllib.parse.quote(words(request)).encode() + b"\r\n",
+            lambda request: request,
+        ):
+            peer = self.peer(answer)
+            with self.subTest(answer(b"*2\r\n$4\r\nAUTH\r\n$1\r\nx\r\n")):
+                with self.assertRaises(SemaphoreError) as caught:
+                    await SemaphoreClient(url_of(peer), response_timeout=0.5).connect()
+                self.assertNotIn(SECRET, "".join(traceback.format_exception(caught.exception)))
+
+    async def test_a_reply_of_another_protocol_or_type_has_a_clear_error(self):
+        for answer in (b"+OK\r\n", b"$-1\r\n", b":1\r\n", b"*1\r\n:1\r\n", b"*1\r\n$-1\r\n", b"HTTP/1.1 400 Bad\r\n\r\n"):
+            with self.subTest(answer):
+                # One reply per command of a request.
+                peer = self.peer(lambda request: answer * request.count(b"*"))
+                with self.assertRaises(SemaphoreError) as caught:
+                    await SemaphoreClient(f"redis://{peer.address}", heartbeat_timeout=0.6, response_timeout=0.5).connect()
+                self.assertRegex(str(caught.exception), "not of a Redis server|Protocol Error|no reply")
+                self.assertNotIn("None", str(caught.exception))
+
+    async def test_a_peer_that_is_silent_or_closes_is_told(self):
+        for answer in (b"", None):
+            # HELLO is unknown, as for a proxy.
+            reply = lambda request: b"-ERR unknown\r\n" * request.count(b"*") if b"HELLO" in request else answer
+            peer = self.peer(reply)
+            with self.assertRaises(Unavailable) as caught:
+                await SemaphoreClient(f"redis://{peer.address}", heartbeat_timeout=0.6, response_timeout=0.5).connect()
+            self.assertRegex(str(caught.exception), "SUBSCRIBE|[Cc]los|reset")
+            self.assertNotIn("None", str(caught.exception))
+
+    async def test_the_text_of_a_server_is_limited(self):
+        peer = self.peer(lambda request: b"-ERR " + b"x" * 5000 + b"\r\n")
+        with self.assertRaises(Rejected) as caught:
+            await SemaphoreClient(f"redis://{peer.address}").connect()
+        self.assertLess(len(str(caught.exception)), 700)
+
+    async def test_the_error_of_a_missing_password_says_where_it_belongs(self):
+        server = self.server()
+        server.connection.config_set("requirepass", "secret")
+        with self.assertRaisesRegex(Rejected, "requires a password, in the URL"):
+            await SemaphoreClient(server.url).connect()
+
     async def test_a_user_that_may_be_a_password_is_not_named(self):
         server = self.server()
         with self.assertRaisesRegex(Rejected, "connecting as the user of the URL without a password") as caught:
@@ -269,6 +322,7 @@ class Connections(unittest.IsolatedAsyncioTestCase):
             ("rediss://:x@a:1,b", "several addresses"), ("redis://a:1,redis://b:2", "several addresses"),
             ("redis://h ", "white space"), ("redis://h:1 ", "white space"), ("redis://h/1\n", "white space"),
             (" redis://h", "white space"), ("redis://:a b@h", "white space.*%20"),
+            ("redis://::1:6379", r"in brackets, as in redis://\[::1\]"), (f"redis://:{SECRET}@2001:db8::7", "in brackets"),
             (f"redis://:99999/{SECRET}@h", "%2F"), (f"redis://:{SECRET},/x@h", "%2F"), (f"redis://h:{SECRET}", "%2F"),
         ):
             with self.subTest(url):

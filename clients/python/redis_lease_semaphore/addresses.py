@@ -5,6 +5,7 @@ No error contains a secret of a URL.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 import re
@@ -19,6 +20,8 @@ from redis.backoff import NoBackoff
 
 _ENCODE = "write the characters / ? # @ : % of a user name or password as %2F %3F %23 %40 %3A %25"
 _ARGUMENTS = re.compile(r",? with args beginning with.*", re.IGNORECASE | re.DOTALL)
+_SHORTEST_SECRET = 4  # a shorter password is part of many words, such as the codes of errors
+_NO_PASSWORD = re.compile("NOAUTH|Authentication required|client already authenticated|unauthenticated (multi)?bulk")
 
 
 def connections(url: str, response_timeout: float, options: dict[str, Any]) -> redis.asyncio.Redis:
@@ -59,21 +62,56 @@ def connections(url: str, response_timeout: float, options: dict[str, Any]) -> r
 
 
 def _discreet(connection_class: Any) -> Any:
-    """Returns a class of connections that remove arguments from the server's errors.
+    """Returns a class of connections that remove arguments and passwords from all texts of a server.
 
     A server that does not know AUTH or HELLO returns their arguments, which include the password. All replies pass
     through this method, so no error, cause or log contains them.
     """
 
     class Connection(connection_class):  # type: ignore[misc]
+        _password = ""
+
+        async def send_command(self, *args: Any, **options: Any) -> Any:
+            if "AUTH" in args:
+                # A user without a password may be a password without its colon.
+                self._password = text(args[-1]) or text(args[-2])
+            return await super().send_command(*args, **options)
+
         async def read_response(self, *args: Any, **options: Any) -> Any:
             try:
                 return await super().read_response(*args, **options)
-            except redis.RedisError as error:
-                error.args = tuple(_ARGUMENTS.sub("", arg) if isinstance(arg, str) else arg for arg in error.args)
+            except (redis.RedisError, OSError, asyncio.TimeoutError) as error:
+                error.args = tuple(shown(arg, self._password) if isinstance(arg, str) else arg for arg in error.args)
                 raise
+            except Exception as error:  # from the parser of redis-py
+                raise not_redis(shown(str(error), self._password)) from None
 
     return Connection
+
+
+def text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def shown(text: str, password: str = "") -> str:
+    """Returns a server's text without the arguments of a command and the password, with at most 500 characters."""
+    text = _ARGUMENTS.sub("", text)
+    if len(password) >= _SHORTEST_SECRET:
+        text = re.sub("".join(map(_escaped, password)), "***", text, flags=re.IGNORECASE)
+    if _NO_PASSWORD.search(text):
+        text += ": the server requires a password, in the URL (redis://:PASSWORD@HOST) or in the option password"
+    return text if len(text) <= 500 else f"{text[:500]}..."
+
+
+def _escaped(character: str) -> str:
+    """Returns a pattern for a character, also if the text has it as %XX or behind backslashes."""
+    codes = "".join(rf"(?:%|\\+x){byte:02x}" for byte in character.encode("utf-8", "replace"))
+    return rf"(?:\\*{re.escape(character)}|{codes})"
+
+
+def not_redis(what: str) -> redis.InvalidResponse:
+    """Returns the error for a reply that no Redis server sends."""
+    return redis.InvalidResponse(f"the reply is not of a Redis server: {what}")
 
 
 def _check(url: str) -> None:
@@ -89,8 +127,12 @@ def _check(url: str) -> None:
     if "@" in parts.path or parts.fragment or not all("=" in query for query in queries):
         hint = "; for a socket write unix://USER:PASSWORD@/PATH" if parts.scheme == "unix" else ""
         raise ValueError(f"the URL has a part that no server has: {_ENCODE}{hint}")
-    if "," in parts.netloc.rpartition("@")[2]:
+    host = parts.netloc.rpartition("@")[2]
+    if "," in host:
         raise ValueError("the URL has several addresses, which are not supported: use the address of one server")
+    if host.count(":") > 1 and "[" not in host:
+        brackets = "write an IPv6 address in brackets, as in redis://[::1]:6379"
+        raise ValueError(f"the URL cannot be read: {brackets}, and {_ENCODE}")
     try:
         port = parts.port
     except ValueError as error:
@@ -163,6 +205,8 @@ def named(error: Exception, connections: redis.asyncio.Redis, step: str) -> Exce
     reason = error.__context__
     if isinstance(reason, ssl.SSLError) and str(reason) not in str(error):  # redis-py 4 does not name the reason
         where += f": {reason}"
+    if isinstance(error, (LookupError, TypeError)):  # redis-py expects a reply of another type
+        error = not_redis(str(error))
     if isinstance(error, redis.RedisError):
         error.args = (f"{where}: {error}",)
     else:

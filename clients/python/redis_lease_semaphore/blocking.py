@@ -400,7 +400,7 @@ class Permit:
 
     @property
     def expires_in(self) -> float:
-        """The seconds until the permit is lost unless its lease is refreshed."""
+        """The seconds until the permit is lost unless its lease is refreshed. 0 if it was released or lost."""
         return self._core.expires_in
 
     def check(self) -> None:

@@ -121,7 +121,7 @@ class SemaphoreClient:
             await self._listener.start()
             refused = await self._call("probe", f"probe-{secrets.token_hex(16)}", ["P", self._client])
             if refused:
-                command, why = map(_text, refused[:2])
+                command, why = (addresses.shown(addresses.text(part)) for part in refused[:2])
                 refusal = redis.ResponseError(why.strip())
                 raise errors.from_redis(refusal, addresses.of(self._connections), f"probe, {command}") from refusal
         except BaseException as error:
@@ -178,8 +178,10 @@ class SemaphoreClient:
             return  # HELLO is renamed, or unknown to a proxy: the probe finds out more
         if isinstance(told, BaseException):
             raise told
+        if not isinstance(told, (dict, list)):
+            raise addresses.not_redis("it has no list for HELLO")
         pairs = list(told.items()) if isinstance(told, dict) else list(zip(told[::2], told[1::2]))
-        mode = {_text(key): _text(value) for key, value in pairs}.get("mode")
+        mode = {addresses.text(key): addresses.text(value) for key, value in pairs}.get("mode")
         if mode in ("cluster", "sentinel"):
             raise errors.wrong_server(mode, addresses.of(self._connections))
 
@@ -356,7 +358,10 @@ class SemaphoreClient:
             return await self._link.call(*command, timeout=timeout)
 
         try:
-            return await scripts.call(execute, script, scripts.keys(self.prefix, name), arguments)
+            reply = await scripts.call(execute, script, scripts.keys(self.prefix, name), arguments)
+            if not isinstance(reply, list) or (script != "probe" and not all(isinstance(part, int) for part in reply)):
+                raise addresses.not_redis(f"it has no list of numbers for {script}")
+            return reply
         except (redis.RedisError, OSError) as error:
             if errors.is_of_replica(error):
                 # The primary has become a replica. Its address may lead to another server now.
@@ -397,7 +402,3 @@ class SemaphoreClient:
     def _subscribed(self) -> None:
         for semaphore in list(self._active):
             semaphore._ask_now()
-
-
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -95,8 +95,10 @@ class Listener:
         try:
             await pubsub.subscribe(self._channel)
             message = await pubsub.get_message(timeout=self._ping_interval)
-            if message is None or message["type"] != "subscribe":
-                raise redis.ConnectionError(f"SUBSCRIBE was not confirmed: {message}")
+            if message is None:
+                raise redis.TimeoutError("no reply to SUBSCRIBE: the server is silent, or closed the connection")
+            if message["type"] != "subscribe":
+                raise addresses.not_redis("it does not confirm SUBSCRIBE")
         except BaseException as error:
             await _close(pubsub)
             if isinstance(error, Exception):

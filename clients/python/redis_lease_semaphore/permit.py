@@ -146,8 +146,8 @@ class Permit:
 
     @property
     def expires_in(self) -> float:
-        """The seconds until the permit is lost unless its lease is refreshed. 0 after that time."""
-        return max(0.0, self._held.deadline - time.monotonic())
+        """The seconds until the permit is lost unless its lease is refreshed. 0 if it was released or lost."""
+        return 0.0 if self._held.is_over else max(0.0, self._held.deadline - time.monotonic())
 
     def check(self) -> None:
         """Raises PermitLost if the permit was lost."""
