@@ -134,7 +134,7 @@ export class Permit {
   readonly lost: AbortSignal;
   /** Whether the permit is lost now, even if the event loop was too busy to abort `lost` in time. */
   readonly isLost: boolean;
-  /** For how many ms the permit is held unless it is refreshed. 0 if the permit is lost. */
+  /** For how many ms the permit is held unless it is refreshed. 0 if it was released or lost. */
   readonly expiresIn: number;
   /**
    * Releases the permit, with retries for up to a lease until Redis confirms it. Resolves to false if the permit was

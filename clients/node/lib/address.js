@@ -22,7 +22,7 @@ function parts(url) {
     parsed = new URL(url);
   } catch {
     // The original error has the whole URL as a property.
-    throw refusal("it is not like redis://user:password@host:6379/0");
+    throw refusal("it is not like redis://user:password@host:6379/0, or redis://[::1]:6379 with an IPv6 address");
   }
   if (/[?#]/.test(url)) throw refusal("it has a ? or a #. Settings belong in the options of connect");
   return parsed;

@@ -3,7 +3,7 @@
 const { createClient, ErrorReply } = require("redis");
 const { version } = require("redis/package.json");
 const { addressOf } = require("./address");
-const { Closed, named, withoutArguments } = require("./errors");
+const { Closed, discreet, named } = require("./errors");
 
 /**
  * Version 5 uses RESP 2 by default. With the option, version 5 sends HELLO, which a server may not know. Version 6 uses
@@ -18,6 +18,7 @@ const RESP = version.startsWith("5.") ? undefined : 2;
 class Link {
   #client;
   #address;
+  #password;
   #step = "connecting";
   #isConnected = false;
   #timeout;
@@ -31,6 +32,8 @@ class Link {
 
   constructor(redis, timeout) {
     this.#address = addressOf(redis.socket);
+    // A user without a password may be a password without its colon.
+    this.#password = redis.password || redis.username;
     this.#timeout = timeout;
     const reconnectStrategy = () => new Error("this connection does not reconnect");
     const socket = { ...redis.socket, connectTimeout: timeout, reconnectStrategy };
@@ -38,7 +41,7 @@ class Link {
     const commandOptions = { timeout: undefined };
     this.#client = createClient({ ...redis, RESP, disableClientInfo: true, commandOptions, socket })
       .on("connect", () => (this.#isConnected = true))
-      .on("error", (error) => this.end(withoutArguments(error)));
+      .on("error", (error) => this.end(discreet(error, this.#password)));
     this.#client.unref(); // Only the class Server keeps the process alive.
   }
 
@@ -91,7 +94,7 @@ class Link {
       return reply;
     } catch (error) {
       // The errors of node-redis do not contain the reason of a disconnection.
-      throw error instanceof ErrorReply ? withoutArguments(error) : this.error ?? error;
+      throw error instanceof ErrorReply ? discreet(error, this.#password) : this.error ?? error;
     } finally {
       isDone = true;
       clearTimeout(timer);

@@ -17,14 +17,38 @@ class Failed extends Error {
   }
 }
 
-/**
- * Removes a command's arguments from an error of the server, because the arguments of AUTH and HELLO contain the password.
- * The original error would still have them in its stack.
- */
-function withoutArguments(error) {
-  const [text, quoted] = error.message.split(/,? with args beginning with/i, 2);
-  return quoted !== undefined && error instanceof ErrorReply ? new ErrorReply(text) : error;
+/** A shorter password is part of many words, such as the codes of errors. */
+const SHORTEST_SECRET = 4;
+
+/** Returns a pattern for a character, also if the text has it as %XX or behind backslashes. */
+function escaped(character) {
+  const codes = [...Buffer.from(character)].map((byte) => `(?:%|\\\\+x)${byte.toString(16).padStart(2, "0")}`).join("");
+  return `(?:\\\\*${character.replace(/[$()*+.?[\\\]^{|}]/g, "\\$&")}|${codes})`;
 }
+
+/**
+ * Returns a server's text without the arguments of a command, because those of AUTH and HELLO contain the password, and
+ * without the password in another form. It has at most 500 characters.
+ */
+function shown(text, password = "") {
+  let found = text.split(/,? with args beginning with/i, 1)[0];
+  if (password.length >= SHORTEST_SECRET) {
+    found = found.replace(new RegExp([...password].map(escaped).join(""), "gi"), "***");
+  }
+  if (/^NOAUTH|unauthenticated (multi)?bulk/.test(found)) {
+    found += ": the server requires a password, in the URL (redis://:PASSWORD@HOST) or in the option password";
+  }
+  return found.length <= 500 ? found : `${found.slice(0, 500)}...`;
+}
+
+/** Returns an error of the server with the text of `shown`. The original error would still have all in its stack. */
+function discreet(error, password) {
+  const text = error instanceof ErrorReply ? shown(error.message, password) : error.message;
+  return text === error.message ? error : new ErrorReply(text);
+}
+
+/** Returns the error for a reply that no Redis server sends. */
+const notRedis = (what) => new ErrorReply(`the reply is not of a Redis server: ${what}`);
 
 const isAboutArgument = (error) => error instanceof TypeError || error instanceof RangeError;
 
@@ -173,6 +197,6 @@ function failureOfConnect(error) {
 const warn = (error) => error instanceof Closed || process.emitWarning(error);
 
 module.exports = {
-  SemaphoreError, TooHeavy, AcquireTimeout, PermitLost, Unavailable, Rejected, Unsupported, Closed, named, withoutArguments,
-  isOfReplica, isFull, isPassing, cluster, failure, failureOfConnect, warn,
+  SemaphoreError, TooHeavy, AcquireTimeout, PermitLost, Unavailable, Rejected, Unsupported, Closed, named, shown, discreet,
+  notRedis, isOfReplica, isFull, isPassing, cluster, failure, failureOfConnect, warn,
 };

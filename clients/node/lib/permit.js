@@ -45,9 +45,9 @@ class Permit {
     return this.#lease.isLost || (!this.#holding.release && !this.#lease.isHeld);
   }
 
-  /** For how many ms the permit is held unless it is refreshed. */
+  /** For how many ms the permit is held unless it is refreshed. 0 if it was released or lost. */
   get expiresIn() {
-    return this.#lease.isHeld ? this.#lease.deadline - performance.now() : 0;
+    return !this.#holding.release && this.#lease.isHeld ? this.#lease.deadline - performance.now() : 0;
   }
 
   /** Resolves to false if the permit was already lost. If Redis does not confirm in time, this rejects, and retries continue. */

@@ -8,7 +8,7 @@ const { addressOf } = require("./address");
 const { isName } = require("./checks");
 const { Connection, Link } = require("./connection");
 const {
-  Closed, cluster, failureOfConnect, isFull, isOfReplica, isPassing, named, Unsupported,
+  Closed, cluster, failureOfConnect, isFull, isOfReplica, isPassing, named, notRedis, shown, Unsupported,
 } = require("./errors");
 const { Listener } = require("./listener");
 const { Releases } = require("./releases");
@@ -104,7 +104,7 @@ class Server {
     const name = `probe-${randomBytes(16).toString("hex")}`;
     const probe = () => this.call(name, "probe", ["P", this.#client]);
     const [{ reply: [command, why] }] = await Promise.all([probe(), probe()]);
-    if (command) throw named(new ErrorReply(why.trim()), this.#address, `probe, ${command}`);
+    if (command) throw named(new ErrorReply(shown(why.trim())), this.#address, `probe, ${shown(command)}`);
   }
 
   /** Keeps the process alive until `end`. */
@@ -165,7 +165,10 @@ class Server {
 
   async call(name, script, args, timeout = this.responseTimeout) {
     try {
-      return await run(this.#connection, script, keysOf(this.prefix, name), args, timeout);
+      const called = await run(this.#connection, script, keysOf(this.prefix, name), args, timeout);
+      const type = script === "probe" ? "string" : "number";
+      if (Array.isArray(called.reply) && called.reply.every((part) => typeof part === type)) return called;
+      throw notRedis(`it has no list for ${script}`);
     } catch (error) {
       if (isOfReplica(error)) {
         // Another server may be the primary now.

@@ -58,6 +58,10 @@ test("the address may be an IPv6 address or the path of a socket", async (t) => 
   }
 });
 
+test("an error says that an IPv6 address needs brackets", async () => {
+  await assert.rejects(SemaphoreClient.connect("redis://::1:6379"), { name: "TypeError", message: /redis:\/\/\[::1\]:6379/ });
+});
+
 /** Returns all text that a log may contain. */
 const shown = (error) => inspect(error, { showHidden: true, depth: Infinity }) + JSON.stringify(error);
 

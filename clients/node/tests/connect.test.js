@@ -10,7 +10,7 @@ const { version } = require("redis/package.json");
 
 const { SemaphoreClient, Unsupported } = require("../index.js");
 const {
-  admin, callAcquire, connect, empty, failToSave, keyOf, newName, queued, startProxy, startServer, test, until,
+  admin, callAcquire, connect, empty, failToSave, keyOf, newName, queued, startPeer, startProxy, startServer, test, until,
 } = require("./support.js");
 
 /** Values that have no text, or the text of another value. */
@@ -238,6 +238,51 @@ test("no error and no warning contains the password if the server does not know 
   }
 });
 
+test("no error contains the password if a peer repeats what it gets, and the text of the peer is limited", async (t) => {
+  const password = "/SeCrEt\\$@ä";
+  const words = (command) => command.split("\r\n").slice(2).filter((_, number) => number % 2 === 0).join(" ");
+  const replies = [
+    (command) => `-ERR unsupported command: ${words(command)}\r\n`,
+    (command) => `-ERR unsupported command: ${encodeURIComponent(words(command))}\r\n`,
+    (command) => `-ERR unsupported command: ${encodeURI(words(command))} ${JSON.stringify(words(command))}\r\n`,
+    (command) => `-unsupported ${words(command)}\r\n`,
+    (command) => (/AUTH/.test(command) ? "+OK\r\n" : `-ERR ${encodeURIComponent(password)} ${"x".repeat(5000)}\r\n`),
+    (command) => command,
+  ];
+  for (const reply of replies) {
+    const { port } = await startPeer(t, reply);
+    for (const credentials of [`bob:${encodeURIComponent(password)}`, encodeURIComponent(password)]) {
+      const url = `redis://${credentials}@127.0.0.1:${port}`;
+      const error = await SemaphoreClient.connect(url, { responseTimeout: 500 }).catch((error) => error);
+      assert.ok(error instanceof Error && error.code.startsWith("SEM_"), inspect(error));
+      assert.doesNotMatch(printed(error), /SeCrEt/);
+      assert.ok(error.message.length < 700, error.message);
+    }
+  }
+});
+
+test("a reply of an unexpected type has a clear error", async (t) => {
+  const ok = (command) => {
+    if (/HELLO/i.test(command)) return "-ERR unknown command\r\n";
+    const channel = /subscribe\r\n\$\d+\r\n(\S+)/i.exec(command)?.[1];
+    return channel && `*3\r\n$9\r\nsubscribe\r\n$${channel.length}\r\n${channel}\r\n:1\r\n`;
+  };
+  for (const reply of ["+OK\r\n", "$-1\r\n", ":1\r\n", "*2\r\n:1\r\n$-1\r\n"]) {
+    const { port } = await startPeer(t, (command) => ok(command) ?? (/PING/i.test(command) ? "+PONG\r\n" : reply));
+    const message = /^connect was rejected: 127\.0\.0\.1:\d+, probe: the reply is not of a Redis server/;
+    await assert.rejects(SemaphoreClient.connect(`redis://127.0.0.1:${port}`), { name: "Rejected", message });
+  }
+});
+
+test("the host name of a certificate is checked", async (t) => {
+  const connectTo = async (name) => {
+    const { ca, port } = await startPeer(t, () => "-ERR refused\r\n", name);
+    return SemaphoreClient.connect({ url: `rediss://:secret@127.0.0.1:${port}`, socket: { ca } });
+  };
+  await assert.rejects(connectTo("IP:127.0.0.1"), { name: "Rejected", message: /refused/ });
+  await assert.rejects(connectTo("DNS:other.test"), { name: "Unavailable", message: /127\.0\.0\.1 is not in the cert's list/ });
+});
+
 test("the error names a password that the server requires only later", async (t) => {
   const server = await startServer(t);
   const send = await admin(t, server.url);
@@ -245,7 +290,7 @@ test("the error names a password that the server requires only later", async (t)
   await send("CONFIG", "SET", "requirepass", "secret");
   await send("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
   await send("CLIENT", "KILL", "TYPE", "pubsub");
-  await assert.rejects(semaphore.tryAcquire(), { name: "Rejected", message: /NOAUTH/ });
+  await assert.rejects(semaphore.tryAcquire(), { name: "Rejected", message: /NOAUTH .*requires a password, in the URL/ });
 });
 
 test("connecting fails immediately if no server listens", async (t) => {

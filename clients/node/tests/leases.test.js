@@ -26,8 +26,10 @@ test("a permit is held far beyond its lease, and has a token", async (t) => {
     assert.ok(!permit.isLost && !permit.lost.aborted);
     return (await end()) > first + 2 * lease;
   });
-  assert.equal(await permit.release(), true);
-  assert.equal(permit.isLost, false);
+  const released = permit.release();
+  assert.equal(permit.expiresIn, 0);
+  assert.equal(await released, true);
+  assert.deepEqual([permit.isLost, permit.expiresIn], [false, 0]);
   const next = await rival.acquire();
   assert.ok(next.fencingToken > permit.fencingToken);
   await next.release();

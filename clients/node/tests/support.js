@@ -1,6 +1,6 @@
 "use strict";
 
-const { spawn } = require("node:child_process");
+const { execFileSync, spawn } = require("node:child_process");
 const { randomUUID } = require("node:crypto");
 const { once } = require("node:events");
 const fs = require("node:fs");
@@ -8,6 +8,7 @@ const net = require("node:net");
 const os = require("node:os");
 const path = require("node:path");
 const readline = require("node:readline");
+const tls = require("node:tls");
 const nodeTest = require("node:test");
 const { setTimeout: sleep } = require("node:timers/promises");
 const { createClient } = require("redis");
@@ -152,6 +153,39 @@ function startHolder(t, name, { limit = 1, lease = 30_000, heartbeatTimeout = 15
   };
 }
 
+/**
+ * Starts a server that is not Redis, and sends `reply(command)` for each command. With a name such as "DNS:other.test", it
+ * uses TLS, with a certificate of this name, which `ca` contains.
+ */
+async function startPeer(t, reply, name) {
+  const peer = {};
+  let listen = net.createServer;
+  if (name) {
+    const dir = fs.mkdtempSync(path.join(os.tmpdir(), "node-test."));
+    t.after(() => fs.rmSync(dir, { recursive: true }));
+    const [cert, key] = ["cert", "key"].map((file) => path.join(dir, file));
+    const words = ["-addext", `subjectAltName=${name}`, "-keyout", key, "-out", cert];
+    execFileSync("openssl", [..."req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test".split(" "), ...words], { stdio: "ignore" });
+    peer.ca = fs.readFileSync(cert);
+    listen = (serve) => tls.createServer({ cert: peer.ca, key: fs.readFileSync(key) }, serve);
+  }
+  const sockets = new Set();
+  const server = listen((socket) => {
+    sockets.add(socket);
+    socket.on("error", () => {}).on("data", (data) => {
+      for (const command of data.toString().split(/(?=\*\d+\r\n\$)/)) socket.write(reply(command));
+    });
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  peer.port = server.address().port;
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  return peer;
+}
+
 /** Starts a proxy, which can silence a connection, close it after a request, or delay a reply. */
 async function startProxy(t, target) {
   const links = new Set();
@@ -192,5 +226,5 @@ async function startProxy(t, target) {
 
 module.exports = {
   test, newName, isRelease, isSubscribe, until, admin, connect, callAcquire, keyOf, queued, queueLength, held, empty, failToSave, scriptCalls,
-  startServer, startHolder, startProxy,
+  startServer, startHolder, startPeer, startProxy,
 };
