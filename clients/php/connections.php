@@ -10,21 +10,67 @@ require_once __DIR__ . '/signals.php';
 
 const RESPONSE_SECONDS = 2.0;
 
+/** Texts of a server, which may contain a password. */
+final class Texts
+{
+    /** Patterns of all passwords. */
+    private static array $secrets = [];
+
+    public static function hide(#[\SensitiveParameter] string $secret): void
+    {
+        if (strlen($secret) >= 4) { // A shorter password is part of many words, such as the codes of errors.
+            $byte = fn ($byte) => '(?:' . preg_quote($byte, '/') . '|%' . bin2hex($byte) . ')';
+            self::$secrets[$secret] = '/' . implode(array_map($byte, str_split($secret))) . '/i';
+        }
+    }
+
+    /** Returns a text without the arguments of a command and without passwords, with at most 500 characters. */
+    public static function shown(string $text): string
+    {
+        $text = preg_replace(self::$secrets, '***', explode(', with args beginning with', $text)[0]);
+        if (preg_match('/^NOAUTH|unauthenticated (multi)?bulk/', $text) === 1) {
+            $text .= ': the server requires a password, as in redis://:PASSWORD@HOST';
+        }
+        return strlen($text) <= 500 ? $text : substr($text, 0, 500) . '...';
+    }
+}
+
+/** Returns the result of $connect. If it fails, PHP gives the causes, such as a wrong certificate, only in warnings. */
+function connecting(callable $connect): mixed
+{
+    $causes = [];
+    set_error_handler(function (int $level, string $cause) use (&$causes) {
+        $causes[] = $cause;
+        return true;
+    });
+    try {
+        $connection = $connect();
+    } catch (\RedisException $error) {
+        $causes[] = $error->getMessage();
+    } finally {
+        restore_error_handler();
+    }
+    return ($connection ?? false) ?: throw new ConnectionError('cannot connect: ' . implode(', ', $causes));
+}
+
 /** Returns host, port, user, password and database, and whether the connection uses TLS. */
 function parseUrl(#[\SensitiveParameter] string $url): array
 {
     $parts = parse_url($url);
     if ($parts === false || !in_array($parts['scheme'] ?? '', ['redis', 'rediss'], true) || !isset($parts['host'])
+        || preg_match('/^(?!:)[^\s[]+$|^\[.+\]$/D', $parts['host']) !== 1
         || preg_match('#^/?[0-9]{0,9}$#D', $parts['path'] ?? '') !== 1) {
         throw new \InvalidArgumentException(
             'a URL must be redis://[[user]:password@]host[:port][/database], or rediss://..., not ' . wrongUrl($url));
     }
+    // The arguments of AUTH.
+    $auth = array_map(rawurldecode(...), array_filter([$parts['user'] ?? '', $parts['pass'] ?? ''], strlen(...)));
+    Texts::hide((string) end($auth)); // A user without a password may be a password without its colon.
     return [
         'host' => trim($parts['host'], '[]'),
         'port' => $parts['port'] ?? 6379,
         'tls' => $parts['scheme'] === 'rediss',
-        // The arguments of AUTH.
-        'auth' => array_map(rawurldecode(...), array_filter([$parts['user'] ?? '', $parts['pass'] ?? ''], strlen(...))),
+        'auth' => $auth,
         'database' => (int) trim($parts['path'] ?? '', '/'),
     ];
 }
@@ -34,8 +80,7 @@ function wrongUrl(#[\SensitiveParameter] string $url): string
 {
     return match (true) {
         $url === '' => 'an empty URL',
-        preg_match('#^([a-z0-9.+-]+)://#iD', $url, $begin) !== 1 => 'a URL that does not begin with redis://',
-        !in_array($begin[1], ['redis', 'rediss'], true) => "a URL that begins with $begin[1]://",
+        preg_match('#^rediss?://#', $url) !== 1 => 'a URL that does not begin with redis:// or rediss://',
         default => 'a URL whose host, port, password or database cannot be read '
             . '(in a password, write @ as %40, / as %2F, : as %3A, # as %23, ? as %3F)',
     };
@@ -109,9 +154,7 @@ final class Scripts
         $to = parseUrl($this->url);
         $redis = new \Redis();
         $host = ($to['tls'] ? 'tls://' : '') . $to['host'];
-        if (!$redis->connect($host, $to['port'], RESPONSE_SECONDS, null, 0, RESPONSE_SECONDS)) {
-            throw new ConnectionError("cannot connect to $host");
-        }
+        connecting(fn () => $redis->connect($host, $to['port'], RESPONSE_SECONDS, null, 0, RESPONSE_SECONDS));
         $redis->setOption(\Redis::OPT_MAX_RETRIES, 0); // Otherwise, it reconnects without notice.
         if (($to['auth'] !== [] && !$redis->auth(array_values($to['auth'])))
             || ($to['database'] !== 0 && !$redis->select($to['database']))) {
@@ -135,10 +178,7 @@ final class Listener
     {
         $to = parseUrl($url);
         $address = ($to['tls'] ? 'tls://' : 'tcp://') . $to['host'] . ':' . $to['port'];
-        $this->stream = @stream_socket_client($address, $code, $message, RESPONSE_SECONDS);
-        if ($this->stream === false) {
-            throw new ConnectionError("cannot connect to $address: $message");
-        }
+        $this->stream = connecting(fn () => stream_socket_client($address, timeout: RESPONSE_SECONDS));
         stream_set_blocking($this->stream, false);
         stream_set_read_buffer($this->stream, 0);
         if ($to['auth'] !== []) {
@@ -153,6 +193,9 @@ final class Listener
         do {
             $reply = $this->read($until) ?? throw new ConnectionError("no reply from $address");
         } while ($reply === 'OK');
+        if (!is_array($reply)) {
+            throw new CommandError("the reply to $subscribe is not of a Redis server");
+        }
     }
 
     public function __destruct()
@@ -167,8 +210,8 @@ final class Listener
     {
         do {
             $reply = $this->read($until);
-        } while ($reply !== null && !in_array($reply[0], ['message', 'smessage'], true));
-        return $reply[2] ?? null;
+        } while ($reply !== null && !in_array(((array) $reply)[0] ?? '', ['message', 'smessage'], true));
+        return isset($reply[2]) ? (string) $reply[2] : null;
     }
 
     /** Detects a dead connection, which otherwise looks like a quiet one. Call it regularly. */

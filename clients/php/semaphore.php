@@ -22,6 +22,10 @@ final class Lost extends \RuntimeException
 /** The server did not reply, or the connection failed. */
 class ConnectionError extends \RuntimeException
 {
+    public function __construct(string $error)
+    {
+        parent::__construct(Texts::shown($error));
+    }
 }
 
 /** The subscription failed. Calls use another connection, and may still succeed. */
@@ -34,8 +38,7 @@ final class CommandError extends \RuntimeException
 {
     public function __construct(string $error)
     {
-        // The server quotes the arguments of an unknown command, and those of AUTH contain the password.
-        parent::__construct(explode(', with args beginning with', $error)[0]);
+        parent::__construct(Texts::shown($error));
     }
 
     public function mayPass(): bool
@@ -61,7 +64,8 @@ final class Permit
     public function __construct(
         public readonly string $id,
         public readonly int $fencingToken,
-        private readonly int $end,
+        /** Until when it is certainly held. A confirmed release sets it to 0. */
+        public int $end,
         /** The name of the semaphore. */
         public readonly string $name,
     ) {
@@ -99,6 +103,7 @@ final class Semaphore
     private const GIVE_BACK = 2_000; // ms: how long the release of a request without a permit is retried
     private const MAX_WEIGHT = 4_294_967_295; // also the largest limit
     private const MAX_LEASE = 604_800_000;
+    private const LEAST = ['acquire' => 5, 'release' => 3, 'wake' => 2]; // the numbers in a reply, at least
 
     /** The permits of withPermit() with their semaphores. Null: no shutdown function releases them yet. */
     private static ?array $held = null;
@@ -221,7 +226,7 @@ final class Semaphore
         $answer = $this->call('release', ['return', $permit->id], $patience);
         // If a reply was lost, the retry returns "unknown", because the first attempt released the permit.
         $held = $left > 0 && ($answer->reply[2] !== 0 || $answer->repeated || $repeated);
-        $permit->releaseSent = false;
+        [$permit->releaseSent, $permit->end] = [false, 0];
         $this->serveOthers($answer->reply[1]);
         return $held;
     }
@@ -389,7 +394,11 @@ final class Semaphore
         $tries = 0;
         return $this->repeat($patience, $until, function () use ($script, $arguments, $sent, &$tries) {
             $tries++;
-            return new Answer($this->scripts->call($script, $this->keys, $arguments), $sent, $tries > 1);
+            $reply = $this->scripts->call($script, $this->keys, $arguments);
+            if (!is_array($reply) || count(array_filter($reply, is_int(...))) < self::LEAST[$script]) {
+                throw new CommandError("the reply to $script is not of a Redis server");
+            }
+            return new Answer($reply, $sent, $tries > 1);
         });
     }
 

@@ -62,6 +62,7 @@ try {
     $scripts->disconnect();
 }
 expect($semaphore->release($permit), 'a repeated release reports a loss');
+expect($permit->expiresIn() === 0, 'a released permit still expires');
 expect(!$semaphore->release($permit), 'a released permit is still held');
 
 // A failure of wake does not change a successful reply, and does not delay it for long.
@@ -130,7 +131,7 @@ foreach (["a{b" => '"a{b" of 3 bytes', "\xff" => '"\ufffd" of 1 bytes', '' => '"
     expect(str_ends_with($message, ", not $found"), $message);
 }
 $wrong = [
-    '' => 'empty', 'secret' => 'begin with redis://', 'http://:secret@h' => 'begins with http://',
+    '' => 'empty', 'secret' => 'begin with redis://', 'http://:secret@h' => 'begin with redis://', 'secret://h' => 'begin with redis://',
     'redis://:sec/ret@h' => '%2F', 'redis://:secret' => 'cannot be read', 'redis://u:secret@h/x' => 'database',
 ];
 foreach ($wrong as $url => $found) {

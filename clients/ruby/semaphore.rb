@@ -2,10 +2,12 @@
 
 # A thin client of redis-semaphore. README.md describes its use.
 
+require "cgi"
 require "json"
 require "redis"
 require "securerandom"
 require "socket"
+require "uri"
 
 class RedisSemaphore
   # No permit was granted in time.
@@ -20,6 +22,7 @@ class RedisSemaphore
   RESPONSE_SECONDS = 2
   MAX_WEIGHT = 4_294_967_295 # also the largest limit
   MAX_LEASE = 604_800_000
+  LEAST = { "acquire" => 5, "release" => 3, "wake" => 2 }.freeze # the numbers in a reply, at least
   ID = /\A[PSN]:[A-Za-z0-9._-]{1,100}:([1-9][0-9]{0,9}):([1-9][0-9]{0,8}):[A-Za-z0-9_-]{16,64}\z/
   PASSING = "LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|READONLY|ERR max number of clients"
   # Redis 6.2 adds a prefix to the errors of commands in scripts.
@@ -51,7 +54,7 @@ class RedisSemaphore
     @name = check_name(name)
     @limit = check("a limit", limit, 0..MAX_WEIGHT)
     @lease = check("a lease", lease, 1..MAX_LEASE)
-    @url = url
+    @url = check_url(url)
     @redis = Redis.new(url: url, timeout: RESPONSE_SECONDS, reconnect_attempts: 0)
     @scripts = Scripts.new(@redis)
     @keys = %w[permits queue clients state].map { |key| "sem:{#{@name}}:#{key}" }
@@ -119,6 +122,32 @@ class RedisSemaphore
                          "not #{given.inspect[0, 600]}"
   end
 
+  # The library's error of a wrong URL contains the password.
+  def check_url(url)
+    uri = URI.parse(url)
+    raise URI::InvalidURIError unless %w[redis rediss unix].include?(uri.scheme)
+
+    # A user without a password may be a password without its colon.
+    secret = CGI.unescape(uri.password || uri.user || "").b
+    if secret.size >= 4 # A shorter password is part of many words, such as the codes of errors.
+      bytes = secret.each_byte.map { |byte| format("(?:\\x%<byte>02x|%%%<byte>02x)", byte: byte) }
+      @secret = Regexp.new(bytes.join, Regexp::IGNORECASE | Regexp::NOENCODING)
+    end
+    url
+  rescue URI::InvalidURIError
+    raise ArgumentError, "the URL must be like redis://user:password@host:6379/0. In a password, write @ as %40, / as %2F, " \
+                         ": as %3A, # as %23, ? as %3F. Write an IPv6 address in brackets, as in redis://[::1]", cause: nil
+  end
+
+  # Returns a server's text without the arguments of a command and without the password, with at most 500 characters.
+  def shown(text)
+    shown = text.split(/,? with args beginning with/, 2).first.to_s
+    shown = shown.b.gsub(@secret, "***").force_encoding(Encoding::UTF_8).scrub if @secret
+    hint = ": the server requires a password, as in redis://:PASSWORD@HOST"
+    shown += hint if shown.match?(/\ANOAUTH|unauthenticated (multi)?bulk/)
+    shown.size <= 500 ? shown : "#{shown[0, 500]}..."
+  end
+
   def wait_until(timeout)
     RedisSemaphore.now + check("a timeout", timeout, 0..(2**53) - 1) if timeout
   end
@@ -154,6 +183,7 @@ class RedisSemaphore
     # If a reply was lost, the retry returns "unknown", because the first attempt released the permit.
     held = left.positive? && (answer.reply[2] != 0 || answer.repeated || repeated)
     permit.release_sent = false
+    permit.ends = 0
     serve_others(answer.reply[1])
     held
   end
@@ -312,7 +342,12 @@ class RedisSemaphore
     tries = 0
     again(patience, wait_until) do
       tries += 1
-      Answer.new(@scripts.call(script, @keys, arguments), sent, tries > 1)
+      reply = @scripts.call(script, @keys, arguments)
+      unless reply.is_a?(Array) && reply.grep(Integer).size >= LEAST[script]
+        raise Redis::CommandError, "the reply to #{script} is not of a Redis server"
+      end
+
+      Answer.new(reply, sent, tries > 1)
     end
   end
 
@@ -322,10 +357,9 @@ class RedisSemaphore
     begin
       yield
     rescue Redis::BaseError => e
-      # The server quotes the arguments of an unknown command, and those of AUTH contain the password. The cut changes
-      # the error itself, because it becomes the cause of others.
-      arguments = e.message.index(", with args beginning with")
-      e.message.slice!(arguments..) if arguments
+      # This changes the error itself, because it becomes the cause of others.
+      text = shown(e.message)
+      e.message.replace(text) unless text == e.message
       raise unless passes?(e)
       raise Timeout, "semaphore #{@name}: no permit was granted in time: #{e.message}" if wait_until && RedisSemaphore.now >= wait_until
       raise if RedisSemaphore.now >= give_up
@@ -404,7 +438,7 @@ class RedisSemaphore
       @redis._client.call_loop([subscribe, channel]) do |kind, _, text|
         case kind
         when "subscribe", "ssubscribe" then tell(:listening)
-        when "message", "smessage" then tell(text)
+        when "message", "smessage" then tell(text.to_s)
         end
       end
     rescue Redis::BaseError => e

@@ -39,6 +39,7 @@ rescue Redis::CommandError
   scripts.singleton_class.remove_method(:call)
 end
 expect(semaphore.release(permit), "a repeated release reports a loss")
+expect(permit.expires_in.zero?, "a released permit still expires")
 expect(!semaphore.release(permit), "a released permit is still held")
 
 # A failure of wake does not change a successful reply, and does not delay it for long.
