@@ -36,7 +36,7 @@ const COMMANDS: [&[&str]; 5] = [
     &["run", "NAME", "--limit", "1", "--timeout", "100ms", "--", "true"],
 ];
 
-/// Where a user may write the password by mistake.
+/// Options into which a user may write the password by mistake.
 const MISPLACED: [&[&str]; 4] = [
     &["--user", "importer:SECRET"],
     &["--password-file", "SECRET"],
