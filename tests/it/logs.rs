@@ -100,7 +100,8 @@ async fn each_loss_is_logged_once() {
     assert_eq!(log.losses_of(&held), 0);
 }
 
-/// Only a change of the declared limit logs a warning. The same client may change the limit.
+/// Only a change of the declared limit logs a warning. The new limit may come from another client
+/// or from the same client.
 #[tokio::test]
 async fn a_change_of_the_declared_limit_is_logged_once() {
     let (log, _logged) = Log::here();
@@ -202,7 +203,8 @@ async fn an_outage_is_logged_once_with_its_reason_and_its_end() {
     assert_eq!(log.count(&["INFO", "Redis is available again", &address, commands]), 1, "{log:?}");
 }
 
-/// The end of an outage must not name the server that failed, after another server has replaced it.
+/// After another server has replaced the failed server, the log of the outage's end must not name
+/// the failed server.
 #[tokio::test]
 async fn the_end_of_an_outage_names_the_server_that_is_available() {
     let (log, _logged) = Log::here();
@@ -211,7 +213,7 @@ async fn the_end_of_an_outage_names_the_server_that_is_available() {
     let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
     pair.servers[0].kill();
     let outages = async || {
-        // The call only shows the outage.
+        // The call only makes the client notice the outage.
         let _ = timeout(Duration::from_millis(100), semaphore.acquire()).await;
         ["commands", "messages"].map(|line| log.count(&["Redis is unavailable", line]))
     };
@@ -224,8 +226,8 @@ async fn the_end_of_an_outage_names_the_server_that_is_available() {
     assert_eq!(log.count(&[ends, &server]), 2, "{log:?}");
 }
 
-/// The first connection may be to a server that did not fail. So the log must not name the server
-/// that failed first.
+/// The first successful connection may be to a server that did not fail. The log of this connection
+/// must not name the server of the earlier failed attempts.
 #[tokio::test]
 async fn the_first_connection_is_logged_without_the_server_of_an_earlier_failure() {
     let (log, _logged) = Log::here();

@@ -55,8 +55,8 @@ async fn an_unpolled_call_does_not_block_calls_of_the_same_semaphore() {
     left.await.unwrap();
 }
 
-/// Inspections and changes of the limit are not batched. Each unpolled call could occupy one of the
-/// client library's slots for commands.
+/// Inspections and changes of the limit are not batched. Each unpolled call could therefore occupy
+/// one of the slots that redis-rs has for commands.
 #[tokio::test]
 async fn many_unpolled_inspections_and_limit_changes_do_not_block_an_acquire() {
     let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(600));
@@ -157,7 +157,7 @@ async fn an_unpolled_call_that_reconnects_does_not_block_other_semaphores() {
     }
 }
 
-/// The client library has 50 slots for commands, which are assigned in order of arrival.
+/// In each connection, redis-rs has 50 slots for commands, and assigns them in order of arrival.
 #[tokio::test]
 async fn unpolled_acquires_of_many_semaphores_do_not_block_releases() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();

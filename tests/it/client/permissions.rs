@@ -236,8 +236,8 @@ async fn a_tenant_cannot_publish_or_subscribe_to_channels_of_another_tenant() {
     }
     assert_refused("PUBSUB CHANNELS", tenants.try_command::<redis::Value>(&["PUBSUB", "CHANNELS"]));
     assert_refused("PSUBSCRIBE", tenants.try_command::<()>(&["PSUBSCRIBE", "*"]));
-    // The attacker grants a permit to another tenant's ID in the attacker's own semaphore. The
-    // message is published to the attacker's channel of the ID's client.
+    // The attacker grants a permit of its own semaphore to another tenant's ID. The name of the
+    // message's channel consists of the attacker's prefix and the client of the ID.
     let mut own = connect(&tenants.server.url_of("ours"));
     let mut own = own.as_pubsub();
     for channel in &channels {

@@ -113,7 +113,7 @@ async fn a_shutdown_without_a_reply_returns() {
     observer.sees(0, 0).await;
 }
 
-/// A permit may be dropped at the moment at which the background maintenance ends.
+/// A permit may be dropped at the moment at which the background jobs end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_dropped_during_a_shutdown_are_released() {
     let url = shared_url();
@@ -134,8 +134,8 @@ async fn permits_dropped_during_a_shutdown_are_released() {
     }
 }
 
-/// Possibly nothing polls a wait any more when the shutdown begins. For example, `select!` stops
-/// polling a wait when a termination signal arrives.
+/// When the shutdown begins, a wait may exist that no task polls any more. For example, `select!`
+/// stops polling a wait when a termination signal arrives.
 #[tokio::test]
 async fn an_unpolled_acquire_is_released_by_a_shutdown() {
     let Scene { observer, client, semaphore, .. } = &Scene::set().await;

@@ -99,7 +99,8 @@ fn an_outage_holds_up_no_end(way: &str) {
     println!("test ends::{way} while Redis is away ... ok ({took:.1?})");
 }
 
-/// The time for the end of a program is too short for one connection per permit.
+/// The library delays the end of a program only for a limited time. This time is too short to open
+/// one connection for each permit.
 fn the_permits_of_many_tasks_are_released_together(way: &str) {
     let server = Server::start();
     let name = unique_name();

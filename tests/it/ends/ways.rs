@@ -151,7 +151,7 @@ fn of_async(way: &str, url: &str, name: &str, is_away: bool) -> Outcome {
                     tokio::spawn(async move { permit.lost().await });
                 }
             }
-            // Each task holds a permit of one semaphore.
+            // Each task holds a permit, and all permits are of the same semaphore.
             "crowd" => {
                 drop(permit);
                 let many = client.semaphore(name).limit(CROWD).lease(LEASE).build()?;

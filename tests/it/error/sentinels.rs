@@ -59,7 +59,7 @@ async fn connecting_does_not_wait_for_a_silent_sentinel() {
     in_time("a client", connecting).await.unwrap();
 }
 
-/// The sentinels keep the name of the former primary until the failover is complete.
+/// Until a failover is complete, the sentinels report the address of the former primary.
 #[tokio::test]
 async fn connecting_reports_that_the_server_of_the_sentinels_is_a_replica() {
     let pair = Pair::start();
@@ -73,8 +73,9 @@ async fn connecting_reports_that_the_server_of_the_sentinels_is_a_replica() {
     assert!(refused.is_transient());
 }
 
-/// The primary is silent, and the sentinels have ended. While some calls wait for the primary, others
-/// make the client ask the sentinels. The error of a missing reply names the primary.
+/// The primary is silent, and the sentinels have ended. While some calls wait for the primary,
+/// other calls make the client ask the sentinels. If a call gets no reply, its error names the
+/// primary.
 #[tokio::test]
 async fn an_error_names_the_server_that_did_not_reply() {
     let pair = Pair::start();

@@ -150,7 +150,7 @@ async fn read_only_calls_work_while_the_server_rejects_writes() {
 /// The server is not too old: it supports the command, but its configuration disables the command.
 #[tokio::test]
 async fn connecting_names_a_command_that_the_server_has_disabled() {
-    // PING is needed to find the server, so it keeps its name.
+    // PING is not renamed, because the test finds out with PING when the server has started.
     for command in ["PUBLISH", "SCRIPT", "EVALSHA", "EVAL", "SUBSCRIBE", "ZMSCORE", "TIME"] {
         let server = Server::start_with(&["--rename-command", command, ""]);
         let refused = SemaphoreClient::connect(&server.admin_url()).await.unwrap_err();

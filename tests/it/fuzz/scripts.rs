@@ -45,7 +45,7 @@ struct Field {
     listener: Connection,
     now_us: i64,
     rules: Rules,
-    /// Keys were lost or overwritten, so their contents no longer follow any rules.
+    /// Whether keys were lost or overwritten. If so, their contents no longer follow any rules.
     is_wounded: bool,
     tickets: Vec<i64>,
     history: Vec<String>,
@@ -72,8 +72,9 @@ impl fmt::Display for Tally {
     }
 }
 
-/// The contents of a key. The dump of a hash or sorted set depends on the encoding, which a
-/// temporary member may change, so their pairs are compared instead.
+/// The contents of a key. The dump of a hash or a sorted set depends on its encoding, and a
+/// temporary member may change the encoding. So the test compares the pairs of such a key, not its
+/// dump.
 #[derive(PartialEq)]
 enum Holds {
     Nothing,
@@ -161,7 +162,8 @@ impl Field {
     fn answered(&mut self, call: &Call, reply: &Value) -> Result<(), String> {
         *self.tally.answered.entry(call.script).or_default() += 1;
         let response = replies::read(call, reply).map_err(|e| format!("reply {reply:?}: {e}"))?;
-        // The call may use the semaphore's keys in another order.
+        // A call that does not use exactly the semaphore's keys in their order may change other
+        // keys, or exchange the contents of the semaphore's keys.
         self.is_wounded |= !call.has_its_keys();
         if self.is_wounded {
             return Ok(());

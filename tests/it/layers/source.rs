@@ -1,5 +1,5 @@
-//! Finds what each file uses by reading its tokens, because a macro is nothing but tokens. Each
-//! path is followed to the file that contains the named item.
+//! Finds what each file uses by reading its tokens, because a parser does not see the paths in the
+//! arguments of a macro. Each path is followed to the file that contains the named item.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +13,13 @@ pub type Uses = BTreeMap<Names, BTreeSet<Names>>;
 #[derive(Default)]
 pub struct Source {
     modules: BTreeMap<Names, Names>,
-    /// The items that a module has imported under a name. If a name has several items, only one of
-    /// them is compiled.
+    /// The items that a module has imported under a name. If a name has several items, `cfg`
+    /// attributes determine which of the items is compiled.
     imports: BTreeMap<Names, Vec<Names>>,
     /// Each path with the module that contains it.
     paths: Vec<(Names, Names)>,
-    /// The parts of a file, the lowest first. Parts that the comment `// Layers` lacks are above.
+    /// The parts of a file in the comment `// Layers`, the lowest first. A part that is not in this
+    /// comment is above all listed parts.
     pub orders: BTreeMap<Names, Names>,
 }
 

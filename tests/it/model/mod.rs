@@ -1,4 +1,4 @@
-//! Thousands of random sequences of calls to the scripts. The results are compared with the
+//! By default, 1,000 random sequences of calls to the scripts. The results are compared with the
 //! semaphore in memory (`src/local`), and the invariants are checked. The comparison also tests the
 //! semaphore in memory.
 

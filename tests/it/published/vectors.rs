@@ -19,7 +19,7 @@ enum Calls {
     Functions,
 }
 
-/// The errors and the reply cases of each script that occurred in the vectors.
+/// For each script, the errors and the reply cases that occurred in the vectors.
 type Seen = BTreeSet<String>;
 
 struct Case<'a> {

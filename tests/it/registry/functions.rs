@@ -124,8 +124,8 @@ fn libraries(server: &Server) -> BTreeSet<String> {
     list.iter().map(name).collect()
 }
 
-/// Another client may have loaded a newer library. The user does not need the right to load a
-/// library.
+/// Another client may have loaded a newer library. If a library exists, the user does not need the
+/// right to load a library.
 #[tokio::test]
 async fn an_existing_library_is_used_and_not_replaced() {
     let Some(mut server) = start() else { return };

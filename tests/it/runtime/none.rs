@@ -100,7 +100,8 @@ fn a_loss_is_reported_outside_any_runtime() {
     }
 }
 
-/// After the I/O runtime has ended, no timer measures the lease.
+/// After the I/O runtime has ended, no task refreshes the permit, and no timer measures the lease.
+/// So the permit is lost immediately, long before its lease expires.
 #[test]
 fn a_permit_is_lost_outside_any_runtime_after_the_io_runtime_has_ended() {
     for (what, watches) in WATCHES {

@@ -254,7 +254,8 @@ fn a_thousand_permits_released_in_a_call_are_granted_to_a_thousand_waiters() {
     let (reply, commands) = semaphore.commands_of(|semaphore| semaphore.ok("release", &release));
     assert_eq!(reply[1], -1);
     assert!(reply[2..].iter().all(|status| *status == 1));
-    // The script looks up one client once, and notifies it once.
+    // All waiters belong to one client. The script looks up this client once, and notifies the
+    // client once.
     assert_eq!((commands.lookups_of_listeners(), commands.count("publish")), (1, 1));
     assert!(commands.in_scripts() <= MOST_COMMANDS, "{commands:?}");
     let text = listener.message();
@@ -369,7 +370,8 @@ fn a_release_of_an_expired_lease_among_thousands_returns_unknown() {
     }
 }
 
-/// The granted request is the last request that a call examines.
+/// The granted request is the last request in the queue. The numbers of dead waiters are near the
+/// maximum number of requests that a call examines.
 #[test]
 fn a_grant_behind_a_thousand_dead_waiters_leaves_an_empty_queue() {
     for dead in [998, 999, 1000, 1001, 1026, 1027, 1028] {

@@ -201,7 +201,7 @@ fn idempotency_keys_of_add_have_no_weight() {
     semaphore.assert_weights_agree();
     let marks = |semaphore: &mut Timed| semaphore.scores("clients").len();
     assert_eq!(marks(&mut semaphore), 5);
-    // Each new idempotency key removes two expired keys.
+    // Each call with a new idempotency key removes two expired idempotency keys.
     semaphore.pass(1);
     semaphore.ok("limit", "add 1 more");
     assert_eq!(marks(&mut semaphore), 4);

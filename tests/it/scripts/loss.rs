@@ -299,7 +299,8 @@ fn idempotency_keys_have_no_weight_after_the_loss_of_the_state() {
     semaphore.assert_weights_agree();
 }
 
-/// `state` stores how long `clients` is needed. After its loss, the scripts assume the maximum.
+/// `state` stores how long `clients` is needed. After the loss of `state`, the scripts assume the
+/// maximum.
 #[test]
 fn idempotency_keys_survive_the_loss_of_the_state() {
     let mut semaphore = Timed::start();

@@ -150,8 +150,8 @@ fn calls<'a>(text: &'a str, function: &str) -> Vec<(&'a str, &'a str)> {
     text.match_indices(&opening).filter(is_call).map(call).collect()
 }
 
-/// Returns whether an expression is one of the four keys: a field of the state, an element of KEYS,
-/// or a local variable of `probe`.
+/// Returns whether an expression is one of the four keys: a field of the state, an element of
+/// `keys`, or a local variable of `probe`.
 fn is_own_key(expression: &str) -> bool {
     let names = ["permits", "queue", "clients", "state"];
     let field = expression.strip_prefix("s.").and_then(|field| field.strip_suffix("_key"));

@@ -25,7 +25,8 @@ pub(super) const MAX_NUMBER: u64 = 9_007_199_254_740_991;
 
 /// The ID of a permit of the semaphore that `in_use` returns.
 pub(super) const HEAVY: &str = "N:client:3:600000:heavy___________";
-/// Returns texts that no argument may contain.
+/// Returns texts that are invalid as any argument: the empty text, and texts with a blank or a
+/// control character.
 pub(super) fn blanks_and_controls() -> Vec<Vec<u8>> {
     let mut bad = vec![b"".to_vec()];
     for byte in (0..=32).chain([127]) {

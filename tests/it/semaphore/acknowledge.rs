@@ -118,8 +118,8 @@ async fn many_acquires_share_a_few_wait_commands() {
     assert!((1..=4).contains(&waits), "{waits}");
 }
 
-/// A refresh in the millisecond of the grant writes nothing, and Valkey counts only the
-/// connection's own writes. A stopped replica must still not be counted.
+/// A refresh in the millisecond of the grant writes nothing, and the `WAIT` of Valkey waits only
+/// for writes of its own connection. A stopped replica must still not be counted.
 #[tokio::test]
 async fn a_replica_that_has_stopped_is_never_counted() {
     let pair = Pair::start();

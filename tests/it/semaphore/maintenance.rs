@@ -171,7 +171,7 @@ async fn an_unpolled_try_acquire_returns_a_held_permit_after_its_lease_expired()
     assert!(!permit.is_lost());
 }
 
-/// A runtime may end while releases are under way. The maintenance must not treat the end of a
+/// A runtime may end while releases are under way. The background tasks must not treat the end of a
 /// runtime as a panic.
 #[test]
 fn the_end_of_a_runtime_with_releases_under_way_causes_no_panic() {
@@ -263,8 +263,8 @@ async fn rejected_releases_and_forgets_are_retried_in_the_background() {
     assert_eq!(observer.sees(0, 0).await.limit, 2);
 }
 
-/// After this loss, the server does not accept the tickets. It numbers the requests in their order
-/// in the call.
+/// Without the queue and the state, and with an earlier clock, the server does not accept the old
+/// tickets. The server numbers the requests in their order in the call.
 #[tokio::test]
 async fn requests_keep_their_order_if_the_queue_is_lost_and_the_clock_is_set_back() {
     let server = Server::start();

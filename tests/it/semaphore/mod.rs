@@ -1,4 +1,4 @@
-//! Tests of work with one semaphore: acquiring, holding, releasing, and background maintenance.
+//! Tests of work with one semaphore: acquiring, holding, releasing, and background jobs.
 
 mod acknowledge;
 mod acquire;

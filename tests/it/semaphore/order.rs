@@ -133,7 +133,7 @@ async fn detached_and_adopted(client: &SemaphoreClient) {
     let detached = semaphore.acquire().await.unwrap().detach();
     let text = detached.to_string();
     poll_once(semaphore.adopt(detached)).await;
-    // A permit that was not adopted can still be adopted.
+    // If the canceled adoption did not take effect, this adoption succeeds.
     drop(semaphore.adopt(text.parse().unwrap()).await);
     all_is_free(&semaphore, 1, "an adoption, polled once").await;
     let detached = semaphore.acquire().await.unwrap().detach();

@@ -349,7 +349,7 @@ async fn repeated_short_holds_do_not_increase_the_refresh_rate() {
     permit.release().await.unwrap();
 }
 
-/// The maintenance ends with the I/O runtime. After that end, a wait in another runtime must not
+/// The background jobs end with the I/O runtime. After that end, a wait in another runtime must not
 /// hang, and a permit that is dropped in that other runtime is released.
 #[test]
 fn a_wait_in_another_runtime_ends_with_the_io_runtime() {

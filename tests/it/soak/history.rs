@@ -213,7 +213,8 @@ pub enum What {
         kind: String,
     },
     /// From `since` until now, the machine did not run this process, although the process was ready
-    /// to run. For the nemesis, this includes the network to the server.
+    /// to run. The nemesis contains the proxy, so while the nemesis does not run, the network
+    /// between clients and server may stand still, too.
     Stalled {
         since: Moment,
     },

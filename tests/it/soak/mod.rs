@@ -61,8 +61,8 @@ enum Special {
     OfSet,
 }
 
-/// Quick semaphores provide many turns. On a slow semaphore, one of five permits is held for about
-/// two leases, so that permits are refreshed while other processes wait for a long time.
+/// Quick semaphores provide many turns. On the semaphore "slow", one of five permits is held for
+/// 1.7 to 3 leases, so that permits are refreshed while other processes wait for a long time.
 const KINDS: [Kind; 8] = [
     Kind::quick("plain", 3, 1, Special::Nothing, 4),
     Kind::quick("weighted", 5, 3, Special::Passes, 4),

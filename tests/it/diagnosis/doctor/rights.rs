@@ -34,7 +34,7 @@ async fn the_doctor_reports_rights_that_the_user_lost() {
         patient.run(&format!("ACL SETUSER jobs -{command}"));
         let findings = findings_of(&client).await;
         assert_only(&findings[..1], Critical, name, &format!("fix: ACL SETUSER jobs {right}"));
-        // If scripts can be run, they try the other commands.
+        // The script `probe` tries the other commands, if the user can run scripts.
         if ["+ping", "+eval", "+script|load", "+evalsha"].contains(&right) {
             assert_only(&findings[1..], Unchecked, name, "other commands were not tried");
         } else {

@@ -1,5 +1,6 @@
-//! Hundreds of random bursts of operations through the public API. The API batches the operations.
-//! The results are compared with a reference, and the invariants are checked.
+//! By default, 500 random sequences of bursts. A burst is a group of calls of the public API that
+//! start together, so that the library batches them. The results are compared with a reference, and
+//! the invariants are checked.
 
 mod bursts;
 mod clients;

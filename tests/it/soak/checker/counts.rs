@@ -28,7 +28,8 @@ impl Case<'_> {
 struct Reported {
     counts: Counts,
     grants: u64,
-    /// An upper bound in s, because a process reports before its request and after the result.
+    /// Upper and lower bounds, in s. The exact times are unknown, because a process reports before
+    /// its request and after the result.
     most_waiting: f64,
     least_holding: f64,
     most_holding: f64,
@@ -58,14 +59,14 @@ impl Reported {
         counts.hold_times += 1;
         self.most_holding += seconds(turn.asked, gone);
         counts.lost += u64::from(lost);
-        // The loss of a permit may have been noticed late.
+        // A lost permit is left out, because the process may have noticed the loss late.
         if let (Some(ended), false) = (turn.ended(), lost) {
             self.least_holding += seconds(grant.at, ended);
         }
     }
 
     fn differs_from(&self, counted: &Counts) -> Option<String> {
-        // No report says how a permit was granted.
+        // No report contains whether a permit was granted immediately or after a wait.
         let Counts { immediate, waited, wait_time, hold_time, .. } = *counted;
         let reported = Counts { immediate, waited, wait_time, hold_time, ..self.counts.clone() };
         let is_right = Counts { wait_times: waited, ..reported } == *counted

@@ -32,8 +32,9 @@ impl Case<'_> {
     }
 
     /// Returns whether this turn's request must be granted after the request that was queued at
-    /// `first`. Head starts use the server's clock. If this clock steps back, the tickets are so
-    /// close together until the clock has caught up that any head start may overtake all of them.
+    /// `first`. Head starts use the server's clock. If this clock steps back, the tickets are close
+    /// together until the clock has caught up. During that time, any head start may overtake all of
+    /// them.
     fn came_after(&self, turn: &Turn, first: Moment) -> bool {
         let tickets = &self.circumstances.tickets;
         match turn.call {

@@ -87,7 +87,7 @@ impl SetTask {
                     self.reporter.say(What::Released { turn: *turn, held: true });
                 });
             }
-            // The error does not say which permit was lost.
+            // The error does not contain which permit was lost.
             Err(Error::Lost { .. }) => {}
             Err(error) => self.reporter.says_failed(turns[0], "release", &error),
         }

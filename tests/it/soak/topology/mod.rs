@@ -67,7 +67,7 @@ const BOUNDS: Bounds = Bounds {
     lease: LEASE.as_nanos() as Moment,
     late: 300_000_000,
     way: 300_000_000,
-    // This is twice the longest work of the slow semaphores.
+    // This is more than twice the longest time for which a permit is held (4.5 s).
     wait: 10_000_000_000,
     patience: 2 * RESPONSE_TIMEOUT.as_nanos() as Moment,
     // The server counts in ms, and its time may be slewed.

@@ -94,8 +94,8 @@ impl Topology for Single {
 
 impl Single {
     pub async fn start() -> Self {
-        // Data that was written survives SIGKILL. If the server synced the data, this would only
-        // delay the server, by seconds on a busy machine.
+        // Data that was written survives SIGKILL. Syncing the data would only delay the server, by
+        // seconds on a busy machine.
         let server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "no"]);
         let proxy = Proxy::start(server.port).await;
         Self { server, clock: ServerClock::default(), proxy }

@@ -120,7 +120,8 @@ fn the_checker_detects_an_owner_that_reports_an_adoption_too_late() {
     let reported = |at| broken(&[&owner[..], &adopter, &[lost(at)]].concat());
     assert_eq!(reported(30), NONE);
     assert_eq!(reported(31), ["over-admission", "one holder", "taken away"]);
-    // If a fault delays the refresh, its duration extends the deadline.
+    // If a fault or a stop delays the refresh, the duration of the fault or stop extends the
+    // deadline.
     let fault = [
         event(20, ALL, What::Fault { kind: "hold".to_owned(), spoils_order: true }),
         event(33, ALL, What::Healed { kind: "hold".to_owned() }),
