@@ -100,8 +100,7 @@ async fn on_a_full_server_a_rejected_acquire_names_the_cause_and_changes_nothing
             );
         }
         assert_names_the_cause(scene.semaphore.set_limit(7).await, "set_limit");
-        // The rejected request is released in the background, although the server does not know the
-        // request.
+        // A request that a full server rejects changes nothing, so no release follows.
         let now = scene.observer.sees(1, 0).await;
         assert_eq!((now.holders[0].id.as_str(), now.limit), (permit.id(), limit));
         assert_eq!(scene.keys.dump(), before);

@@ -44,7 +44,8 @@ impl Scene {
     }
 }
 
-/// The shutdown has ended the background task, so the drop itself must start the release.
+/// After the shutdown, no background task runs, so the drop must start the task that sends the
+/// release.
 #[tokio::test]
 async fn a_granted_try_acquire_dropped_after_a_shutdown_is_released() {
     let scene = Scene::set().await;

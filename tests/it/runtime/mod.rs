@@ -263,7 +263,8 @@ fn calls_wait_while_the_io_runtime_is_blocked() {
     drop(runtime);
 }
 
-/// The background task reports the reason for the outage, because the I/O runtime runs.
+/// The I/O runtime runs, so the heartbeats find out the reason for the outage, and end the wait
+/// with this reason.
 #[test]
 fn a_wait_in_another_runtime_reports_the_reason_for_an_outage() {
     let server = Server::start();

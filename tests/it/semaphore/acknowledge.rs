@@ -136,7 +136,8 @@ async fn a_replica_that_has_stopped_is_never_counted() {
     }
 }
 
-/// After the shutdown, no background task is left that could release the permit.
+/// The server has granted the permit, but the acquire has not returned it yet. The shutdown ends
+/// the acquire, and releases the permit.
 #[tokio::test]
 async fn shutdown_releases_a_permit_that_waits_for_acknowledgements() {
     let server = Server::start();

@@ -261,7 +261,8 @@ enum Stage {
     ReplySlow,
     /// The connection is cut.
     ReplyNever,
-    /// The call stays under way longer than the release, which uses another connection.
+    /// The client's connection is closed. The network delivers the call after the release, which
+    /// uses another connection.
     HungUp,
 }
 

@@ -10,8 +10,8 @@ use test_support::observer::{Observer, connected, eventually, in_time, passed};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_url, unique_name};
 
-/// Waits are dropped while the semaphore sends their heartbeats. An ID may be released twice, by
-/// the drop and after the reply. No other ID in the same call may be affected.
+/// Waits are dropped while the semaphore sends their heartbeats. The release of a dropped wait is
+/// sent when the heartbeat has ended, and must affect no other ID of the same call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_that_end_at_any_moment_keep_no_permit_and_no_request() {
     let (url, name) = (shared_url(), unique_name());

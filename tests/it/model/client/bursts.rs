@@ -62,8 +62,8 @@ impl Clients {
         let turns = asks.windows(2);
         let turns = turns.filter(|pair| may_be_too_heavy(&pair[0]) != may_be_too_heavy(&pair[1]));
         let batches = batches(asks.len(), lead) + turns.count() as u64;
-        // If a request is dropped while its call is under way, the request is released immediately,
-        // and again when the reply arrives.
+        // A request that is dropped while its call is under way is released when that call ends.
+        // The test allows two releasing calls for each call.
         let strays = if is_dropped { 2 * batches } else { 0 };
         Batches { now: batches, strays }
     }
@@ -149,8 +149,8 @@ impl Clients {
             self.case.acquiring.remove(number);
         }
         model.leave(&numbers);
-        // If a reply has arrived and was not read, the client releases the granted permit once
-        // more.
+        // One more call is allowed, because a wait whose call is still under way is released when
+        // that call ends.
         Batches { now: (!numbers.is_empty()).into(), strays: 1 }
     }
 
@@ -238,7 +238,8 @@ impl Clients {
             }
         }
         self.settle(false).await?;
-        // Each request may be too heavy or may be given up. Either case takes two more calls.
+        // Each request may be too heavy or may be given up. Either case takes at most two more
+        // calls.
         self.strays = 2 * asks.len() as u64;
         self.check_order(old)
     }

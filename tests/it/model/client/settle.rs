@@ -34,8 +34,8 @@ impl Clients {
 
     async fn take_responses(&mut self, is_known: bool) -> Result<Vec<usize>, String> {
         let mut granted = Vec::new();
-        // The loop polls the requests in the order of arrival. Requests that still declare the
-        // limit therefore keep this order.
+        // A poll may send a request again. The loop polls the requests in the order of arrival, so
+        // that they keep this order.
         for (number, mut acquiring) in std::mem::take(&mut self.case.acquiring) {
             match poll_once(&mut acquiring).await {
                 std::task::Poll::Ready(response) => {
