@@ -297,10 +297,9 @@ async fn let_expire_fails_for_a_lost_permit() {
     next.let_expire().await.unwrap();
 }
 
-/// After a refresh, the lease still expires when `max_hold` after the grant has passed.
-/// `let_expire` does not consider the time that has passed since the grant: the last lease has the
-/// full length of `max_hold`, which is shorter than the configured lease. The server's clock does
-/// not move, so the times are exact.
+/// A refresh does not extend the lease beyond `max_hold` after the grant. But the last lease, which
+/// `let_expire` starts, has the full length of `max_hold`, because `max_hold` is shorter than the
+/// configured lease. The server's clock does not move, so the times are exact.
 #[tokio::test]
 async fn the_last_lease_does_not_end_with_max_hold() {
     let server = Server::start();
