@@ -148,7 +148,7 @@ manager.__enter__()
 silent = socket.create_server(("127.0.0.1", 0))
 other = redis_lease_semaphore.SemaphoreClient(f"redis://127.0.0.1:{silent.getsockname()[1]}", response_timeout=600)
 threading.Thread(target=other.connect, daemon=True).start()
-silent.accept()
+accepted = silent.accept()
 late = Late(other.close)
 """),
     "a forked child": (BLOCKING, "pid = os.fork()\npermit = semaphore.acquire()\nif pid: os.wait()"),

@@ -79,3 +79,55 @@ impl Calls {
         self.0.fetch_and(!(kind | KEPT), Ordering::SeqCst) & KEPT != 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_kept_until_the_request_before_it_has_ended() {
+        let calls = Calls::default();
+        assert!(calls.begin(ACQUIRE, 0));
+        assert!(!calls.begin(RELEASE, ACQUIRE));
+        assert!(!calls.has(RELEASE));
+        assert!(calls.end(ACQUIRE), "a request was kept");
+        assert!(calls.begin(RELEASE, ACQUIRE));
+        assert!(calls.has(RELEASE));
+        assert!(!calls.end(RELEASE), "no request is kept any more");
+        assert!(!calls.has(RELEASE));
+    }
+
+    #[test]
+    fn a_request_behind_another_request_is_kept() {
+        let calls = Calls::default();
+        assert!(!calls.is_behind(ACQUIRE));
+        calls.begin(ACQUIRE, 0);
+        assert!(!calls.is_behind(RELEASE));
+        assert!(!calls.end(RELEASE), "nothing is behind a release");
+        assert!(calls.is_behind(ACQUIRE | RELEASE));
+        assert!(calls.end(ACQUIRE));
+        assert!(!calls.end(ACQUIRE));
+    }
+
+    #[test]
+    fn the_server_may_have_an_id_from_the_first_write_or_during_a_creating_call() {
+        let calls = Calls::default();
+        assert!(!calls.may_have_created(ACQUIRE));
+        calls.begin(ACQUIRE, 0);
+        assert!(calls.may_have_created(ACQUIRE) && !calls.may_have_created(ADOPT));
+        calls.end(ACQUIRE);
+        assert!(!calls.may_have_created(ACQUIRE) && !calls.was_written());
+        calls.set_written();
+        assert!(calls.may_have_created(ACQUIRE) && calls.was_written());
+    }
+
+    #[test]
+    fn doubt_is_taken_once() {
+        let calls = Calls::default();
+        assert!(!calls.take_doubt());
+        calls.set_in_doubt();
+        assert!(calls.are_in_doubt());
+        assert!(calls.take_doubt());
+        assert!(!calls.are_in_doubt() && !calls.take_doubt());
+    }
+}

@@ -41,6 +41,8 @@
 
 mod acquisition;
 mod calls;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

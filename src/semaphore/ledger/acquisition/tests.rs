@@ -171,3 +171,39 @@ fn a_queued_reply_changes_the_place_of_a_waiting_request_only() {
         assert_eq!(ticket, if is_waiting { 8 } else { 7 }, "{stage:?}");
     }
 }
+
+#[test]
+fn each_stage_is_recognized() {
+    for stage in STAGES {
+        let Life { acquisition, .. } = &Life::in_stage(stage);
+        let is_in = |stages: &[In]| stages.contains(&stage);
+        assert_eq!(acquisition.is_waiting(), is_in(&[Asked, Awaited]), "{stage:?}");
+        assert_eq!(acquisition.is_resolved_or_held(), is_in(&[Kept, Delivered, Held]), "{stage:?}");
+        assert_eq!(acquisition.is_ended(), is_in(&[Ended]), "{stage:?}");
+    }
+}
+
+#[test]
+fn the_first_queued_reply_sets_the_place_after_the_outcome_too() {
+    let acquisition = Acquisition::new(1, "P:c:1:1000:n".to_owned(), 1, Instant::now());
+    acquisition.resolve(Err(Error::Shutdown));
+    acquisition.queued(acquisition.created, QUEUED_AT, place(8));
+    assert_eq!(acquisition.place().unwrap().ticket, 8);
+}
+
+/// The lease began later than the call that got the last "queued" reply.
+#[test]
+fn the_lease_of_a_granted_waiter_counts_from_the_call_with_its_last_queued_reply() {
+    let mut life = Life::in_stage(Awaited);
+    life.meets(Event::Queued);
+    life.meets(Event::Message);
+    let outcome = life.receiver.unwrap().try_recv().unwrap();
+    assert_eq!(outcome.unwrap().since, life.acquisition.created + MS);
+}
+
+#[test]
+fn an_unwanted_permit_has_ended_and_may_be_on_the_server() {
+    let unwanted = Acquisition::unwanted("P:c:1:1000:n".to_owned());
+    assert!(unwanted.is_ended());
+    assert!(unwanted.calls.was_written());
+}
