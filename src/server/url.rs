@@ -142,7 +142,10 @@ fn of_tcp(rest: &str, query: &str, is_tls: bool) -> Result<ConnectionInfo, Wrong
 
 fn host_and_port(place: &str) -> Result<(String, u16), Wrong> {
     let unreadable = || Wrong::shown(UNREADABLE);
-    if place.parse::<Ipv6Addr>().is_ok() {
+    // A port or an interface may follow the address.
+    let address = place.split('%').next().unwrap_or_default();
+    let is_of_ipv6 = |c: char| c.is_ascii_hexdigit() || c == ':' || c == '.';
+    if address.matches(':').count() > 1 && address.chars().all(is_of_ipv6) {
         return Err(Wrong::shown("write an IPv6 address in brackets, as in redis://[::1]:6379/"));
     }
     let (host, port) = match place.strip_prefix('[') {
