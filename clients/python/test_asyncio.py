@@ -297,7 +297,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         self.assertIsNotNone(granted[0])
         await until_async(self.keys.are_empty)
 
-    async def test_a_lease_is_renewed_beyond_its_length(self):
+    async def test_a_lease_is_refreshed_beyond_its_length(self):
         semaphore = await self.another(limit=2, lease=3)
         permits = [await semaphore.acquire(), await semaphore.acquire()]
         first_ends = self.keys.ends()
@@ -313,7 +313,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
             self.assertTrue(await permit.release())
             self.assertEqual(permit.expires_in, 0)
 
-    async def test_a_permit_whose_key_was_deleted_is_lost_at_the_next_renewal(self):
+    async def test_a_permit_whose_key_was_deleted_is_lost_at_the_next_refresh(self):
         semaphore = await self.another(limit=1, lease=15)
         permit = await semaphore.acquire()
         self.assertGreater(permit.expires_in, 0)
@@ -416,14 +416,14 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         self.assertGreater(permit.expires_in, 2)
         self.assertTrue(await permit.release())
 
-    async def test_the_first_renewal_is_planned_from_the_start_of_the_lease(self):
+    async def test_the_first_refresh_is_planned_from_the_start_of_the_lease(self):
         permit = await self.semaphore.acquire()
-        before_its_end = permit._held.deadline - self.semaphore._renew_at
+        before_its_end = permit._held.deadline - self.semaphore._refresh_at
         # The deadline is 1 ms before the lease expires.
         self.assertAlmostEqual(before_its_end, self.semaphore.lease * 2 / 3 - 0.001, places=6)
         await permit.release()
 
-    async def test_a_release_is_repeated_for_as_long_as_a_late_renewal_may_hold_the_permit(self):
+    async def test_a_release_is_repeated_for_as_long_as_a_late_refresh_may_hold_the_permit(self):
         permit = await self.semaphore.acquire()
         permit._release_in_background()
         self.assertGreater(self.semaphore._releases[permit.id].until, permit._held.deadline + 1e-6)

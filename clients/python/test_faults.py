@@ -52,7 +52,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(self.server.script_calls(), before + 1)  # only the release
         await permit.release()
 
-    async def test_one_call_renews_all_permits(self):
+    async def test_one_call_refreshes_all_permits(self):
         semaphore = await self.semaphore(limit=50, lease=3)
         permits = await asyncio.gather(*(semaphore.acquire() for _ in range(50)))
         start, before = time.monotonic(), self.server.script_calls()

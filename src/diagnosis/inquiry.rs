@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::error::ConnectErrorKind as Kind;
 use crate::error::{Error, Rounded, cause_of};
 use crate::server::Dialer;
-use crate::server::credentials::who;
+use crate::server::credentials::{who, without_password};
 
 /// The timeout for a silent server is short, because the user has already waited for one timeout.
 const LONGEST: Duration = Duration::from_millis(500);
@@ -140,7 +140,7 @@ async fn stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Found>
             // The reason for rejecting a certificate may be lost when the connection closes.
             // Another attempt may receive it.
             for _ in 0..TLS_ATTEMPTS {
-                if let Some(found) = answered(dialer, &ready, &redis::cmd("PING")).await {
+                if let Some(found) = replied(dialer, &ready, &redis::cmd("PING")).await {
                     return Some(found);
                 }
             }
@@ -206,20 +206,22 @@ pub(crate) fn server_error(text: &str) -> RedisError {
 async fn refusal(dialer: &Dialer, client: &Client) -> Option<Found> {
     // If a provider is set, `ready` requests the current password.
     let info = dialer.ready(client).await.ok()?.get_connection_info().clone();
+    let login = info.redis_settings().clone();
     let mut auth = redis::cmd("AUTH");
-    auth.arg(info.redis_settings().username()).arg(info.redis_settings().password()?);
+    auth.arg(login.username()).arg(login.password()?);
     let settings = RedisConnectionInfo::default().set_skip_set_lib_name();
     let nobody = info.set_redis_settings(settings);
     let nobody = Client::open(nobody).ok()?;
-    match answered(dialer, &nobody, &auth).await {
+    match replied(dialer, &nobody, &auth).await {
         // A server without free connections sends its error before any command, and disconnects.
         None => stranger(dialer, client, Kind::Authentication).await,
+        Some(Found { source: Some(error), .. }) => Found::said(without_password(error, &login)),
         found => found,
     }
 }
 
 /// Returns the server's error for a command.
-async fn answered(dialer: &Dialer, client: &Client, command: &Cmd) -> Option<Found> {
+async fn replied(dialer: &Dialer, client: &Client, command: &Cmd) -> Option<Found> {
     let ask = async {
         let config = dialer.config();
         let dialed = dialer.open(client, &config).await?;

@@ -22,7 +22,7 @@ pub(crate) use cause::{
 };
 pub use kind::ConnectErrorKind;
 pub(crate) use outlook::{is_full, is_refusal, is_transient};
-pub(crate) use response::{is_missing_function, is_unknown_command, says};
+pub(crate) use response::{is_missing_function, is_unknown_command, says, server_error};
 pub(crate) use rounded::Rounded;
 
 /// An error of this crate. A `try_acquire` that finds no free permit is not an error: it returns

@@ -1,6 +1,14 @@
 //! Interprets the errors that a server returned.
 
-use redis::RedisError;
+use redis::{RedisError, Value};
+
+/// Returns the error in a line that a server sent. The line begins with `-`.
+pub(crate) fn server_error(line: &str) -> Option<RedisError> {
+    match redis::parse_redis_value(format!("{line}\r\n").as_bytes()) {
+        Ok(Value::ServerError(error)) => Some(error.into()),
+        _ => None,
+    }
+}
 
 /// Whether the error means that the server does not have the function.
 pub(crate) fn is_missing_function(error: &RedisError) -> bool {

@@ -121,7 +121,7 @@ impl Meter {
         Hold { handles: self.0.clone(), weight, since, ended: AtomicU8::new(0) }
     }
 
-    pub(crate) fn renewal_failed(&self) {
+    pub(crate) fn refresh_failed(&self) {
         self.0.refresh_failures.increment(1);
     }
 }

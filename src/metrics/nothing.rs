@@ -34,7 +34,7 @@ impl Meter {
         Hold
     }
 
-    pub(crate) fn renewal_failed(&self) {}
+    pub(crate) fn refresh_failed(&self) {}
 }
 
 pub(crate) struct Asking;

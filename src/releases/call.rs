@@ -115,7 +115,7 @@ impl EarlierCall for ReleaseCall {
         self.releases.with(|ledger| ledger.written(connection, &self.entries));
     }
 
-    fn answered(mut self, response: Result<Vec<i64>, RedisError>) {
+    fn replied(mut self, response: Result<Vec<i64>, RedisError>) {
         self.confirm(response);
     }
 }

@@ -114,12 +114,12 @@ impl Lease {
     }
 
     /// Notes a refresh that was sent at `sent`. Returns false if the permit is lost.
-    pub(crate) fn renewed(&self, sent: Instant, duration: Duration) -> bool {
+    pub(crate) fn refreshed(&self, sent: Instant, duration: Duration) -> bool {
         let ends = sent + lasts(duration);
         // The refresh may have been sent some time after its duration was computed, so `ends` may
         // be after the latest end.
         let ends = self.latest_end.map_or(ends, |latest| latest.min(ends));
-        !self.change(|term, now| term.renew(now, ends)).is_lost()
+        !self.change(|term, now| term.refresh(now, ends)).is_lost()
     }
 
     /// Marks the permit as lost. Returns true for the first call only: the caller then reports the

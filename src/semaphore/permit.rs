@@ -303,7 +303,7 @@ impl Permit {
         if !response.reply {
             core.lose(&self.acquisition);
         }
-        self.lost_unless(response.reply && lease.renewed(response.sent, duration), "refresh")
+        self.lost_unless(response.reply && lease.refreshed(response.sent, duration), "refresh")
     }
 
     /// Waits until the permit is lost. The wait ends at the latest when the lease expires on this

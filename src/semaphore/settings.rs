@@ -27,7 +27,7 @@ impl Settings {
         if self.let_expire_on_drop { Ending::LetExpire } else { Ending::RETURN }
     }
 
-    pub(crate) fn renewal_interval(&self) -> Duration {
+    pub(crate) fn refresh_interval(&self) -> Duration {
         self.first_lease() / 3
     }
 

@@ -66,7 +66,7 @@ impl Term {
         self.let_go = true;
     }
 
-    pub(crate) fn renew(&mut self, now: Instant, ends: Instant) {
+    pub(crate) fn refresh(&mut self, now: Instant, ends: Instant) {
         self.expire(now);
         if !self.is_over() {
             // Replies may arrive in an order that differs from the order of the requests.

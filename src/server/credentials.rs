@@ -5,7 +5,9 @@ use std::error::Error as StdError;
 use std::fmt;
 
 use futures_util::future::BoxFuture;
-use redis::RedisConnectionInfo;
+use redis::{RedisConnectionInfo, RedisError};
+
+use crate::error::{of_redis, server_error};
 
 /// A password and its user. Returned by the provider of
 /// [`SemaphoreClientBuilder::credentials_provider`](crate::SemaphoreClientBuilder::credentials_provider).
@@ -61,6 +63,23 @@ pub(crate) fn who(settings: &RedisConnectionInfo) -> String {
         (Some(_), None | Some("")) => "the user of the URL without a password".to_owned(),
         (Some(user), Some(_)) => format!("the user {user:?} with this password"),
         (None, _) => "the default user with this password".to_owned(),
+    }
+}
+
+/// Returns the error of a login. If it is not a known error of Redis, it may quote the login, so it
+/// is returned without the password.
+pub(crate) fn without_password(error: RedisError, settings: &RedisConnectionInfo) -> RedisError {
+    let Some(code) = error.code() else { return error };
+    let line = format!("-{code} {}", error.detail().unwrap_or_default());
+    // Redis quotes the arguments of an unknown command, and shortens them.
+    let line = line.split(", with args").next().unwrap_or_default();
+    // If a URL lacks the colon before the password, the password counts as the user.
+    let login = [settings.password(), settings.username()];
+    match login.into_iter().flatten().find(|part| !part.is_empty()) {
+        Some(secret) if of_redis(&error).is_none() => {
+            server_error(&line.replace(secret, "***")).unwrap_or(error)
+        }
+        _ => error,
     }
 }
 

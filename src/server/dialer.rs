@@ -24,7 +24,7 @@ use super::stream::{self, Bounded, Duplex};
 use super::tls::Tls;
 use crate::error::Rounded;
 use crate::server::Credentials;
-use crate::server::credentials::Provider;
+use crate::server::credentials::{Provider, without_password};
 
 /// The time without traffic after which the system checks that the peer is reachable.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -103,11 +103,12 @@ impl Dialer {
         let Some(stream) = self.stream_to(client).await? else {
             let config = config.clone().set_connection_timeout(Some(self.steps(client)));
             let connecting = client.get_multiplexed_async_connection_with_config(&config);
-            return Ok(Dialed { connection: connecting.await?, _driver: None });
+            let connection = connecting.await.map_err(|error| hidden(error, client))?;
+            return Ok(Dialed { connection, _driver: None });
         };
         let (first_error, settings) = (stream.first_error(), settings_of(client));
         let set_up = MultiplexedConnection::new_with_config(settings, stream, config.clone());
-        let (connection, driver) = self.log_in(first_error, settings, set_up).await?;
+        let (connection, driver) = self.log_in(client, first_error, set_up).await?;
         let driver = AbortOnDropHandle::new(tokio::spawn(driver));
         Ok(Dialed { connection, _driver: Some(Arc::new(driver)) })
     }
@@ -117,22 +118,26 @@ impl Dialer {
         let client = self.ready(client).await?;
         match self.stream_to(&client).await? {
             Some(stream) => {
-                let (first_error, settings) = (stream.first_error(), settings_of(&client));
-                self.log_in(first_error, settings, PubSub::new(settings, stream)).await
+                let first_error = stream.first_error();
+                let set_up = PubSub::new(settings_of(&client), stream);
+                self.log_in(&client, first_error, set_up).await
             }
-            None => within(self.steps(&client), client.get_async_pubsub()).await,
+            None => {
+                let done = within(self.steps(&client), client.get_async_pubsub()).await;
+                done.map_err(|error| hidden(error, &client))
+            }
         }
     }
 
     /// Logs in. If the login fails, returns the server's error instead of the error of redis-rs.
     async fn log_in<T>(
         &self,
+        client: &Client,
         first_error: FirstError,
-        settings: &RedisConnectionInfo,
         set_up: impl Future<Output = Result<T, RedisError>>,
     ) -> Result<T, RedisError> {
         let done = within(self.response_timeout, set_up).await;
-        done.map_err(|error| first_error.get(settings).unwrap_or(error))
+        done.map_err(|error| hidden(first_error.get().unwrap_or(error), client))
     }
 
     /// Opens a stream to the server. Returns `None` if only redis-rs can make the connection.
@@ -220,6 +225,11 @@ impl Dialer {
 
 fn settings_of(client: &Client) -> &RedisConnectionInfo {
     client.get_connection_info().redis_settings()
+}
+
+/// Returns the error of a login without the password.
+fn hidden(error: RedisError, client: &Client) -> RedisError {
+    without_password(error, settings_of(client))
 }
 
 /// How long the system tries to deliver data to the peer. After this time, the calls in this data

@@ -38,7 +38,7 @@ pub(crate) trait EarlierCall: Send {
 
     fn written(&self, connection: u64);
 
-    fn answered(self, response: Result<Vec<i64>, RedisError>);
+    fn replied(self, response: Result<Vec<i64>, RedisError>);
 }
 
 /// How scripts are called over a connection.
@@ -113,7 +113,7 @@ async fn run_earlier<E: EarlierCall>(way: &Way<'_>, call: E) -> bool {
         let run = pin!(way.run(call.script(), write));
         then_once_polled(run, || call.written(way.number)).await
     };
-    call.answered(response.map_err(|error| CallError::from(error).error));
+    call.replied(response.map_err(|error| CallError::from(error).error));
     writes.into_inner() > 1
 }
 

@@ -67,7 +67,7 @@ impl Local {
     ) -> Result<T, CallError> {
         for call in earlier.unwritten(CONNECTION) {
             let response = self.response(call.script(), |cmd| call.write(cmd));
-            call.answered(response);
+            call.replied(response);
         }
         let response = self.response(script, write).map_err(CallError::from);
         // The reply of a real server takes time. During this time, other tasks run and add

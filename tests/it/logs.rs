@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use test_support::cluster::Cluster;
-use test_support::observer::{eventually, in_time, renewed};
+use test_support::observer::{eventually, in_time, refreshed};
 use test_support::proxy::Proxy;
 use test_support::replicated::{Pair, SERVICE, Sentinels};
 use test_support::server::{Server, shared_url, unique_name};
@@ -69,10 +69,10 @@ async fn each_loss_is_logged_once() {
     let builder = || client.semaphore(unique_name()).limit(1);
     let mut lost = Vec::new();
 
-    let unrenewed =
+    let unrefreshed =
         builder().lease(Duration::from_millis(100)).auto_refresh(false).build().unwrap();
     for drops in [true, false] {
-        let permit = unrenewed.acquire().await.unwrap();
+        let permit = unrefreshed.acquire().await.unwrap();
         lost.push(permit.id().to_owned());
         in_time("the loss", permit.lost()).await;
         match drops {
@@ -80,18 +80,18 @@ async fn each_loss_is_logged_once() {
             false => drop(permit.detach()),
         }
     }
-    let renewed = builder().lease(Duration::from_secs(3)).build().unwrap();
-    let permit = renewed.acquire().await.unwrap();
+    let refreshed = builder().lease(Duration::from_secs(3)).build().unwrap();
+    let permit = refreshed.acquire().await.unwrap();
     lost.push(permit.id().to_owned());
-    renewed.revoke(permit.id()).await.unwrap();
+    refreshed.revoke(permit.id()).await.unwrap();
     in_time("the next refresh", permit.lost()).await;
     assert!(matches!(permit.release().await, Err(Error::Lost { .. })));
 
-    let permit = renewed.acquire().await.unwrap();
+    let permit = refreshed.acquire().await.unwrap();
     lost.push(permit.id().to_owned());
-    renewed.revoke(permit.id()).await.unwrap();
+    refreshed.revoke(permit.id()).await.unwrap();
     assert!(matches!(permit.release().await, Err(Error::Lost { .. })));
-    let sound = renewed.acquire().await.unwrap();
+    let sound = refreshed.acquire().await.unwrap();
     let held = sound.id().to_owned();
     sound.release().await.unwrap();
 
@@ -141,7 +141,7 @@ async fn a_cut_connection_is_not_logged_if_the_next_attempt_succeeds() {
         let before = proxy.accepted();
         cut(&proxy);
         eventually("a new connection", async || proxy.accepted(), |now| *now > before).await;
-        renewed(&permit).await;
+        refreshed(&permit).await;
     }
     assert_eq!(log.count(&["redis_semaphore"]), 0, "{log:?}");
     permit.release().await.unwrap();

@@ -6,7 +6,7 @@ use redis::Connection;
 use redis_semaphore::{Error, Permit, Semaphore, SemaphoreClient};
 use tokio::task::{JoinHandle, JoinSet};
 
-use test_support::observer::{Observer, in_time, passed, renewed};
+use test_support::observer::{Observer, in_time, passed, refreshed};
 use test_support::scripts::Scripts;
 use test_support::server::Server;
 
@@ -158,7 +158,7 @@ async fn a_full_server_refreshes_permits() {
     // The refresh also works if the server has lost the script.
     redis::cmd("SCRIPT").arg("FLUSH").exec(&mut scene.admin).unwrap();
     by_hand.refresh().await.unwrap();
-    renewed(&idle).await;
+    refreshed(&idle).await;
     scene.observer.sees(2, 0).await;
     idle.release().await.unwrap();
     by_hand.release().await.unwrap();

@@ -4,7 +4,7 @@ use redis_semaphore::{Inspection, Permit, Semaphore, SemaphoreClient, SemaphoreC
 
 /// The deadline is long enough for a busy machine. A test that passes never waits until this
 /// deadline. The deadline is shorter than a default lease, as `local::clients` requires. The
-/// deadline is also shorter than 50 sequential waits, as `maintenance` requires.
+/// deadline is also shorter than 50 sequential waits, as the tests in `background` require.
 const DEADLINE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -51,7 +51,7 @@ pub async fn connected(builder: SemaphoreClientBuilder, url: &str) -> SemaphoreC
 }
 
 /// Waits until the lease of a permit has been refreshed.
-pub async fn renewed(permit: &Permit) {
+pub async fn refreshed(permit: &Permit) {
     // `end` is slightly too late. The expiry in the comparison below is slightly too early.
     let left = permit.expires_in();
     let end = Instant::now() + left;

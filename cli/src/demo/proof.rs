@@ -17,7 +17,7 @@ pub fn all(history: &History, done: &BTreeMap<u32, u64>) -> Vec<Proof> {
         limit_was_kept(history),
         pages_were_done_once(history, done),
         permit_came_back(history),
-        permits_were_renewed(history),
+        permits_were_refreshed(history),
     ]
 }
 
@@ -85,7 +85,7 @@ fn permit_came_back(history: &History) -> Proof {
     }
 }
 
-fn permits_were_renewed(history: &History) -> Proof {
+fn permits_were_refreshed(history: &History) -> Proof {
     let kept = history.holds.iter().filter(|hold| !hold.is_lost);
     let lengths = kept.filter_map(|hold| Some(hold.end? - hold.begin));
     let longest = lengths.max().unwrap_or_default();

@@ -72,7 +72,7 @@ class Lease {
     return false;
   }
 
-  renewed(sent) {
+  refreshed(sent) {
     if (!this.check()) return;
     this.failure = undefined;
     this.end = Math.max(this.end, sent + this.#duration);

@@ -7,14 +7,14 @@ const { AcquireTimeout, PermitLost } = require("./errors");
 const { Lease } = require("./lease");
 const { endBlock, Permit } = require("./permit");
 const { Queue } = require("./queue");
-const { Renewal } = require("./renewal");
+const { AutoRefresh } = require("./auto-refresh");
 const { Waiter } = require("./waiter");
 
 /** A semaphore. Keep the object: it declares its limit once, and refreshes its permits together. */
 class Semaphore {
   #server;
   #queue;
-  #renewal;
+  #autoRefresh;
 
   constructor(server, name, options) {
     const { limit, lease = 30_000, maxHold } = checks.options("options of a semaphore", options, ["limit", "lease", "maxHold"]);
@@ -31,7 +31,7 @@ class Semaphore {
       granted: (waiter, token, since) => this.#granted(waiter, token, since),
       giveBack: (id, until) => this.giveBack(id, until),
     });
-    this.#renewal = new Renewal((args, timeout) => this.#call("refresh", args, timeout), lease);
+    this.#autoRefresh = new AutoRefresh((args, timeout) => this.#call("refresh", args, timeout), lease);
   }
 
   /** Waits in the queue for a permit. After the timeout or the signal, the request leaves the queue. */
@@ -76,7 +76,7 @@ class Semaphore {
 
   /** Lets another object use the name if no request waits and no permit is held. */
   #checkUse() {
-    if (this.#queue.isEmpty && this.#renewal.isEmpty) this.#server.unuse(this);
+    if (this.#queue.isEmpty && this.#autoRefresh.isEmpty) this.#server.unuse(this);
   }
 
   /**
@@ -112,7 +112,7 @@ class Semaphore {
     const end = () => {
       waiter.isOver = true;
       lease.stop();
-      this.#renewal.remove(lease);
+      this.#autoRefresh.remove(lease);
       this.#checkUse();
       // A refresh without a reply may arrive late, and hold the permit for another lease.
       const release = this.giveBack(waiter.id, performance.now() + this.lease);
@@ -120,7 +120,7 @@ class Semaphore {
       return release;
     };
     lease.onLost = end;
-    this.#renewal.add(lease);
+    this.#autoRefresh.add(lease);
     lease.watch();
     const giveBack = () => (lease.check() ? end() : undefined);
     return new Permit({ lease, token, weight: waiter.weight, giveBack });
@@ -131,8 +131,8 @@ class Semaphore {
     return this.#server.giveBack(this.name, id, until, (args) => this.#call("release", args));
   }
 
-  stopRenewing() {
-    this.#renewal.stop();
+  stopRefreshing() {
+    this.#autoRefresh.stop();
   }
 }
 

@@ -240,7 +240,7 @@ class Server {
     this.begin();
     await undefined; // From now on, no new request may begin.
     for (const { waiter, queue } of [...this.waiters.values()]) queue.giveUp(waiter, new Closed());
-    for (const semaphore of this.#inUse.values()) semaphore.stopRenewing();
+    for (const semaphore of this.#inUse.values()) semaphore.stopRefreshing();
     if (this.#held.size > 0) await new Promise((resolve) => (this.#drained = resolve));
     const patience = new AbortController();
     const outcomes = [...this.#underWay].map(({ outcome }) => outcome);

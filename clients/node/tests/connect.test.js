@@ -170,7 +170,7 @@ test("the documented rights are sufficient: no command is denied, and an error n
   await queued(send, name, 2);
   const end = async () => Number(await send("ZSCORE", keyOf(name, "permits"), permit.id));
   const first = await end();
-  await until("it was renewed, and has asked again", async () => (await end()) > first);
+  await until("it was refreshed, and has asked again", async () => (await end()) > first);
   await send("CLIENT", "KILL", "USER", "jobs");
   await callAcquire(send, newName(), `N:dead:1:100:${"n".repeat(16)}`);
   await permit.release();

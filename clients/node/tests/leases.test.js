@@ -4,7 +4,7 @@ const assert = require("node:assert/strict");
 const { once } = require("node:events");
 const { PermitLost, Unavailable } = require("../index.js");
 const { Lease } = require("../lib/lease.js");
-const { Renewal } = require("../lib/renewal.js");
+const { AutoRefresh } = require("../lib/auto-refresh.js");
 const {
   admin, connect, empty, held, isRelease, keyOf, newName, queued, scriptCalls, startHolder, startProxy, startServer, test, until,
 } = require("./support.js");
@@ -77,11 +77,11 @@ test("the first refresh is due after a third of the lease, however late the gran
     calls += 1;
     return { reply: [0, -1, 1, 1], sent: performance.now() };
   };
-  const renewal = new Renewal(refresh, hour);
-  renewal.add(new Lease("name", "young", performance.now(), hour));
-  renewal.add(new Lease("name", "old", performance.now() - 0.4 * hour, hour));
-  await until("it is renewed", () => calls === 1);
-  renewal.stop();
+  const autoRefresh = new AutoRefresh(refresh, hour);
+  autoRefresh.add(new Lease("name", "young", performance.now(), hour));
+  autoRefresh.add(new Lease("name", "old", performance.now() - 0.4 * hour, hour));
+  await until("it is refreshed", () => calls === 1);
+  autoRefresh.stop();
 });
 
 test("a permit whose key was deleted is lost at the next refresh", async (t) => {
@@ -105,14 +105,14 @@ for (const [how, signal] of [["hangs", "SIGSTOP"], ["has died", "SIGKILL"]]) {
     const permit = await semaphores.semaphore(name, { limit: 1, lease }).acquire();
     const end = async () => Number(await send("ZSCORE", keyOf(name, "permits"), permit.id));
     const first = await end();
-    await until("it was renewed", async () => (await end()) > first);
+    await until("it was refreshed", async () => (await end()) > first);
     const stopped = performance.now();
     await server.kill(signal);
     await once(permit.lost, "abort");
     const passed = performance.now() - stopped;
     assert.ok(passed > lease / 2 && passed < lease + SLACK, `${passed} ms`);
     assert.ok(permit.lost.reason instanceof PermitLost);
-    assert.ok(permit.lost.reason.cause, "it tells why renewing failed");
+    assert.ok(permit.lost.reason.cause, "it says why refreshing failed");
     if (signal === "SIGSTOP") server.child.kill("SIGCONT");
     else await server.start();
     assert.equal(await permit.release(), false);
@@ -140,9 +140,9 @@ function loseReplies(proxy) {
 }
 
 /** Waits until the server has refreshed the lease. */
-async function renewal(end) {
+async function refresh(end) {
   const first = await end();
-  return until("it was renewed", async () => {
+  return until("it was refreshed", async () => {
     const now = await end();
     return now > first && now;
   });
@@ -154,10 +154,10 @@ test("a permit that is lost during a refresh without a reply is released", async
   const semaphores = await connect(t, { url: proxy.url, responseTimeout: 500 });
   const permit = await semaphores.semaphore(name, { limit: 1, lease: 1500 }).acquire();
   const end = async () => Number(await send("ZSCORE", keyOf(name, "permits"), permit.id));
-  const renewed = await renewal(end); // Now the server knows the script.
+  const refreshed = await refresh(end); // Now the server knows the script.
   loseReplies(proxy);
   await once(permit.lost, "abort");
-  assert.ok((await end()) > renewed, "the server has renewed it");
+  assert.ok((await end()) > refreshed, "the server has refreshed it");
   assert.equal(await permit.release(), false);
   assert.equal(await held(send, name), 1, "it waits for no server that is away");
   proxy.onRequest = () => "pass";
@@ -172,13 +172,13 @@ test("a release is retried as long as a refresh without a reply may hold the per
   const lease = 1500;
   const permit = await semaphores.semaphore(name, { limit: 1, lease }).acquire();
   const end = async () => Number(await send("ZSCORE", keyOf(name, "permits"), permit.id));
-  await renewal(end);
-  const renewed = performance.now();
+  await refresh(end);
+  const refreshed = performance.now();
   loseReplies(proxy);
-  await renewal(end);
+  await refresh(end);
   proxy.onRequest = () => "cut";
   await assert.rejects(permit.release(), Unavailable);
-  await until("the lease has expired here", () => performance.now() > renewed + lease + 100);
+  await until("the lease has expired here", () => performance.now() > refreshed + lease + 100);
   assert.equal(await held(send, name), 1);
   proxy.onRequest = () => "pass";
   await empty(send, name);

@@ -92,7 +92,7 @@ class Held:
             logger.warning("%s was dropped and never released: it is released now", self.id)
             self.release_in_background()
 
-    def renewed(self, deadline: float) -> None:
+    def refreshed(self, deadline: float) -> None:
         if not self.is_lost:
             self.deadline = min(deadline, self._latest_end)
             self._set_timer()

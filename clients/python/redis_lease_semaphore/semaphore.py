@@ -63,7 +63,7 @@ class Semaphore:
         self._releases: dict[str, Release] = {}  # unconfirmed releases
         # The state of its workers. Each worker lives only while there is work.
         self._is_declared = False
-        self._renew_at = self._ask_at = self._wake_at = math.inf
+        self._refresh_at = self._ask_at = self._wake_at = math.inf
         self._error: Optional[SemaphoreError] = None  # why the last pass failed
         self._failing_since = math.inf
         self._worker: Optional[asyncio.Task[None]] = None
@@ -232,9 +232,9 @@ class Semaphore:
         lost, latest_end = self._client._new_event(), since + (self.max_hold or math.inf)
         held = Held(self, claim.id, token, since + self._lasts, latest_end, lost)
         self._permits[claim.id] = held
-        renew_at = since + self.lease / 3
-        if renew_at < self._renew_at and held.can_last_longer:
-            self._renew_at = renew_at
+        refresh_at = since + self.lease / 3
+        if refresh_at < self._refresh_at and held.can_last_longer:
+            self._refresh_at = refresh_at
             self._poke()
         claim.outcome.set_result(held)
 

@@ -86,13 +86,13 @@ class Worker:
         # An immediate wake also serves waiters of other clients.
         wake_at = semaphore._wake_at if self._waits or semaphore._wake_at <= time.monotonic() else math.inf
         ask_at = semaphore._ask_at if self._waits else math.inf
-        renew_at = semaphore._renew_at if self._permits and self._client.is_connected else math.inf
-        return min(wake_at, ask_at, renew_at)
+        refresh_at = semaphore._refresh_at if self._permits and self._client.is_connected else math.inf
+        return min(wake_at, ask_at, refresh_at)
 
     async def _pass(self) -> None:
         """Makes all calls that are due."""
         failed: Optional[SemaphoreError] = None
-        for step in (self._renew, self._send_releases, self._ask, self._wake):
+        for step in (self._refresh, self._send_releases, self._ask, self._wake):
             try:
                 await step()
             except SemaphoreError as error:
@@ -121,8 +121,8 @@ class Worker:
         timeout = self._semaphore.lease / 6 if self._permits else None
         return await self._client._call(script, self._semaphore.name, arguments, timeout)
 
-    async def _renew(self) -> None:
-        if time.monotonic() < self._semaphore._renew_at or not self._client.is_connected:
+    async def _refresh(self) -> None:
+        if time.monotonic() < self._semaphore._refresh_at or not self._client.is_connected:
             return
         sent = time.monotonic()
         for permits in _batches([permit for permit in self._permits.values() if permit.can_last_longer]):
@@ -138,10 +138,10 @@ class Worker:
                 if end == 0:
                     permit.lose()
                 else:
-                    permit.renewed(sent + lease_ms / 1000 - 0.001)
+                    permit.refreshed(sent + lease_ms / 1000 - 0.001)
         # A permit that a message has granted in the meantime may be due before the others.
         ends_of_leases = [permit.deadline for permit in self._permits.values() if permit.can_last_longer]
-        self._semaphore._renew_at = min(ends_of_leases, default=math.inf) - self._semaphore.lease * 2 / 3
+        self._semaphore._refresh_at = min(ends_of_leases, default=math.inf) - self._semaphore.lease * 2 / 3
 
     async def _send_releases(self) -> None:
         now = time.monotonic()

@@ -79,7 +79,7 @@ impl Request for Acquire {
         core.ledger.enter(requests.filter(may_be_queued).map(|request| &request.acquisition));
     }
 
-    fn answered<'a>(
+    fn replied<'a>(
         core: &Arc<Core>,
         sent: Instant,
         responses: impl Iterator<Item = (&'a Self, &'a AcquireReply)> + Clone,

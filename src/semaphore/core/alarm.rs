@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::{Core, Job, heartbeat, renewal};
+use super::{Core, Job, auto_refresh, heartbeat};
 
 /// The plan of a job. The receiver is notified if the job is planned earlier than before.
 #[derive(Default)]
@@ -99,7 +99,7 @@ impl JobTask {
                 return;
             };
             let next = match self.job {
-                Job::Renew => Box::pin(renewal::renew(&core)).await,
+                Job::Refresh => Box::pin(auto_refresh::refresh_permits(&core)).await,
                 Job::Beat => Box::pin(heartbeat::beat(&core)).await,
                 Job::Wake => Box::pin(wake(&core)).await,
             };

@@ -21,8 +21,8 @@ pub(super) async fn beat(core: &Arc<Core>) -> Option<Instant> {
     // queues them in the same order as before.
     let queued = core.ledger.queued();
     let deadline = Deadline::after(core.context.settings.response_timeout);
-    let answered = join_all(queued.iter().map(|waiting| ask(core, waiting, deadline))).await;
-    let pause = match answered.into_iter().all(|is_answered| is_answered) {
+    let replies = join_all(queued.iter().map(|waiting| ask(core, waiting, deadline))).await;
+    let pause = match replies.into_iter().all(|has_reply| has_reply) {
         true => core.ledger.has_waits().then(|| core.context.settings.heartbeat_interval()),
         false => Some(OUTAGE_PAUSE),
     };

@@ -5,6 +5,7 @@ mod acknowledge;
 mod acquire;
 mod adopt;
 mod alarm;
+mod auto_refresh;
 mod batching;
 mod give_back;
 mod heartbeat;
@@ -12,7 +13,6 @@ mod keeper;
 mod refresh;
 mod release;
 mod remote;
-mod renewal;
 mod replication;
 mod sending;
 
@@ -85,7 +85,7 @@ fn lazy<T: Default>() -> Lazy<T> {
 #[derive(Clone, Copy)]
 enum Job {
     /// Refreshes all permits.
-    Renew,
+    Refresh,
     /// Sends a heartbeat for all waiting requests.
     Beat,
     /// Calls `wake`.
@@ -203,8 +203,8 @@ impl Core {
         if self.settings.auto_refresh {
             // One run of the job refreshes all permits. Late grants must not make the job run much
             // more often, so the job is planned at least half an interval ahead.
-            let (now, interval) = (Instant::now(), self.settings.renewal_interval());
-            self.plan(Job::Renew, (since + interval).max(now + interval / 2));
+            let (now, interval) = (Instant::now(), self.settings.refresh_interval());
+            self.plan(Job::Refresh, (since + interval).max(now + interval / 2));
         }
     }
 

@@ -47,7 +47,7 @@ impl Request for Release {
         cmd.arg(&self.acquisition.id);
     }
 
-    fn answered<'a>(
+    fn replied<'a>(
         core: &Arc<Core>,
         _sent: Instant,
         responses: impl Iterator<Item = (&'a Self, &'a bool)> + Clone,

@@ -100,7 +100,7 @@ impl Core {
     }
 
     /// Refreshes up to 1,000 permits. Returns for each permit whether it is still held.
-    pub(crate) async fn renew(
+    pub(crate) async fn refresh_many(
         self: &Arc<Self>,
         requests: &[(&Acquisition, Duration)],
         patience: Duration,

@@ -264,7 +264,7 @@ async fn a_stall_that_affects_many_calls_does_not_close_the_connection() {
     for acquire in acquires {
         assert!(in_time("a permit", acquire).await.unwrap().is_ok());
     }
-    assert_eq!(scene.proxy.accepted(), connections, "the connection was not given up");
+    assert_eq!(scene.proxy.accepted(), connections, "the connection was not replaced");
 }
 
 #[tokio::test]

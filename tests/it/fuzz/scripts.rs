@@ -213,7 +213,7 @@ impl Field {
         if random.u8(..15) == 0 {
             ms = -ms;
         }
-        self.history.push(format!("the clock goes on by {ms} ms"));
+        self.history.push(format!("the clock moves by {ms} ms"));
         self.set_clock(self.now_us + ms * 1000);
         // Keys may expire without a call, so the comparison uses the keys that remain.
         if !self.is_wounded {

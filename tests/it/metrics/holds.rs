@@ -129,8 +129,8 @@ async fn a_permit_that_is_detached_during_its_refresh_does_not_count_as_lost() {
     eventually("a refresh is under way", async || proxy.held_requests(), |held| *held > 0).await;
     let adopted = there.adopt(permit.detach()).await.unwrap();
     proxy.commands(Flow::Pass);
-    let renewal = [("script", "refresh"), ("outcome", "succeeded")];
-    let answered = async || counted.get("call_seconds_count", &renewal);
+    let refresh = [("script", "refresh"), ("outcome", "succeeded")];
+    let answered = async || counted.get("call_seconds_count", &refresh);
     // The adoption also calls `refresh`.
     eventually("the reply to the refresh", answered, |calls| *calls >= 2.0).await;
     assert!(!watch.is_held() && !watch.is_lost());

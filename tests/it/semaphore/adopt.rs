@@ -6,7 +6,7 @@ use redis_semaphore::{DetachedPermit, Error, Permit, Semaphore, SemaphoreClient}
 use tokio::task::JoinSet;
 
 use test_support::child::{self, Process};
-use test_support::observer::{Observer, eventually, in_time, renewed};
+use test_support::observer::{Observer, eventually, in_time, refreshed};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_url, unique_name};
 
@@ -61,7 +61,7 @@ async fn a_detached_permit_outlives_its_process_and_no_waiter_precedes_the_adopt
     assert_eq!(now.holders[0].id, permit.id());
     assert_ne!(permit.id(), old);
     // The adopter refreshes the permit.
-    renewed(&permit).await;
+    refreshed(&permit).await;
     observer.sees(2, 1).await;
     permit.release().await.unwrap();
     let next = in_time("the waiter's turn", waiting).await.unwrap().unwrap();

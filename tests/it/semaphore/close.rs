@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use redis_semaphore::{Error, Permit, Semaphore, SemaphoreClient};
 use tokio::task::JoinSet;
 
-use test_support::observer::{Observer, eventually, in_time, renewed};
+use test_support::observer::{Observer, eventually, in_time, refreshed};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_url, unique_name};
 
@@ -49,7 +49,7 @@ async fn close_ends_waits_and_keeps_held_permits() {
     assert_closed(clone.acquire_timeout(Duration::ZERO).await);
     assert_eq!(semaphore.inspect().await.unwrap().held, 2);
 
-    renewed(&held).await;
+    refreshed(&held).await;
     held.release().await.unwrap();
     let next = in_time("the other's turn", other_wait).await.unwrap().unwrap();
     next.release().await.unwrap();

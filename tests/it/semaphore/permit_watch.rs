@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redis_semaphore::{Error, Permit, PermitWatch, SemaphoreClient};
 
 use test_support::errors::unless_lost;
-use test_support::observer::{Observer, eventually, in_time, passed, renewed};
+use test_support::observer::{Observer, eventually, in_time, passed, refreshed};
 use test_support::proxy::Proxy;
 use test_support::server::{Server, shared_url, unique_name};
 
@@ -18,7 +18,7 @@ async fn a_permit_is_refreshed_while_only_its_watch_is_awaited() {
     let watch = permit.watch();
     tokio::select! {
         () = watch.ended() => panic!("it is held"),
-        () = renewed(&permit) => {}
+        () = refreshed(&permit) => {}
     }
     assert!(watch.is_held() && !watch.is_lost());
     permit.release().await.unwrap();

@@ -272,7 +272,7 @@ async fn ten_thousand_permits_are_refreshed_and_released_with_few_calls() {
     };
     eventually("all released", look, |held| *held == 0).await;
     let calls = server.calls("evalsha") - before - looks;
-    println!("{calls} calls to give them back");
+    println!("{calls} calls to release them");
     assert!(calls <= 200, "{calls} calls");
 }
 
@@ -290,10 +290,10 @@ async fn thousands_of_permits_are_refreshed_without_waiting_for_replies() {
     let (mut connection, key) = (server.connect(), keys_of("far").swap_remove(0));
     let last: Vec<(String, i64)> =
         cmd("ZREVRANGE").arg(&key).arg(&["0", "0", "WITHSCORES"]).query(&mut connection).unwrap();
-    let renewed = async || -> usize {
+    let refreshed = async || -> usize {
         cmd("ZCOUNT").arg(&key).arg(last[0].1 + 1).arg("+inf").query(&mut connection).unwrap()
     };
-    eventually("all refreshed", renewed, |renewed| *renewed == permits.len()).await;
+    eventually("all refreshed", refreshed, |refreshed| *refreshed == permits.len()).await;
     proxy.replies(Flow::Pass);
 }
 

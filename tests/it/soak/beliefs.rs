@@ -18,7 +18,7 @@ pub struct Turn {
     /// The moments at which the request was first and last seen in the queue on the server.
     pub queued: Option<(Moment, Moment)>,
     pub grant: Option<Grant>,
-    pub renewals: Vec<Renewal>,
+    pub refreshes: Vec<Refresh>,
     /// The moment at which the holder offered the permit. `adopted` is the moment at which another
     /// process reported that it holds the permit.
     pub offered: Option<Moment>,
@@ -44,7 +44,7 @@ pub struct Grant {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Renewal {
+pub struct Refresh {
     pub at: Moment,
     pub until: Moment,
 }
@@ -73,7 +73,7 @@ impl Turn {
             ahead,
             queued: None,
             grant: None,
-            renewals: Vec::new(),
+            refreshes: Vec::new(),
             offered: None,
             adopted: None,
             end: None,
@@ -155,7 +155,7 @@ type Turns = BTreeMap<(u32, u64), Turn>;
 
 fn going_on(turns: &mut Turns, process: u32, number: u64) -> Result<&mut Turn, &'static str> {
     let turn = turns.get_mut(&(process, number)).filter(|turn| turn.end.is_none());
-    turn.ok_or("no such turn goes on")
+    turn.ok_or("no such turn is in progress")
 }
 
 fn add(
@@ -176,10 +176,10 @@ fn add(
             turn.queued = queued.get(&**id).copied();
             turn.grant = Some(Grant { at, since: at, token: *token, until: *until });
         }
-        What::Renewed { turn, until, .. } => {
+        What::Refreshed { turn, until, .. } => {
             let turn = going_on(turns, process, *turn)?;
-            turn.grant.as_mut().ok_or("nothing to renew")?.until = *until;
-            turn.renewals.push(Renewal { at, until: *until });
+            turn.grant.as_mut().ok_or("there is no permit to refresh")?.until = *until;
+            turn.refreshes.push(Refresh { at, until: *until });
         }
         What::Lost { turn } => going_on(turns, process, *turn)?.end = Some((at, End::Lost)),
         What::GivesUp { turn, why } => {

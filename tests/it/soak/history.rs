@@ -124,7 +124,7 @@ pub enum What {
         id: String,
     },
     /// The lease was refreshed. `by_hand` is set if the client called `refresh`.
-    Renewed {
+    Refreshed {
         turn: u64,
         until: Moment,
         by_hand: bool,

@@ -105,8 +105,8 @@ fn operation(what: &What) -> Option<String> {
     Some(match what {
         What::Asks { call, .. } => name(call),
         What::Releases { how, .. } => name(how),
-        What::Renewed { by_hand: true, .. } => "refresh".to_owned(),
-        What::Renewed { .. } => "renewal".to_owned(),
+        What::Refreshed { by_hand: true, .. } => "refresh".to_owned(),
+        What::Refreshed { .. } => "automatic refresh".to_owned(),
         What::SetsLimit { .. } => "set_limit".to_owned(),
         _ => return None,
     })

@@ -97,20 +97,20 @@ async fn a_grant_message_with_the_weight_of_another_request_grants_nothing() {
 async fn no_grant_message_ends_a_held_permit() {
     let server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let build = |renew| client.semaphore("told").limit(4).auto_refresh(renew).build().unwrap();
-    let (renewed, left_alone) = (build(true), build(false));
+    let build = |refresh| client.semaphore("told").limit(4).auto_refresh(refresh).build().unwrap();
+    let (refreshed, left_alone) = (build(true), build(false));
     let observer = Observer::new(&server.url(), "told", 4).await;
     let permits = [
-        renewed.acquire().await.unwrap(),
+        refreshed.acquire().await.unwrap(),
         left_alone.acquire().await.unwrap(),
         left_alone.try_acquire().await.unwrap().unwrap(),
-        handed_over(&renewed, 3, &observer).await,
+        handed_over(&refreshed, 3, &observer).await,
     ];
     let client = client_of(&permits[0]);
     for _ in 0..2 {
         permits.iter().for_each(|permit| publish(&server, client, permit.id()));
     }
-    renewed.set_limit(5).await.unwrap();
+    refreshed.set_limit(5).await.unwrap();
     give_back_a_stranger(&server, client, &observer).await;
     observer.sees(4, 0).await;
     for permit in permits {

@@ -108,7 +108,7 @@ impl<R: Request> Dispatch<R> {
 
     fn deliver(&self, requests: Vec<Waiting<R>>, sent: Instant, replies: Vec<R::Reply>) {
         let asked = requests.iter().map(|waiting| &waiting.request);
-        R::answered(&self.core, sent, asked.zip(&replies));
+        R::replied(&self.core, sent, asked.zip(&replies));
         self.core.set_rush(requests.len() > 1);
         for (waiting, reply) in requests.into_iter().zip(replies) {
             let response = Response { sent, reply, is_repeated: waiting.is_repeated };

@@ -102,7 +102,7 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
 
     /// Called with the replies to a call that was sent at `sent`. A caller may have dropped its
     /// request.
-    fn answered<'a>(
+    fn replied<'a>(
         _core: &Arc<Core>,
         _sent: Instant,
         _responses: impl Iterator<Item = (&'a Self, &'a Self::Reply)> + Clone,

@@ -113,15 +113,15 @@ impl Case<'_> {
     /// released it.
     pub fn doubts(&self, turn: &Turn) -> impl Iterator<Item = (Moment, Moment)> {
         let due = |at, held_up| {
-            let renewal = self.bounds.lease / 3 + self.bounds.way;
-            self.circumstances.done_by(turn.process, at, renewal, held_up)
+            let refresh = self.bounds.lease / 3 + self.bounds.way;
+            self.circumstances.done_by(turn.process, at, refresh, held_up)
         };
         let lost = self.circumstances.unsettled(turn).map(move |case| {
             let asked_later = |until: Moment| until.saturating_sub(self.bounds.lease) > case.at;
-            let renewed = turn.renewals.iter().find(|renewal| asked_later(renewal.until));
+            let refreshed = turn.refreshes.iter().find(|refresh| asked_later(refresh.until));
             // The fault lasts until `case.at`.
             let due = due(case.at, Circumstances::slow);
-            (case.since, renewed.map_or(due, |renewal| renewal.at.min(due)))
+            (case.since, refreshed.map_or(due, |refresh| refresh.at.min(due)))
         });
         let reported = |at| due(at, Circumstances::slow).max(due(at, Circumstances::trouble));
         let adopted = turn.adopted.map_or(self.circumstances.end, reported);

@@ -28,9 +28,9 @@ impl Case<'_> {
             // Between these moments, the process found out that the server does not have the
             // permit.
             let (asked, at, what) = match (turn.end?, turn.released) {
-                ((at, End::Lost), _) => (at, at, "was told of a loss"),
+                ((at, End::Lost), _) => (at, at, "found out about a loss"),
                 ((asked, End::Released(_)), Some((at, false))) => {
-                    (asked, at, "gave back what was held no longer")
+                    (asked, at, "released a permit that was no longer held")
                 }
                 _ => return None,
             };

@@ -205,7 +205,7 @@ impl Task {
             }
             if lasts > until + LOOK.as_nanos() as u64 {
                 until = lasts;
-                self.reporter.say(What::Renewed { turn, until, by_hand });
+                self.reporter.say(What::Refreshed { turn, until, by_hand });
             }
         }
         self.give_back(turn, permit, is_careless).await;

@@ -17,8 +17,8 @@ fn a_stopped_holder_counts_only_until_its_lease_expires() {
     let second = [asks(3, 2, 1), holds(60, 2, 1, 11, 200), releases(70, 2, 1)];
     let back = [event(80, 1, What::Continued), event(81, 1, What::Lost { turn: 1 })];
     assert_eq!(broken(&[&stopped[..], &second, &back].concat()), NONE);
-    let renewed = [event(9, 1, What::Renewed { turn: 1, until: 65, by_hand: false })];
-    let history = [&stopped[..], &renewed, &second, &back].concat();
+    let refreshed = [event(9, 1, What::Refreshed { turn: 1, until: 65, by_hand: false })];
+    let history = [&stopped[..], &refreshed, &second, &back].concat();
     assert_eq!(broken(&history), ["over-admission"]);
 }
 
@@ -64,10 +64,10 @@ fn a_possibly_lost_permit_does_not_count_until_its_holder_must_know() {
     assert_eq!(with(&second(20), &[unsettled(9, 10, 10)]), NONE);
     assert_eq!(with(&second(20), &[unsettled(9, 10, 9)]), ["over-admission"]);
     assert_eq!(with(&second(26), &[unsettled(9, 10, 10)]), ["over-admission"]);
-    let renewed = |until| event(16, 1, What::Renewed { turn: 1, until, by_hand: false });
-    let with_renewal = |until| with(&second(20), &[unsettled(9, 10, 10), renewed(until)]);
-    assert_eq!(with_renewal(41), ["over-admission"], "refreshed since");
-    assert_eq!(with_renewal(40), NONE, "the refresh was requested before");
+    let refreshed = |until| event(16, 1, What::Refreshed { turn: 1, until, by_hand: false });
+    let with_refresh = |until| with(&second(20), &[unsettled(9, 10, 10), refreshed(until)]);
+    assert_eq!(with_refresh(41), ["over-admission"], "refreshed since");
+    assert_eq!(with_refresh(40), NONE, "the refresh was requested before");
 }
 
 #[test]

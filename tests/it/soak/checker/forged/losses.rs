@@ -40,8 +40,8 @@ fn the_checker_detects_a_permit_that_is_lost_without_a_reason() {
     // after the loss of data.
     assert_eq!(with(&[unsettled(9, 10, 9), lost.clone()]), ["taken away"]);
     assert_eq!(with(&[unsettled(3, 4, 10), lost.clone()]), ["taken away"]);
-    let renewed = event(15, 1, What::Renewed { turn: 1, until: 41, by_hand: false });
-    assert_eq!(with(&[unsettled(9, 10, 10), renewed, lost]), ["taken away"]);
+    let refreshed = event(15, 1, What::Refreshed { turn: 1, until: 41, by_hand: false });
+    assert_eq!(with(&[unsettled(9, 10, 10), refreshed, lost]), ["taken away"]);
 
     let answered =
         |at, held| with(&[releases(20, 1, 1), event(at, 1, What::Released { turn: 1, held })]);

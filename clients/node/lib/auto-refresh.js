@@ -3,7 +3,7 @@
 const MOST = 1000;
 
 /** Refreshes the leases of a semaphore after each third of the lease, all in one call. */
-class Renewal {
+class AutoRefresh {
   #refresh;
   #duration;
   #interval;
@@ -11,7 +11,7 @@ class Renewal {
   #timer;
   /** When the timer fires. */
   #next = Infinity;
-  #isRenewing = false;
+  #isRefreshing = false;
   #isStopped = false;
 
   /** `refresh(args, timeout)` calls the script. */
@@ -23,7 +23,7 @@ class Renewal {
 
   add(lease) {
     this.#leases.set(lease.id, lease);
-    if (!this.#isRenewing) this.#plan(this.#due(lease));
+    if (!this.#isRefreshing) this.#plan(this.#due(lease));
   }
 
   get isEmpty() {
@@ -43,18 +43,18 @@ class Renewal {
     if (this.#isStopped || time >= this.#next) return;
     clearTimeout(this.#timer);
     this.#next = time;
-    this.#timer = setTimeout(() => this.#renew(), Math.max(0, time - performance.now())).unref();
+    this.#timer = setTimeout(() => this.#refresh(), Math.max(0, time - performance.now())).unref();
   }
 
-  async #renew() {
+  async #refresh() {
     this.#next = Infinity;
-    this.#isRenewing = true;
+    this.#isRefreshing = true;
     const leases = [...this.#leases.values()];
     let isDone = true;
     for (let start = 0; start < leases.length && isDone; start += MOST) {
-      isDone = await this.#renewBatch(leases.slice(start, start + MOST));
+      isDone = await this.#refreshBatch(leases.slice(start, start + MOST));
     }
-    this.#isRenewing = false;
+    this.#isRefreshing = false;
     if (isDone) for (const lease of this.#leases.values()) this.#plan(this.#due(lease));
     else if (!this.isEmpty) this.#plan(performance.now() + this.#interval / 10);
   }
@@ -65,7 +65,7 @@ class Renewal {
   }
 
   /** Refreshes some leases. Returns false after a failure. Then the refresh is retried until the leases' deadlines. */
-  async #renewBatch(batch) {
+  async #refreshBatch(batch) {
     // A lease that has expired here counts as lost, so it must not be extended on the server.
     const leases = batch.filter((lease) => this.#leases.has(lease.id) && lease.check() && lease.canBeLonger);
     if (leases.length === 0) return true;
@@ -74,7 +74,7 @@ class Renewal {
       const { reply, sent } = await this.#refresh(args, this.#interval / 2);
       leases.forEach((lease, index) => {
         if (!this.#leases.has(lease.id)) return; // The permit was released in the meantime.
-        if (reply[2 + index] > 0) lease.renewed(sent);
+        if (reply[2 + index] > 0) lease.refreshed(sent);
         else lease.lose("the server does not know the permit: it was revoked, or lost by the server");
       });
       return true;
@@ -85,4 +85,4 @@ class Renewal {
   }
 }
 
-module.exports = { Renewal };
+module.exports = { AutoRefresh };

@@ -20,29 +20,30 @@ const ATTEMPT_SHARE: u32 = 2;
 const PAUSE_SHARE: u32 = 10;
 
 /// Refreshes all permits. Returns the time of the next refresh.
-pub(super) async fn renew(core: &Arc<Core>) -> Option<Instant> {
+pub(super) async fn refresh_permits(core: &Arc<Core>) -> Option<Instant> {
     let started = Instant::now();
     let permits = core.ledger.to_refresh();
     if permits.is_empty() {
         return None;
     }
-    let mut next = started + core.settings.renewal_interval();
+    let mut next = started + core.settings.refresh_interval();
     // The calls are sent together. If they were sent one after the other, each call would add a
     // round trip.
-    let renewed = permits.chunks(MAX_BATCH).map(|some| renew_batch(core, renewable(core, some)));
-    for error in join_all(renewed).await.into_iter().filter_map(Result::err) {
-        core.meter.renewal_failed();
+    let refreshed =
+        permits.chunks(MAX_BATCH).map(|some| refresh_batch(core, refreshable(core, some)));
+    for error in join_all(refreshed).await.into_iter().filter_map(Result::err) {
+        core.meter.refresh_failed();
         tracing::warn!(semaphore = core.name, %error, "refreshing failed; it is retried");
-        next = Instant::now() + core.settings.renewal_interval() / PAUSE_SHARE;
+        next = Instant::now() + core.settings.refresh_interval() / PAUSE_SHARE;
     }
     Some(next)
 }
 
-type Renewable<'a> = (&'a Acquisition, &'a Lease, Duration);
+type Refreshable<'a> = (&'a Acquisition, &'a Lease, Duration);
 
 /// Returns the permits that may be refreshed, each with its next lease.
-fn renewable<'a>(core: &Core, permits: &'a [Arc<Acquisition>]) -> Vec<Renewable<'a>> {
-    let mut renewable = Vec::new();
+fn refreshable<'a>(core: &Core, permits: &'a [Arc<Acquisition>]) -> Vec<Refreshable<'a>> {
+    let mut refreshable = Vec::new();
     for permit in permits {
         // A permit that the caller has not received yet is confirmed when the caller receives it.
         let Some(lease) = permit.lease().filter(|_| !permit.is_ended()) else {
@@ -51,22 +52,23 @@ fn renewable<'a>(core: &Core, permits: &'a [Arc<Acquisition>]) -> Vec<Renewable<
         if lease.is_lost() {
             stop(core, permit);
         } else if let Some(duration) = lease.next_duration(core.settings.lease) {
-            renewable.push((&**permit, lease, duration));
+            refreshable.push((&**permit, lease, duration));
         }
     }
-    renewable
+    refreshable
 }
 
 /// Refreshes a batch of permits. The call does not use the batcher of `refresh`, because an attempt
 /// that has timed out would delay the next attempt in that batcher.
-async fn renew_batch(core: &Arc<Core>, batch: Vec<Renewable<'_>>) -> Result<(), Error> {
+async fn refresh_batch(core: &Arc<Core>, batch: Vec<Refreshable<'_>>) -> Result<(), Error> {
     if batch.is_empty() {
         return Ok(());
     }
     let requests: Vec<_> = batch.iter().map(|(permit, _, lasts)| (*permit, *lasts)).collect();
-    let response = core.renew(&requests, core.settings.renewal_interval() / ATTEMPT_SHARE).await?;
+    let response =
+        core.refresh_many(&requests, core.settings.refresh_interval() / ATTEMPT_SHARE).await?;
     for ((permit, lease, lasts), is_held) in batch.iter().zip(response.reply) {
-        if !is_held || !lease.renewed(response.sent, *lasts) {
+        if !is_held || !lease.refreshed(response.sent, *lasts) {
             stop(core, permit);
         }
     }
