@@ -70,16 +70,17 @@ pub(crate) fn who(settings: &RedisConnectionInfo) -> String {
 /// is returned without the password.
 pub(crate) fn without_password(error: RedisError, settings: &RedisConnectionInfo) -> RedisError {
     let Some(code) = error.code() else { return error };
-    let line = format!("-{code} {}", error.detail().unwrap_or_default());
-    // Redis quotes the arguments of an unknown command, and shortens them.
-    let line = line.split(", with args").next().unwrap_or_default();
     // If a URL lacks the colon before the password, the password counts as the user.
     let login = [settings.password(), settings.username()];
-    match login.into_iter().flatten().find(|part| !part.is_empty()) {
-        Some(secret) if of_redis(&error).is_none() => {
-            server_error(&line.replace(secret, "***")).unwrap_or(error)
-        }
-        _ => error,
+    let Some(secret) = login.into_iter().flatten().find(|part| !part.is_empty()) else {
+        return error;
+    };
+    let line = format!("-{code} {}", error.detail().unwrap_or_default());
+    // Redis quotes the arguments of an unknown command, and shortens them.
+    let shown = line.split(", with args").next().unwrap_or_default().replace(secret, "***");
+    match shown == line || of_redis(&error).is_some() {
+        true => error,
+        false => server_error(&shown).unwrap_or(error),
     }
 }
 

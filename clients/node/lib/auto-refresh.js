@@ -43,10 +43,10 @@ class AutoRefresh {
     if (this.#isStopped || time >= this.#next) return;
     clearTimeout(this.#timer);
     this.#next = time;
-    this.#timer = setTimeout(() => this.#refresh(), Math.max(0, time - performance.now())).unref();
+    this.#timer = setTimeout(() => this.#refreshAll(), Math.max(0, time - performance.now())).unref();
   }
 
-  async #refresh() {
+  async #refreshAll() {
     this.#next = Infinity;
     this.#isRefreshing = true;
     const leases = [...this.#leases.values()];

@@ -69,12 +69,17 @@ async fn an_error_contains_the_last_reply_if_the_last_attempt_is_cut_short() {
     let try_acquire = async || semaphore.try_acquire().await.unwrap_err();
     let inspect = async || semaphore.inspect().await.unwrap_err();
     for call in [try_acquire().boxed_local(), inspect().boxed_local()] {
-        let before = proxy.passed_requests();
+        let attempt = async || {
+            let before = proxy.passed_requests();
+            let passed = async || proxy.passed_requests();
+            eventually("an attempt", passed, |passed| *passed > before).await;
+        };
         let silence = async {
-            eventually("a call", async || proxy.passed_requests(), |passed| *passed > before).await;
+            attempt().await;
             // After one response timeout, a further attempt has less than a full response timeout.
             let begun = Instant::now();
             eventually("later", async || begun.elapsed(), |past| *past > response_timeout).await;
+            attempt().await;
             proxy.replies(Flow::Hold);
         };
         let (error, ()) = tokio::join!(call, silence);
