@@ -30,8 +30,8 @@ const OTHER_KEYS: &str = "for i = 1, ARGV[1] do redis.call('SET', 'other:' .. i,
 
 #[tokio::main]
 async fn main() {
-    // With `--test`, this only checks that the benchmark works. Benchmarks with criterion do the
-    // same.
+    // With `--test`, this program only checks that the benchmark works. Benchmarks with criterion
+    // do the same.
     let measures = std::env::args().all(|argument| argument != "--test");
     let (semaphores, others) = if measures { (10_000, 1_000_000) } else { (100, 10_000) };
     let server = Server::start();
@@ -58,7 +58,8 @@ async fn main() {
     report("a scrape", took, &mut connection);
 }
 
-/// Fills each semaphore with one permit, which remains taken after this client has gone.
+/// Acquires one permit of each semaphore. The permit stays taken for an hour after this client has
+/// gone.
 async fn fill(semaphores: &SemaphoreClient, number: usize) {
     let mut fills = JoinSet::new();
     for i in 0..number {

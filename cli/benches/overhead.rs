@@ -1,4 +1,5 @@
-//! Measures the time that `run` adds to a command if a permit is free, on loopback: at most 10 ms.
+//! Measures the time that `run` adds to a command if a permit is free, on loopback. The benchmark
+//! fails if this time exceeds 10 ms.
 //!
 //! ```text
 //! scripts/with-redis cargo bench -p redis-semaphore-cli
@@ -12,8 +13,8 @@ const MOST: Duration = Duration::from_millis(10);
 const TURNS: usize = 200;
 
 fn main() -> ExitCode {
-    // With `--test`, this only checks that the benchmark works. Benchmarks with criterion do the
-    // same.
+    // With `--test`, this program only checks that the benchmark works. Benchmarks with criterion
+    // do the same.
     let measures = std::env::args().all(|argument| argument != "--test");
     let turns = if measures { TURNS } else { 3 };
     let name = format!("bench-{}", uuid::Uuid::new_v4());

@@ -49,12 +49,12 @@ impl Failure {
         move |error| Self::new(SYSTEM, format!("{step}: {}", with_remedy(&error)))
     }
 
-    /// Returns the failure for a change. If there was no reply, the server may have made the
-    /// change.
+    /// Returns the failure for a call that makes a change. If there was no reply, the server may
+    /// have made the change.
     pub fn of_change(error: Error) -> Self {
         let may_be_done = matches!(error, Error::Unavailable { .. });
         let Self { status, reason } = Self::from(error);
-        // Advice at the end could be cut off on a narrow screen.
+        // The advice comes first, because the end of the text could be cut off on a narrow screen.
         let advice = match may_be_done {
             true => "the change may have been made; check before you repeat it: ",
             false => "",
@@ -115,17 +115,18 @@ impl From<Error> for Failure {
     }
 }
 
-/// Returns the library's text with the names of the CLI's options.
+/// Returns the library's text with the cause of the error. The CLI's options replace the library's
+/// names.
 fn with_cause(error: &Error) -> String {
     if let Error::Invalid { what, reason, .. } = error
         && let Some(option) = option_of(what)
     {
         return format!("{option}: {}", with_options(reason));
     }
-    // If redis-rs's error has no source, the library's text is complete.
+    // The library's text contains redis-rs's error, but not the source of that error.
     let cause = error.source().and_then(StdError::source);
     let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
-    // The text of a parser may have several lines.
+    // If the cause is an error of a parser, it may have several lines.
     format!("{}{}", with_options(&error.to_string()), cause.lines().collect::<Vec<_>>().join(" "))
 }
 
@@ -141,7 +142,7 @@ const WORDS: [(&str, &str); 5] = [
     ("needs a longer response_timeout", "needs a longer --response-timeout"),
 ];
 
-/// Returns a text of the library with the names of the CLI's options.
+/// Returns a text of the library, in which the CLI's options replace the library's names.
 pub fn with_options(text: &str) -> String {
     WORDS.iter().fold(text.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours))
 }

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use crate::failure::Failure;
 
-/// Catches these signals, except those that this process was started to ignore.
+/// Catches SIGINT, SIGTERM and SIGHUP, except those that this process was started to ignore.
 pub fn interruptions() -> Result<mpsc::UnboundedReceiver<Signal>, Failure> {
     let asks = not_ignored([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
     listen(asks).map_err(Failure::system("cannot install signal handlers"))
@@ -42,7 +42,7 @@ pub fn listen(
 }
 
 /// Returns the signals without those that this process was started to ignore, for example by nohup.
-/// A process with a handler would receive the ignored signals, too.
+/// With a handler, such a signal would no longer be ignored.
 pub fn not_ignored<const N: usize>(signals: [Signal; N]) -> impl Iterator<Item = Signal> {
     let ignored = ignored();
     signals.into_iter().filter(move |signal| ignored & (1 << (*signal as u32 - 1)) == 0)

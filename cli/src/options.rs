@@ -51,7 +51,8 @@ impl Options {
     /// Reads the options of this process. Ends the process if clap rejects the options, or if they
     /// ask for help.
     pub fn read() -> Result<Self, Failure> {
-        // clap prints an unknown argument, which may contain a password.
+        // This check comes first, because clap prints an unknown argument, which may contain a
+        // password.
         passwords::refuse(std::env::args_os().skip(1))?;
         let mut command = Self::accepted(with_short_help);
         let variables = command.get_arguments().filter_map(Arg::get_env);
@@ -62,7 +63,7 @@ impl Options {
             Some(failure) => failure,
             None => end_with(&without_secrets(with_tip(error))),
         })?;
-        // If clap checked this conflict, it would report REDIS_CLUSTER=no, too.
+        // If clap checked this conflict, it would also report REDIS_CLUSTER=no as a conflict.
         if options.server.cluster && options.server.sentinel.is_some() {
             let reason = "--cluster and --sentinel exclude each other: the URLs name either \
                           cluster nodes or sentinels";
@@ -76,7 +77,8 @@ impl Options {
         Self::accepted(|command, _| command)
     }
 
-    /// Changes each command that has the server options.
+    /// Returns the definition, in which `change` was applied to each command that has the server
+    /// options.
     fn accepted(change: impl Fn(clap::Command, &[Arg]) -> clap::Command) -> clap::Command {
         let plain = Self::command().mut_args(without_empty_variable);
         let plain = plain.mut_args(with_dash).mut_subcommands(|its| its.mut_args(with_dash));
@@ -106,7 +108,7 @@ fn without_server_options(command: &clap::Command, plain: &clap::Command) -> cla
         .display_name(command.get_display_name().unwrap_or(name).to_owned())
 }
 
-/// Hides the server options, which appear in `redis-semaphore --help`.
+/// Hides the server options in the help of a command, because `redis-semaphore --help` shows them.
 fn with_short_help(command: clap::Command, server: &[Arg]) -> clap::Command {
     let own = command.get_after_help().map(|own| format!("{own}\n\n")).unwrap_or_default();
     let hidden = |option: &Arg| option.clone().hide_short_help(false).hide(true);

@@ -1,8 +1,8 @@
 //! The output of the CLI. The functions use neither `println!` nor `eprintln!`, because these
 //! macros panic if the reader has gone or the disk is full.
 //!
-//! All functions except `write` and `whisper` escape their text, because servers and other clients
-//! may have written parts of it.
+//! All functions that print, except `write` and `whisper`, escape their text, because servers and
+//! other clients may have written parts of it.
 
 use std::fmt::Display;
 use std::io::{self, Write};

@@ -20,7 +20,7 @@ impl Pattern {
         is_like(name, &self.0)
     }
 
-    /// Suggests another pattern if this pattern matches none of the names, and is probably a
+    /// Suggests another pattern if this pattern, which matches none of the names, is probably a
     /// mistake. Without names, checks only the text of the pattern.
     pub fn advice(&self, prefix: &str, names: &[String]) -> Option<String> {
         let Self(pattern) = self;
@@ -81,7 +81,7 @@ impl Display for Pattern {
 fn is_like(name: &str, pattern: &str) -> bool {
     let (mut name, mut pattern) = (name.chars(), pattern.chars());
     // The pattern after the last star, and the part of the name that the star has not matched yet.
-    // Earlier stars need no further attempts.
+    // After a mismatch, only the last star is tried again, with one more character.
     let mut star = None;
     loop {
         let mut rest = pattern.clone();

@@ -27,7 +27,7 @@ pub fn this_program() -> io::Result<Command> {
         return without_proc();
     };
     let mut command = Command::new(THIS_PROGRAM);
-    // In a process that was started as `ld.so OPTIONS PROGRAM`, this path names the loader. The
+    // In a process that was started as `ld.so OPTIONS PROGRAM`, `/proc/self/exe` is the loader. The
     // loader needs its options and the program.
     let words = line.iter().filter(|byte| **byte == 0).count();
     let of_loader = words.saturating_sub(env::args_os().count());

@@ -10,7 +10,7 @@ use crate::limits::{limit_of, with_existing_limit};
 
 /// How many semaphores are read at the same time.
 const AT_ONCE: usize = 64;
-/// The number of waiters on one page. The first page is usually enough.
+/// The number of waiters on one page. The first page usually contains a live waiter.
 pub const PAGE: u64 = 100;
 /// The search for a live waiter ends after this many waiters. While all permits are held, the queue
 /// may contain any number of dead waiters.
@@ -25,11 +25,12 @@ pub struct Summary {
     pub runtime: Option<u32>,
     pub held: u64,
     pub queued: u64,
-    /// The longest wait of the first requests whose process is alive: see `longest_wait`.
+    /// The longest wait among the first requests: see the function `longest_wait`.
     pub longest_wait: Option<Duration>,
 }
 
-/// Summaries by name. A semaphore that cannot be read does not hide the others.
+/// Summaries by name. If the server rejects the call for one semaphore, the other semaphores are
+/// still read. Any other error ends the survey.
 pub type Summaries = BTreeMap<String, Result<Summary, Error>>;
 
 pub async fn survey(
@@ -76,9 +77,9 @@ impl Summary {
     }
 }
 
-/// Returns the longest wait on the first page with a live waiter. A later request may be on an
-/// earlier page, because of its head start. A dead waiter does not count, although its request
-/// stays in the queue until its turn comes.
+/// Returns the longest wait on the first page with a live waiter. A later page may contain a longer
+/// wait, because head starts change the order of the queue. A dead waiter does not count, although
+/// its request stays in the queue until its turn comes.
 async fn longest_wait(semaphore: &Semaphore, now: &Inspection) -> Result<Option<Duration>, Error> {
     let longest = |page: &Inspection| {
         let present = page.waiters.iter().filter(|waiter| waiter.alive_for.is_some());

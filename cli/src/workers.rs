@@ -133,7 +133,7 @@ fn start(role: &str) -> std::result::Result<Child, Failure> {
         .envs(kept_files())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        // Ctrl-C must reach only the parent, which then ends the workers in order.
+        // Ctrl-C must reach only the parent, which then closes the inputs of the workers.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
@@ -169,8 +169,8 @@ pub fn report(report: &impl Serialize) -> Result<()> {
 /// In a worker: returns the lines that its parent sends.
 pub fn input() -> mpsc::UnboundedReceiver<String> {
     let (sender, lines) = mpsc::unbounded_channel();
-    // A separate thread reads, because a read from standard input cannot be canceled, and tokio
-    // would wait for it.
+    // A separate thread reads, because a read from standard input cannot be canceled. If tokio
+    // read, the end of its runtime would wait for the read.
     std::thread::spawn(move || {
         let input = std::io::stdin().lock().lines();
         input.map_while(std::io::Result::ok).try_for_each(|line| sender.send(line))

@@ -34,7 +34,8 @@ static int64_t moved(int64_t us) {
 }
 
 /* Valkey reads the wall clock once per millisecond, and then adds the time of the monotonic clock.
- * If the wall clock is frozen, the monotonic clock leaps ahead, so Valkey reads the wall clock. */
+ * While the wall clock is frozen, the monotonic clock leaps ahead by 2 ms at each reading, so that
+ * Valkey reads the wall clock each time. */
 static int64_t leapt_us(void) {
     static int64_t leapt;
     if (*clock_file()) {

@@ -10,7 +10,7 @@ use super::observer::until;
 use super::server::{Server, unique_name};
 
 const SLOTS: usize = 16_384;
-/// After this time without a reply, a node counts as failed.
+/// After this time without a reply, in ms, a node counts as failed.
 const NODE_TIMEOUT: &str = "1000";
 /// After this time, a requested failover no longer happens.
 const GIVEN_UP: Duration = Duration::from_secs(6);
@@ -26,7 +26,8 @@ impl Cluster {
     /// error of connecting and returns `None`.
     pub async fn start(primaries: usize, with_replicas: bool) -> Option<Self> {
         let cluster = Self::form(primaries, with_replicas, &[]);
-        // Users of such a server cannot have the rights for sharded channels.
+        // On a server before 7.0, no user can get the rights for sharded channels, so the
+        // administrator connects.
         if cluster.nodes[0].is_older_than_7() {
             let refused =
                 SemaphoreClient::builder().connect_cluster(cluster.admin_urls()).await.unwrap_err();

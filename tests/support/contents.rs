@@ -9,7 +9,7 @@ use super::clock::CLOCK_LEAD;
 use super::scripts::{Scripts, weight};
 
 /// The contents of the keys. An ID has one char for each byte, because a forged ID need not be
-/// UTF-8. The members "*" of `permits` and `clients` are separate fields.
+/// UTF-8. The member "*" of `permits` is the field `extra`. The member "*" of `clients` is omitted.
 #[derive(Debug, Default, Clone)]
 pub struct Contents {
     pub permits: BTreeMap<String, i64>,
@@ -88,7 +88,7 @@ impl Contents {
     }
 
     /// Checks rule L2: no key stays forever, except a state with a runtime limit. No key expires
-    /// before the last lease.
+    /// before the last lease does.
     pub fn check_expiry(&self, now: i64, keys: &[String]) -> Result<(), String> {
         let last_lease = self.permits.values().map(|ends| ends - now).max().unwrap_or(0);
         for (key, ttl) in keys.iter().zip(&self.expiries) {

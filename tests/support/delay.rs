@@ -26,7 +26,8 @@ pub static RUNTIME: LazyLock<Handle> = LazyLock::new(|| {
 /// both sleeps, the thread spins, which uses processor time.
 const LATENESS: [Duration; 2] = [Duration::from_micros(500), Duration::from_micros(30)];
 
-/// The delay in one direction. Pieces of data arrive in order, and do not wait for each other.
+/// The delay in one direction. The delays of successive pieces of data overlap, so they do not add
+/// up. No piece overtakes an earlier piece.
 #[derive(Debug, Clone, Copy)]
 pub struct Delay {
     pub one_way: Duration,

@@ -3,8 +3,9 @@ use std::time::{Duration, Instant};
 use redis_semaphore::{Inspection, Permit, Semaphore, SemaphoreClient, SemaphoreClientBuilder};
 
 /// The deadline is long enough for a busy machine. A test that passes never waits until this
-/// deadline. The deadline is shorter than a default lease, as `local::clients` requires. The
-/// deadline is also shorter than 50 sequential waits, as the tests in `background` require.
+/// deadline. The deadline is shorter than a default lease (30 s), as `tests/it/local/clients.rs`
+/// requires. The deadline is also shorter than 25 s, the time that the 50 waits in
+/// `tests/it/semaphore/background.rs` would take one after the other.
 const DEADLINE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -52,7 +53,8 @@ pub async fn connected(builder: SemaphoreClientBuilder, url: &str) -> SemaphoreC
 
 /// Waits until the lease of a permit has been refreshed.
 pub async fn refreshed(permit: &Permit) {
-    // `end` is slightly too late. The expiry in the comparison below is slightly too early.
+    // `end` is slightly too late. The expiry in the comparison below is slightly too early. So the
+    // comparison is true only after a refresh.
     let left = permit.expires_in();
     let end = Instant::now() + left;
     let is_later = async || Instant::now() + permit.expires_in() > end;

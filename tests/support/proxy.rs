@@ -124,7 +124,7 @@ impl Proxy {
         acl::as_user(&format!("redis://127.0.0.1:{}/", self.port))
     }
 
-    /// Sets the flow of all connections to the server.
+    /// Sets the flow of the requests on all connections.
     pub fn requests(&self, flow: Flow) {
         self.control.requests.send_replace(flow);
     }
@@ -191,8 +191,8 @@ impl Proxy {
         self.control.stuck.send_replace(if sticks { self.accepted() } else { 0 });
     }
 
-    /// Closes the client's side of the command connections, and keeps the requests of these
-    /// connections.
+    /// Closes the command connections towards the client. Requests of these connections are still
+    /// forwarded to the server.
     pub fn hang_up(&self) {
         let connections = self.control.connections.lock().unwrap();
         for connection in connections.values() {
@@ -283,7 +283,7 @@ async fn forward_requests(
 ) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        // The search would take a part of a short delay.
+        // If the delay is short, the search would take a noticeable part of it.
         if control.delay.is_none() {
             state.note(&buffer[..length], &control);
         }

@@ -135,7 +135,7 @@ impl Server {
 
     /// Returns whether this replica has all writes of the server.
     pub fn is_copied_to(&self, replica: &Self) -> bool {
-        // The replica may have received more writes since the first read.
+        // The replica may have received more writes since the offset of the server was read.
         self.field("master_repl_offset") <= replica.field("slave_repl_offset")
     }
 

@@ -118,7 +118,7 @@ pub fn run(server: &Server, asked: &Limit) -> Result<ExitCode, Failure> {
 }
 
 async fn look_at(semaphore: &Semaphore) -> Result<Inspection, Error> {
-    // Every page contains the limits.
+    // Every page contains the limits, even an empty page.
     semaphore.inspect_range(0..0, 0..0).await
 }
 

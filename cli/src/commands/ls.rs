@@ -55,7 +55,7 @@ pub fn run(server: &Server, asked: &Ls) -> Result<ExitCode, Failure> {
     Ok(status)
 }
 
-/// Adds advice for a cluster of which a part is unreachable.
+/// Adds advice if a part of a cluster is unreachable.
 fn needs_all(error: Error, is_cluster: bool) -> Failure {
     let is_partial = is_cluster && error.is_transient();
     let Failure { status, reason } = error.into();

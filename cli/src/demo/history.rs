@@ -140,8 +140,8 @@ impl History {
     }
 }
 
-/// Ends the last span of a worker, unless that span has already ended. If a permit is lost, the
-/// worker stops working, and later reports the release of the permit.
+/// Ends the last span of a worker, unless that span has already ended. A worker that loses its
+/// permit reports the loss first, and later the release. The loss has then already ended the span.
 fn end_last(spans: &mut [Span], worker: usize, at: Moment, is_lost: bool) {
     if let Some(span) = spans.iter_mut().rev().find(|span| span.worker == worker) {
         span.end.get_or_insert(at);

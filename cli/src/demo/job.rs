@@ -22,7 +22,7 @@ pub struct Job {
 }
 
 pub struct Progress {
-    /// Pages that no worker has taken yet.
+    /// Pages that wait for a worker.
     pub waiting: u32,
     pub done: u32,
 }
@@ -70,7 +70,7 @@ impl Job {
 
     /// Puts the page of the worker, if the worker has one, at the front of the waiting pages.
     ///
-    /// The worker has lost its permit, or is known to be dead.
+    /// The caller must know that the worker has lost its permit, or is dead.
     pub async fn put_page_back(&self, worker: &str) -> Result<Option<u32>> {
         let taken = self.taken_by(worker);
         let (page,) = self.run(pipe().lmove(taken, &self.waiting, Right, Left)).await?;

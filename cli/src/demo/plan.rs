@@ -46,7 +46,8 @@ pub async fn connect(server: &Server, client_name: &str) -> Result<SemaphoreClie
     server::connect(server, SemaphoreClient::builder().client_name(client_name)).await
 }
 
-/// All processes that use this name with the same prefix on the same server share the semaphore.
+/// Opens the semaphore. All processes that use this name with the same prefix, server and database
+/// share the semaphore.
 pub fn database_connections(semaphores: &SemaphoreClient) -> Result<Semaphore, Error> {
     semaphores.semaphore("database-connections").limit(LIMIT).lease(LEASE).build()
 }

@@ -21,8 +21,8 @@ pub fn all(history: &History, done: &BTreeMap<u32, u64>) -> Vec<Proof> {
     ]
 }
 
-/// All processes read the same clock. Each process counts itself as a holder from the grant of its
-/// permit until just before the release.
+/// Checks the largest number of holders at one moment. All processes read the same clock. Each
+/// process counts itself as a holder from the grant of its permit until just before the release.
 fn limit_was_kept(history: &History) -> Proof {
     let most = history.steps().iter().map(|step| step.holders).max().unwrap_or(0);
     let holds = history.holds.len();

@@ -37,7 +37,7 @@ pub async fn run(server: Server, client: Client) -> Result<ExitCode> {
     let semaphore = plan::database_connections(&semaphores)?;
     let job = Job::open(client, &server.prefix).await?;
 
-    // From now on, there are keys to delete.
+    // From now on, there are keys to delete, so a signal must not end this process immediately.
     let interrupted = interruption()?;
     let (history, screen) = (History::new(), Screen::new());
     let mut run = Run { semaphore, job, history, screen, is_reported: false };
@@ -132,8 +132,8 @@ impl Run {
         Ok(self.screen.show(|| view.picture(paint), || view.line())?)
     }
 
-    /// Returns a holder that is half-way through one of the long pages. The demo then kills this
-    /// holder, which must still hold its permit. In the first third of the job, returns `None`.
+    /// Returns a holder that is at least half-way through a long page, so that the demo can kill
+    /// this holder. Pages in the first third of the job do not count.
     fn find_victim<'a>(&self, semaphore: &'a Inspection) -> Option<(&'a Holder, usize, u32)> {
         let now = Moment::now();
         let is_half_way = |page: u32, begun| now - begun >= plan::time_for(page) / 2;

@@ -93,7 +93,7 @@ impl View<'_> {
     }
 }
 
-/// Returns the names of workers without their common part.
+/// Returns the names of workers without the common part `worker-`.
 fn numbers(names: impl Iterator<Item = String>) -> String {
     names.collect::<Vec<_>>().join(" ").replace("worker-", "")
 }

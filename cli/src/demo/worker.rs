@@ -21,7 +21,7 @@ pub async fn run(server: &Server, client: Client, name: &str) -> Result<()> {
     let mut input = workers::input();
     let outcome = tokio::select! {
         outcome = work_off_pages(&semaphore, &job, name) => outcome,
-        // Drops the current work: a wait leaves the queue, and a permit is released.
+        // Drops the current work: a waiting request leaves the queue, and a permit is released.
         () = workers::closed(&mut input) => Ok(()),
     };
     // A dropped permit is released in the background. `shutdown` waits until Redis has confirmed
@@ -34,7 +34,8 @@ async fn work_off_pages(semaphore: &Semaphore, job: &Job, name: &str) -> Result<
     loop {
         match job.progress().await? {
             Progress { done: plan::PAGES, .. } => return Ok(()),
-            // Other workers have the last pages. A page is put back if its worker dies.
+            // Other workers have the last pages. This worker stays, because a page is put back if
+            // its worker dies.
             Progress { waiting: 0, .. } => tokio::time::sleep(Duration::from_millis(50)).await,
             _ => work_off_one(semaphore, job, name).await?,
         }
@@ -86,7 +87,7 @@ async fn do_next_page(permit: &Permit, job: &Job, name: &str) -> Result<()> {
     }
 }
 
-/// Returns whether the page was not finished before.
+/// Works on the page. Returns `false` if the page was finished before.
 async fn do_page(page: u32, permit: &Permit, job: &Job, name: &str) -> Result<bool> {
     tokio::time::sleep(plan::time_for(page)).await; // A real worker uses the database here.
     job.finish_page(page, name, permit.fencing_token()).await

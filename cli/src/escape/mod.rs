@@ -1,5 +1,6 @@
-//! Escapes text that a terminal must not get. Text that a server or another client wrote can
-//! neither steer the terminal nor hide. Different letters of similar shape are not escaped.
+//! Escapes text that a terminal must not get. After that, text that a server or another client
+//! wrote can neither steer the terminal nor hide. Different letters of similar shape are not
+//! escaped.
 //!
 //! `output.rs` escapes what it prints, except in `write` and `whisper`. `top/text.rs` escapes what
 //! is drawn. An escape looks like `\u{202e}`. These characters are escaped: control and format

@@ -70,7 +70,7 @@ proptest! {
 
 #[test]
 fn unsafe_characters_are_escaped() {
-    // Tests each character below U+3200, and a sample of each range above.
+    // Tests each character below U+3200, and a sample of the characters above.
     let beyond =
         ('\u{3200}'..'\u{34000}').step_by(29).chain(('\u{e0000}'..'\u{e1000}').step_by(29));
     for c in ('\0'..'\u{3200}').chain(beyond).chain(['\u{f0000}', char::MAX]) {

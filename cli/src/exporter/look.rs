@@ -8,7 +8,7 @@ use crate::survey::{Summaries, Summary, survey};
 #[derive(Debug)]
 pub struct Picture {
     pub summaries: Summaries,
-    /// The number of keys on the server. `None` if the user may not run DBSIZE.
+    /// The number of keys in the database. `None` if the user may not run DBSIZE.
     pub keys: Option<u64>,
     /// How many semaphores were not read, because --max-semaphores was reached.
     pub over_max: usize,

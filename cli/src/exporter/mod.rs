@@ -52,7 +52,8 @@ async fn serve(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Listens at all addresses if there is no host, including IPv6 addresses if the system has any.
+/// Listens on this address. Without a host, listens on all addresses, including IPv6 addresses if
+/// the system has any.
 async fn listen(address: &str) -> io::Result<TcpListener> {
     let Some(port) = address.strip_prefix(':') else {
         return TcpListener::bind(address).await;

@@ -92,8 +92,8 @@ impl Looks {
         text(looked.ok(), started.elapsed()).into()
     }
 
-    /// Reports a reason only if it differs from the last one, because a report at each scrape would
-    /// fill the log.
+    /// Reports a reason only if it differs from the last reason, because a report at each scrape
+    /// would fill the log.
     pub fn report_changes(&self, failure: Option<&Failure>) {
         let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
         // Elapsed times in the text differ from scrape to scrape.

@@ -22,7 +22,7 @@ const INDEX: &str = "<title>redis-semaphore</title><a href=\"metrics\">metrics</
 const OPEN_METRICS: &str = "application/openmetrics-text";
 
 /// A connection that sends nothing for this time is closed, so that vanished clients leave no open
-/// files. This is longer than a scrape takes.
+/// files. Normally, a scrape ends much earlier.
 const SILENCE: Duration = Duration::from_secs(120);
 
 pub async fn serve(listener: TcpListener, looks: Arc<Looks>) -> io::Result<()> {
@@ -82,8 +82,8 @@ fn patience(headers: &HeaderMap) -> Duration {
     patience.unwrap_or(Duration::MAX)
 }
 
-/// The text is valid in the formats of OpenMetrics and of Prometheus. A client that does not accept
-/// OpenMetrics gets the format of Prometheus.
+/// Returns the content type. The text is valid in the formats of OpenMetrics and of Prometheus. A
+/// client that does not accept OpenMetrics gets the format of Prometheus.
 fn content_type(headers: &HeaderMap) -> String {
     let accepted = headers.get_all(header::ACCEPT).iter();
     let is_open = |accepted: &str| accepted.contains(OPEN_METRICS);

@@ -31,7 +31,7 @@ Server values include other clients. They are null without the right +info, or w
 
 Exit status: 0 if at most the limit was held, 1 if more was held.";
 
-/// Each task takes several kB in its process.
+/// Each task uses several kB of memory in its process.
 const MAX_TASKS: u32 = 1_000_000;
 const SHORTEST: Duration = Duration::from_millis(100);
 

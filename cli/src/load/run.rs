@@ -65,7 +65,7 @@ async fn check(server: &Server, asked: &Load) -> Result<u32> {
     Ok(limit)
 }
 
-/// Returns the declared limit, or the effective limit if none is declared. Prints a note if a
+/// Returns the declared limit, or the effective limit if `declared` is `None`. Prints a note if a
 /// runtime limit applies instead of the declared limit.
 async fn limit_of_load(semaphore: &Semaphore, declared: Option<u32>) -> Result<u32> {
     let (now, name) = (semaphore.inspect_range(0..0, 0..0).await?, semaphore.name());
@@ -132,8 +132,8 @@ fn unexpected(worker: usize, report: Report) -> AnyError {
     }
 }
 
-/// Waits until all workers have ended. Returns the logs and the measured time. This time may be
-/// shorter than planned.
+/// Waits until all workers have ended. Returns the logs and the measured time. This time is shorter
+/// than planned if the run was interrupted.
 async fn gather(
     asked: &Load,
     crew: &mut Crew<Report>,

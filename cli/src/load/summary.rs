@@ -50,7 +50,8 @@ impl<'a> Summary<'a> {
         logs: &[Log],
         served: Option<Served>,
     ) -> Self {
-        // A permit may have been granted just before its task found out that the time was over.
+        // A permit may have been granted after the end of the run, if its task had not found out
+        // about the end yet.
         let in_time = |turn: &&Turn| turn.held < window.end;
         let turns_of = |log: &Log| log.turns.iter().filter(in_time).count();
         let all_turns = || logs.iter().flat_map(|log| &log.turns);
@@ -103,7 +104,7 @@ impl Waits {
         let mut waits: Vec<u64> =
             turns.iter().map(|turn| (turn.held - turn.asked) / 1000).collect();
         waits.sort_unstable();
-        // The smallest wait that this percentage of the waits does not exceed.
+        // At least this percentage of all waits are not longer than the returned wait.
         let percentile = |percent: usize| waits[(waits.len() * percent).div_ceil(100) - 1];
         let max = *waits.last()?;
         Some(Self { p50: percentile(50), p99: percentile(99), max })

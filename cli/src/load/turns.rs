@@ -36,7 +36,7 @@ impl Work {
             self.waiting.fetch_add(1, Ordering::Relaxed);
             let permit = tokio::select! {
                 biased;
-                // Drops the wait, which leaves the queue.
+                // Drops the wait, so that its request leaves the queue.
                 () = self.is_over.cancelled() => return Ok(log),
                 permit = self.semaphore.acquire_many(self.weight) => permit?,
             };

@@ -33,7 +33,7 @@ pub async fn acquire(
     let noted = timeout(asked.time_for_notes(began), report_limits(&semaphore, asked)).await;
     match noted {
         Ok(Ok(())) => {}
-        // The wait that follows outlasts transient errors.
+        // The following request is retried after transient errors.
         Ok(Err(error)) if error.is_transient() && asked.waits() => {}
         Ok(Err(error)) => return Err(error.into()),
         Err(_) => {
@@ -61,8 +61,8 @@ async fn wait(semaphore: &Semaphore, asked: &Run, began: Instant) -> Result<Perm
         if !is_full || left < SHORTEST_PAUSE {
             break permit;
         }
-        // A server whose memory or disk is full accepts no new requests. Earlier requests stay in
-        // the queue.
+        // A server whose memory or disk is full rejects new requests, so this request is sent
+        // again. Earlier requests stay in the queue.
         sleep(UNTIL_NEXT_TRY.min(left / 2)).await;
     };
     match permit {
@@ -122,7 +122,7 @@ fn is_full(error: &Error) -> bool {
 }
 
 /// Waits, and prints a note on a terminal if the wait is long. A log gets no note, because every
-/// run would add one.
+/// run that waits would add a note.
 async fn with_note<T>(semaphore: &Semaphore, waiting: impl Future<Output = T>) -> T {
     let mut waiting = pin!(waiting);
     if stderr().is_terminal() {

@@ -22,7 +22,7 @@ use super::options::Run;
 use crate::failure::{Failure, with_remedy};
 use crate::role;
 
-/// The interval between checks whether the group of an ending command is gone.
+/// The interval between checks whether all processes of an ending command have ended.
 pub const SHORT_PAUSE: Duration = Duration::from_millis(10);
 
 /// The environment variable in which the command gets the name of the semaphore.
@@ -109,9 +109,10 @@ impl Running {
         let _ = killpg(self.group, signal);
     }
 
-    /// Sends a stop signal only to the processes that catch it. The signal would stop other
-    /// processes, and no shell could continue these processes. The system, too, does not stop
-    /// processes that no shell could continue. Without /proc, sends nothing and returns `false`.
+    /// Sends a stop signal to those processes of the command's group that catch the signal. The
+    /// signal would stop the other processes, and no shell could continue them. The system, too,
+    /// does not stop processes that no shell could continue. Without /proc, sends nothing and
+    /// returns `false`.
     pub fn signal_those_that_catch(&self, signal: Signal) -> bool {
         family::of_group(self.group).is_some_and(|members| {
             members.iter().filter(|member| member.catches(signal)).for_each(|it| it.signal(signal));
@@ -137,8 +138,8 @@ impl Running {
     }
 }
 
-/// Starts a child of the guard, which becomes the command when it is continued: see `starter.rs`.
-/// The environment already contains the name of the semaphore.
+/// Starts a child of the guard. When SIGCONT continues the child, the child becomes the command:
+/// see `starter.rs`. The environment already contains the name of the semaphore.
 pub fn prepare(command: &[OsString], token: u64, id: &str) -> io::Result<Pid> {
     let mut starter = role::this_program()?;
     starter
@@ -162,8 +163,8 @@ fn with_permit<'a>(command: &'a mut Command, token: u64, id: &str) -> &'a mut Co
     command.env("REDIS_SEMAPHORE_ID", id).env("REDIS_SEMAPHORE_TOKEN", token.to_string())
 }
 
-/// Returns the changes of the children of this process since the last call. Waits for all children
-/// that have ended, including inherited children.
+/// Returns the changes of the children of this process since the last call. Reaps all children that
+/// have ended, including inherited children, and does not block.
 pub fn changes() -> impl Iterator<Item = (Pid, Change)> {
     iter::from_fn(|| next_change(WaitOptions::NOHANG))
 }

@@ -12,7 +12,7 @@ use rustix::process::{
 };
 use rustix::thread::gettid;
 
-/// The largest process ID that Linux allows.
+/// An upper bound for process IDs: the largest `pid_max` that Linux allows.
 const LAST_NUMBER: i32 = 4_194_304;
 
 pub struct Family {
@@ -212,7 +212,8 @@ impl Entry {
 }
 
 /// Returns the children of this process. Without /proc, the only way to find them is to query each
-/// process ID. The system assigns IDs in order, so a child has a later ID than its parent.
+/// process ID. The system assigns IDs in ascending order, and then starts again at low IDs. So the
+/// ID of each child is between the ID of this process and the ID of a new thread.
 fn children_without_proc() -> impl Iterator<Item = Pid> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let own = getpid().as_raw();

@@ -44,7 +44,7 @@ pub struct Hold<'a> {
     is_stopped: bool,
     /// This process got a signal to stop, and has forwarded it to the command.
     is_to_stop: bool,
-    /// The signal to end that this process got and has forwarded to the command.
+    /// The last signal of `ENDS` that this process got and forwarded to the command.
     to_end: Option<Signal>,
     /// The command was continued together with this process. The SIGCONT that continued this
     /// process is not handled yet.
@@ -71,10 +71,10 @@ pub struct Outcome {
     pub ended: Ended,
     /// The command got SIGTERM, because the permit was lost or its lease was about to expire.
     pub was_terminated: bool,
-    /// The command was in the foreground of the terminal and died of ^C, which did not reach our
-    /// group.
+    /// The command was in the foreground of the terminal and died of ^C, which did not reach the
+    /// group of this process.
     pub is_interrupted: bool,
-    /// The signal to end that this process got while the command ran.
+    /// The last signal of `ENDS` that this process got while the command ran.
     pub to_end: Option<Signal>,
 }
 
@@ -100,10 +100,11 @@ impl<'a> Hold<'a> {
     pub async fn until_ended(mut self, signals: &mut Signals) -> Outcome {
         self.to_foreground();
         if self.held.is_some() {
-            // The guard of the command may have been killed just now.
+            // The guard may have been killed just now, so the changes of children are handled
+            // first.
             self.on(Signal::SIGCHLD).await;
             self.look();
-            // The prepared process becomes the command.
+            // SIGCONT makes the prepared process become the command.
             self.command.signal(Signal::SIGCONT);
         }
         let ended = loop {
@@ -143,8 +144,8 @@ impl<'a> Hold<'a> {
     }
 
     /// Returns whether the permit may be released after the command has ended. A command that ends
-    /// by itself may leave processes in the background. If it was killed, got a signal to end, or
-    /// has lost its permit, its remaining processes are ended first.
+    /// by itself may leave processes in the background. If the command was killed, got a signal to
+    /// end, or has lost its permit, the remaining processes are ended first.
     fn is_done(&mut self, ended: Ended) -> bool {
         if self.kill_at.is_none() && (self.to_end.is_some() || matches!(ended, Ended::Killed(_))) {
             self.end_rest();
@@ -174,8 +175,8 @@ impl<'a> Hold<'a> {
         let is_stop = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU].contains(&signal);
         match signal {
             Signal::SIGCHLD => {
-                // The command is a child of this process if it has no guard, or if its guard was
-                // killed.
+                // The command is a child of this process if there is no guard, or if an earlier
+                // guard was killed.
                 for (process, change) in changes() {
                     match process == self.command.group {
                         true => self.note(change).await,
@@ -209,8 +210,8 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// Replaces the guard if it was killed, and continues it if it was stopped. Other processes
-    /// were inherited, for example by the first process of a container, and need no action.
+    /// Replaces the guard if it was killed, and continues it if it was stopped. Other children need
+    /// no action: this process inherited them, for example as the first process of a container.
     fn note_other(&mut self, process: Pid, change: Change) {
         let Some(guard) = self.held.as_mut().map(|held| &mut *held.guard) else { return };
         match change {
@@ -233,8 +234,8 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// Stops this process, too, so that the shell gets the terminal back. `fg` or `bg` continues
-    /// this process and the command.
+    /// Acts on the stop of the command. Usually stops this process, too, so that the shell gets the
+    /// terminal back. `fg` or `bg` continues this process and the command.
     async fn stopped(&mut self, signal: i32) {
         let wants_terminal = [Signal::SIGTTIN, Signal::SIGTTOU].map(|wants| wants as i32);
         // The command may have requested the terminal just before it was moved to the foreground.
@@ -276,7 +277,8 @@ impl<'a> Hold<'a> {
         self.is_to_stop = false;
         if self.is_stopped && self.kill_at.is_none() {
             if let Some(held) = &self.held {
-                // The other half of this time is needed to end the command if no reply arrives.
+                // If no reply arrives, the second half of the remaining time is needed to end the
+                // command.
                 let patience = PATIENCE.min(held.permit.expires_in() / 2);
                 let response = timeout(patience, held.permit.refresh()).await;
                 let is_lost = matches!(response, Ok(Err(Error::Lost { .. })));
@@ -342,11 +344,10 @@ impl<'a> Hold<'a> {
             }
             false => "the command is being ended",
         };
-        // The command may write to the terminal before it ends.
+        // In the foreground, the command may still write to the terminal before it ends.
         self.to_foreground();
         self.command.terminate();
-        // The note is printed last, because a terminal may stop a background process that writes to
-        // it.
+        // The note is printed last, because writing to a terminal may block.
         note(format_args!("semaphore {name}: {reason}: {fate}"));
     }
 

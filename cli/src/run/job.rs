@@ -22,14 +22,14 @@ pub fn interrupt_all() {
     let _ = kill(Pid::from_raw(0), Signal::SIGINT);
 }
 
-/// Stops this process, as SIGTSTP would stop a process without a handler. Returns whether it was
-/// stopped, which means that SIGCONT has continued it.
+/// Stops this process, as SIGTSTP would stop a process without a handler. Returns `true` if this
+/// process was stopped. SIGCONT has then already continued it.
 pub fn stop_this_process() -> bool {
     can_stop() && raise(Signal::SIGSTOP).is_ok()
 }
 
-/// Returns whether SIGTSTP stops this process. The result is `false` if no shell could continue
-/// this process, or if this process ignores SIGTSTP or SIGCONT.
+/// Returns whether this process must stop when it gets SIGTSTP. The result is `false` if no shell
+/// could continue this process, or if this process ignores SIGTSTP or SIGCONT.
 pub fn can_stop() -> bool {
     not_ignored([Signal::SIGTSTP, Signal::SIGCONT]).count() == 2 && has_shell()
 }

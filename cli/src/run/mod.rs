@@ -53,10 +53,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How the CLI ends, if no failure is left to report.
 enum End {
-    /// The CLI ends in the same way as the command.
+    /// The CLI exits with the status of the command, as shells report it.
     With(Ended),
     Lost,
-    /// The CLI ends by a signal that arrived during the wait.
+    /// The CLI ends by this signal: a signal that arrived during the wait, or SIGINT that ended the
+    /// command or interrupted the release.
     Of(Signal),
     /// The CLI ends with this exit status, after a failure that it has already reported.
     Reported(ExitCode),
@@ -144,8 +145,8 @@ async fn permitted(
 ) -> Result<End, Failure> {
     let mut pick_up_children = || {
         for (child, change) in command::changes() {
-            // Other children were inherited, for example by the first process of a container, and
-            // need no action.
+            // Other children need no action: this process inherited them, for example as the first
+            // process of a container.
             match (change, guard.as_mut().filter(|guard| guard.is(child))) {
                 (Change::Ended(_), Some(guard)) => drop(guard.replace()),
                 (Change::Stopped(_), Some(guard)) => guard.go_on(),
@@ -181,7 +182,7 @@ async fn permitted(
                 (Ok(command), None) => {
                     let_expire(client, &asked.name, permit, command, signals).await
                 }
-                // No command was started, so no start counts.
+                // No command was started, so the permit is released, and no start counts.
                 (Err(failure), _) => {
                     given_back(&client, asked, permit, Err(failure), signals).await
                 }
@@ -287,7 +288,7 @@ async fn given_back(
     signals: &mut Signals,
 ) -> Result<End, Failure> {
     if let Ok(Outcome { was_terminated: true, .. }) = outcome {
-        // The permit may be lost, and the server may be unavailable.
+        // The permit may be lost, and the server may be unavailable, so the CLI waits only briefly.
         drop(permit);
         let _ = timeout(PATIENCE, client.shutdown()).await;
         return Ok(End::Lost);
@@ -316,7 +317,7 @@ async fn given_back(
 /// Returns how the CLI ends after the command. If a signal arrived after the end of the command, and
 /// made the CLI give up its remaining work, `given_up` is that signal.
 fn as_command(ended: Ended, given_up: Option<Signal>) -> End {
-    // ^C ends a shell's loop only if the process in it died of SIGINT.
+    // ^C ends a shell's loop only if the process that the loop runs died of SIGINT.
     match ended.is_interrupt() || given_up == Some(Signal::SIGINT) {
         true => End::Of(Signal::SIGINT),
         false => End::With(ended),

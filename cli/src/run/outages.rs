@@ -88,7 +88,8 @@ impl<S: Subscriber> Layer<S> for Connection {
                 let line = format!("Redis at {server} is unavailable: {reason}; retrying");
                 let is_first = state.outages.is_empty();
                 let before = state.outages.remove(&(connection.clone(), server.clone()));
-                // The library warns again if the cause does not pass by itself.
+                // The library warns again if the cause changes to a cause that does not pass by
+                // itself.
                 let is_new = is_first || before.is_some();
                 let began = before.map_or_else(Instant::now, |outage| outage.began);
                 state.outages.insert((connection, server), Outage { began, reason });

@@ -9,8 +9,8 @@ use crate::output::note;
 
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Retries until the server confirms the release or the lease expires. The first failure prints a
-/// note, because the retries may take long.
+/// Releases the permit, and retries until the server confirms the release or the lease expires. The
+/// first failure prints a note, because the retries may take long.
 pub async fn release(client: &SemaphoreClient, name: &str, permit: Permit) -> Result<(), Error> {
     let id = permit.id().to_owned();
     let ends = Instant::now() + permit.expires_in();
@@ -23,7 +23,8 @@ pub async fn release(client: &SemaphoreClient, name: &str, permit: Permit) -> Re
     ));
     let semaphore = client.semaphore(name).existing_limit().build()?;
     // The library retries the release, too, but does not report whether a retry succeeds. The
-    // retries here revoke the permit. Their errors name that operation, so the first error is kept.
+    // retries here revoke the permit. An error of a retry would name the revocation, so the error
+    // of the release is returned.
     while Instant::now() < ends {
         if semaphore.revoke(&id).await.is_ok() {
             return Ok(());

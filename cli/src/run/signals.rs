@@ -13,8 +13,8 @@ use crate::interruption::{listen, not_ignored};
 
 /// Signals that are forwarded to the command: all that can be caught, with these exceptions.
 /// SIGCHLD is about the children of this process. SIGPIPE and SIGXFSZ are about its output. SIGBUS,
-/// SIGFPE, SIGILL, SIGSEGV and SIGSYS report its own faults. Real-time signals have a value and a
-/// number, which cannot be forwarded.
+/// SIGFPE, SIGILL, SIGSEGV and SIGSYS report its own faults. A real-time signal may carry a value,
+/// which cannot be forwarded.
 const FOR_COMMAND: [Signal; 21] = [
     Signal::SIGABRT,
     Signal::SIGALRM,

@@ -26,7 +26,7 @@ pub fn become_command(guard: &str) -> Result<ExitCode, Failure> {
     if has_ended() {
         return Ok(ExitCode::from(LOST));
     }
-    // From here on, only the guard may end this process.
+    // From here on, the death of the guard must not end this process. Another guard takes over.
     set_parent_process_death_signal(None).map_err(|error| failed(error.into()))?;
     let mut command = env::args_os().skip(1);
     let program = command.next().unwrap_or_default();

@@ -18,9 +18,10 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Opens the terminal of this process, if it has a terminal. A script that starts this process
-    /// with `&` stays in the foreground, in the same group. Its shell makes this process ignore ^C
-    /// and gives it no input, so this process must not take the terminal.
+    /// Opens the terminal of this process, if it has a terminal. If a script starts this process
+    /// with `&`, both are in the same group, which may be in the foreground. The script's shell
+    /// makes this process ignore ^C and gives it no input, so this process must not take the
+    /// terminal.
     pub fn open() -> Option<Self> {
         let ignores_interrupts = not_ignored([Signal::SIGINT]).next().is_none();
         if ignores_interrupts && !io::stdin().is_terminal() {

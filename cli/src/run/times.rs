@@ -59,8 +59,9 @@ impl Times {
         permit.expires_in().saturating_sub(self.grace + self.margin / 2)
     }
 
-    /// Returns the time from SIGTERM to SIGKILL if SIGTERM is sent now. The command is killed
-    /// before its lease expires. If the permit is already lost, the command gets the whole grace.
+    /// Returns the time from SIGTERM to SIGKILL if SIGTERM is sent now. If the permit is still
+    /// held, SIGKILL comes before the lease expires. If the permit is already lost, the command
+    /// gets the whole grace.
     pub fn grace_left(&self, permit: &Permit) -> Duration {
         match permit.is_lost() {
             true => self.grace,
@@ -68,8 +69,8 @@ impl Times {
         }
     }
 
-    /// Returns the time until the permit must be checked again. Each refresh must be noticed before
-    /// the command would get SIGTERM without that refresh.
+    /// Returns the time until the permit must be checked again. The CLI must find out about each
+    /// refresh before the time at which it would send SIGTERM without that refresh.
     pub fn pause(&self) -> Duration {
         self.lease / 6
     }

@@ -60,7 +60,8 @@ pub fn read(option: &str, file: &Path) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// Returns the variable for the environment of a process that gets the same arguments.
+/// Returns the environment variable that passes the kept input to a process with the same
+/// arguments.
 pub fn kept() -> Option<(&'static str, OsString)> {
     let kept = KEPT.lock().expect("no code panics while it holds the lock");
     let texts = kept
@@ -71,7 +72,8 @@ pub fn kept() -> Option<(&'static str, OsString)> {
     Some((VARIABLE, given.into()))
 }
 
-/// Returns whether the file exists or has a folder. Otherwise, it may be no path, but a password.
+/// Returns whether the file or its folder exists. Otherwise, the value may be a password instead of
+/// a path.
 fn has_place(file: &Path) -> bool {
     file.exists() || file.parent().is_some_and(Path::is_dir)
 }

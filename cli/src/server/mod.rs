@@ -141,7 +141,8 @@ fn servers(server: &Server) -> Result<Vec<ConnectionInfo>, Failure> {
     Ok(server.url.iter().map(IntoServer::into_server).collect::<Result<_, _>>()?)
 }
 
-/// Rejects a user with a password behind a colon, before an error message shows the user.
+/// Rejects a user name with a colon if no password is given. A password may follow the colon, and
+/// an error message would show it.
 fn check_user(server: &Server, servers: &[ConnectionInfo]) -> Result<(), Failure> {
     let is_suspect = server.user.as_ref().is_some_and(|user| user.contains(':'));
     let of_url = |info: &ConnectionInfo| info.redis_settings().password().unwrap_or_default() != "";
@@ -183,7 +184,8 @@ fn with_login(server: &Server, info: ConnectionInfo) -> Result<ConnectionInfo, F
                  one of them",
             ));
         }
-        // The credentials provider returns the password before each connection.
+        // The credentials provider supplies the password before each connection, so it is not
+        // needed here.
         (Some(_), Some(_)) => settings = settings.set_password(""),
         _ => {}
     }

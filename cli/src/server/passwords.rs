@@ -11,7 +11,7 @@ use crate::failure::Failure;
 
 const SCHEMES: [&str; 7] =
     ["redis", "rediss", "valkey", "valkeys", "redis+unix", "valkey+unix", "unix"];
-/// The length of the longest password. A server closes a connection that sends more than this
+/// The length of the longest password. A server closes a connection that sends a longer argument
 /// before the login.
 const MAX_BYTES: usize = 16 << 10;
 
@@ -30,7 +30,7 @@ pub fn refuse(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> 
 }
 
 /// Rejects the variables whose value contains a user or a password, before an error message repeats
-/// the value. Only REDIS_URL may contain a login.
+/// the value. Only REDIS_URL may contain them.
 pub fn refuse_in_variables<'a>(names: impl Iterator<Item = &'a OsStr>) -> Result<(), Failure> {
     let contains_login = |name: &&OsStr| {
         std::env::var_os(name).is_some_and(|value| has_login(&value.to_string_lossy()))
@@ -67,7 +67,8 @@ pub fn shown(value: &str) -> Cow<'_, str> {
     }
 }
 
-/// Guesses from the text, because a URL with an unescaped password cannot be parsed.
+/// Returns whether an argument contains a URL with a password. Guesses from the text, because a URL
+/// with an unescaped password cannot be parsed.
 fn has_password(argument: &str) -> bool {
     let mut urls: Vec<String> = Vec::new();
     for part in argument.split(',') {
@@ -117,7 +118,7 @@ pub fn read(server: &Server) -> Result<Option<String>, Failure> {
     }
 }
 
-/// Fails if there are two passwords and they differ.
+/// Fails if --password-file and REDIS_PASSWORD contain different passwords.
 pub fn check_places(server: &Server) -> Result<(), Failure> {
     let Some(other) = of_environment()?.filter(|_| server.password_file.is_some()) else {
         return Ok(());

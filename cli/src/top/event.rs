@@ -51,7 +51,7 @@ pub enum Change {
     Revoke(String),
 }
 
-/// The effect of an event besides a new state.
+/// The effect of an event, in addition to a change of the state.
 #[derive(Debug, PartialEq)]
 pub enum Wish {
     Call(Call),

@@ -6,14 +6,15 @@ use std::time::Duration;
 use crate::survey::Summary;
 use crate::top::state::share;
 
-/// The number of parts into which the shown time is divided. A narrow history joins two or three
-/// parts.
+/// The number of parts into which the shown time is divided. In a narrow history, each column joins
+/// two or three parts.
 pub const PARTS: usize = 30;
 const SHORTEST_PART: Duration = Duration::from_secs(10);
-/// How many parts are kept. The first joined part may have begun before the shown time.
+/// How many parts are kept: a few more than a history shows.
 const KEPT: usize = PARTS + 2;
 
-/// Returns the length of a part. Semaphores that are not on the screen are read in each part, too.
+/// Returns the length of a part. Each part usually contains a read of each semaphore, even if the
+/// semaphore is not on the screen.
 pub fn part(pace_of_others: Duration) -> Duration {
     pace_of_others.max(SHORTEST_PART)
 }

@@ -37,7 +37,7 @@ pub fn pressed(state: &mut State, key: KeyEvent) -> Option<Wish> {
     }
 }
 
-/// Returns the text typed so far, or `None` when the dialogue has ended.
+/// Returns the text typed so far, or `None` when the dialogue has ended, and the requested change.
 fn in_limit(name: &str, mut typed: String, key: KeyCode) -> (Option<String>, Option<Wish>) {
     match key {
         KeyCode::Esc => return (None, None),
@@ -122,7 +122,7 @@ fn go(state: &mut State, key: KeyCode) {
     }
 }
 
-/// Opens the dialogue. If the semaphore cannot be read, its limit cannot be set either.
+/// Opens the dialogue, unless the semaphore cannot be read. Its limit could not be set either.
 fn ask_for_limit(state: &mut State) {
     let Some(name) = state.marked().map(str::to_owned) else { return };
     let Some(now) = state.rows.get(&name).and_then(|row| row.known()).cloned() else { return };

@@ -113,7 +113,8 @@ async fn show(
                 Some(Wish::Fail(reason)) => return Err(Failure::new(UNAVAILABLE, reason)),
                 None => {}
             }
-            // A key applies to the visible picture.
+            // A key applies to the visible picture, so a new picture is drawn before the next key
+            // is handled.
             event = if is_old { None } else { coming.try_recv().ok() };
         }
     }

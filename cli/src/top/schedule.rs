@@ -8,8 +8,8 @@ use crate::top::state::{Row, State};
 
 /// The largest number of looks in progress.
 const AT_ONCE: usize = 4;
-/// The factor between the two intervals: semaphores that are not on the screen are read this many
-/// times less often than the others.
+/// The factor between the two intervals: semaphores that are not on the screen are read at least
+/// this many times less often than the others.
 pub const OTHERS: u32 = 10;
 /// The shortest mean interval between reads of two semaphores that are not on the screen.
 const PAUSE_OF_OTHERS: Duration = Duration::from_millis(10);
@@ -30,7 +30,7 @@ pub fn due(state: &mut State, now: Instant) -> Vec<Call> {
     let unseen = state.rows.keys().filter(|name| is_due(name, others)).cloned();
     let names: Vec<String> = seen.into_iter().chain(unseen).take(free).collect();
     for name in names {
-        // A name on the screen is in both lists.
+        // A name on the screen may be in both lists.
         let Some(row) = state.rows.get_mut(&name).filter(|row| !row.is_asked) else { continue };
         (row.is_asked, row.looked_at) = (true, Some(now));
         state.looks_under_way += 1;

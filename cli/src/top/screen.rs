@@ -16,7 +16,7 @@ use crate::top::event::Event;
 const UNUSABLE: &str = "the terminal cannot be used";
 
 /// The terminal, which is restored when this value is dropped. After a panic in any thread,
-/// ratatui's hook has restored the terminal before the message is printed.
+/// ratatui's hook restores the terminal before the message is printed.
 pub struct Screen {
     terminal: DefaultTerminal,
 }
@@ -102,7 +102,7 @@ mod tests {
         let mut screen = Screen::open().unwrap();
         screen.draw(|frame| frame.render_widget("HELD/LIMIT", frame.area())).unwrap();
         spawn(|| panic!("as was planned"));
-        // This draws the next picture.
+        // The next picture is not drawn, because the hook has restored the terminal.
         assert_eq!(screen.draw(|_| ()).unwrap_err().status, SOFTWARE);
     }
 

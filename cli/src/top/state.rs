@@ -49,7 +49,7 @@ pub struct State {
     pub looks_under_way: usize,
 }
 
-/// When the last list of names was complete, and why the latest list failed.
+/// When the last successful list of names was read, and why a later attempt failed.
 #[derive(Debug)]
 pub struct List {
     pub last: SystemTime,

@@ -1,5 +1,5 @@
-//! Text that fits. Names, client names and reasons may have any length and any script. This module
-//! escapes all text that is drawn.
+//! Text that fits into the terminal. Names, client names and reasons may have any length and any
+//! script. This module escapes all text that is drawn.
 
 use std::time::{Duration, SystemTime};
 

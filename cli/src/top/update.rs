@@ -44,8 +44,8 @@ fn names(
             state.list = Some(List { last: now.time, trouble: None });
         }
         Err(Trouble { reason, is_away }) => {
-            // A server that rejects this call may accept others. Without any list, there is nothing
-            // to show.
+            // A server that rejects this call may accept other calls. If there was no list yet,
+            // `top` ends, because there is nothing to show.
             state.contact.trouble = is_away.then(|| reason.clone());
             match &mut state.list {
                 Some(list) => list.trouble = Some(reason),

@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 use crate::support::tool::TOOL;
 
 fn start(url: &str, arguments: &str) -> Child {
-    // The tests may have been started with SIGINT ignored, as nohup does.
+    // The tests may have been started with SIGINT ignored, for example by `&` in a script.
     Command::new("env")
         .arg("--default-signal=INT")
         .arg(TOOL)

@@ -1,4 +1,4 @@
-//! Tests the CLI with output that no process reads. Also tests its man page and its shell
+//! Tests the CLI with output that cannot be written. Also tests its man page and its shell
 //! completions.
 
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! Tests for each command that neither its output nor its log contains a secret from an option or a
-//! variable.
+//! Tests for several commands that neither their output nor their log contains a secret from an
+//! option or a variable.
 
 use test_support::folder::Folder;
 

@@ -21,7 +21,7 @@ fn server() -> Server {
     server
 }
 
-/// Returns the command with a user, and without a password.
+/// Returns the command `doctor` with a user, and without a password.
 fn doctor(server: &Server) -> Command {
     let mut command = tool(&["doctor", "--user", "importer"]);
     command.env("REDIS_URL", &server.url);
@@ -347,7 +347,7 @@ fn the_variable_redis_cluster_accepts_several_boolean_values() {
     };
     for no in ["0", "no", "false", "off"] {
         assert_eq!(ls(no, &[]).status, Some(0), "{no}");
-        // These arguments connect to a sentinel, and the server is no sentinel.
+        // With these arguments, the CLI expects a sentinel, but the server is no sentinel.
         ls(no, &["--sentinel", "jobs"]).fails(69, "");
     }
     for yes in ["1", "yes", "true"] {

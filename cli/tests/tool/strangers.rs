@@ -140,7 +140,7 @@ async fn a_pattern_or_name_without_a_match_gets_advice() {
     for name in ["{mailer}", "sem:{mailer}:state"] {
         server.tool(&["inspect", name]).fails(2, ": write \"mailer\"\n");
     }
-    // Not a copy of a key.
+    // These names are no copies of a key, so no name is suggested.
     for name in ["deploy-{prod}", "{prod}-deploy"] {
         server.tool(&["inspect", name]).fails(2, "no braces or control characters\n");
         assert!(server.tool(&["ls", name]).stderr.ends_with(": names contain no braces\n"));

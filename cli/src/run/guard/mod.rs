@@ -37,10 +37,10 @@ pub use watch::watch;
 /// The timeout for a step that normally takes a millisecond.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// If more than this many guards in a row ended within a second, no other guard is started.
+/// If more than this many guards in a row each ended within a second, no other guard is started.
 const MOST_HASTY: u32 = 10;
 
-/// A guard process that was started before the async runtime.
+/// A guard process whose socket is not used by the async runtime yet.
 pub struct Started {
     asked: Run,
     grace: Duration,
@@ -128,8 +128,8 @@ impl Guard {
         let _ = self.started.socket.write_all(format!("{word}\n").as_bytes());
     }
 
-    /// Waits for the next report. If the guard has ended, this function waits forever. The CLI gets
-    /// SIGCHLD at that moment, because it is the guard's parent.
+    /// Waits for the next report. If the guard has ended, this function waits forever. When the
+    /// guard ends, the CLI gets SIGCHLD, because the CLI is the guard's parent.
     pub async fn report(&mut self) -> Report {
         match self.next_report().await {
             Some(report) => report,
@@ -173,7 +173,7 @@ impl Guard {
         self.go_on();
         self.send(Word::Done);
         drop((self.started.socket, self.reports));
-        // Another call may have waited for the guard already.
+        // The function `changes` may already have reaped the guard.
         let _ = self.started.child.wait();
     }
 }

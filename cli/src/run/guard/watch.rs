@@ -34,7 +34,7 @@ const PAUSE_WHILE_STOPPED: Duration = Duration::from_millis(100);
 const UNTIL_NAMED: Duration = Duration::from_secs(2);
 /// The guard kills all processes more than this many times before it names the remaining processes.
 /// Without /proc, it finds only its own children, so each attempt kills one generation. A search
-/// takes up to a second after the system has begun to reuse low process IDs.
+/// may take up to a second, so the guard counts attempts, in addition to the time.
 const KILLS_UNTIL_NAMED: u32 = 10;
 
 enum Event {
@@ -268,7 +268,8 @@ impl Watch {
             self.end();
             return;
         }
-        // If the command was continued, the CLI continued it, and is about to extend the time.
+        // If the command was continued since the last check, the CLI has continued it, and is about
+        // to extend the time.
         if is_stopped && !self.was_stopped {
             family.signal(Signal::SIGSTOP);
             self.has_stopped_all = true;

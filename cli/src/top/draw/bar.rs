@@ -8,7 +8,7 @@ use crate::top::history::Seen;
 use crate::top::state::share;
 
 const FREE: &str = "·";
-/// The end of a bar if more than the limit is held, because the limit was lowered.
+/// The end of a bar if more than the limit is held, for example because the limit was lowered.
 const OVER: &str = "+";
 /// The lowest value that is drawn at full height, so that a queue of one request does not look
 /// long.

@@ -103,7 +103,7 @@ fn trouble_of(state: &State, now: Moment) -> Option<String> {
     }
     let last = state.contact.last;
     let silent = now.instant.saturating_duration_since(last.instant);
-    // A part of a cluster may still reply.
+    // As long as a part of a cluster replies, Redis does not count as unavailable.
     if let Some(reason) = &state.contact.trouble
         && silent > state.every + PATIENCE
     {

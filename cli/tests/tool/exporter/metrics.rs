@@ -1,4 +1,4 @@
-//! Parses the text of the metrics strictly. Every violation of the format is a panic.
+//! Parses the text of the metrics strictly. Every violation of the format causes a panic.
 
 use std::collections::BTreeMap;
 

@@ -72,7 +72,8 @@ async fn a_scrape_of_a_stopped_server_ends_after_the_timeout() {
     exporter.logs_outage("could not be read within 500ms").await;
 }
 
-/// A stopped server delays neither the reply nor the end of the exporter.
+/// A stopped server delays a reply only until the timeout, and does not delay the end of the
+/// exporter.
 #[tokio::test]
 async fn a_server_that_is_silent_from_the_start_does_not_block_scrapes() {
     let server = Server::start();
@@ -127,7 +128,8 @@ async fn simultaneous_scrapes_share_one_read() {
     let scrapes = (0..20).map(|_| get(exporter.address, "/metrics", ""));
     let mut scrapes: JoinSet<_> = scrapes.collect();
     let first = scrapes.join_next().await.unwrap().unwrap().body;
-    // The text contains the elapsed time in nanoseconds.
+    // The text contains the elapsed time, which differs from read to read. So equal texts come from
+    // one read.
     while let Some(other) = scrapes.join_next().await {
         assert_eq!(other.unwrap().body, first);
     }

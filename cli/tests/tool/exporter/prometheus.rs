@@ -140,7 +140,7 @@ impl Prometheus {
     }
 }
 
-/// Returns all values of keys with this name, at any depth.
+/// Adds all values of keys with this name to `found`, at any depth.
 fn each<'a>(name: &str, value: &'a Value, found: &mut Vec<&'a str>) {
     match value {
         Value::Object(fields) => {

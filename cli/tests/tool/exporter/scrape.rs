@@ -67,8 +67,8 @@ impl Exporter {
         eventually_async("another value of up", look).await
     }
 
-    /// Waits until this failure and its end were logged, once each. On a busy machine, other
-    /// failures may be logged, too.
+    /// Waits until this failure and its end were logged. Fails if a line is logged twice in a row.
+    /// On a busy machine, other failures may be logged, too.
     pub async fn logs_outage(&self, reason: &str) {
         eventually_async(reason, async || {
             let reported = self.reported();

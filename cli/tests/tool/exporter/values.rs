@@ -61,7 +61,8 @@ async fn a_head_start_does_not_count_as_waiting_time() {
     let before = wait_of(&exporter, "jobs").await;
     let _ahead = tokio::spawn(semaphore.request().head_start(HOUR).acquire());
     until_queued(&semaphore, 2).await;
-    // A later request is now before the first request, which has waited longer.
+    // A later request is now ahead of the first request in the queue, but the first request has
+    // waited longer.
     let wait = wait_of(&exporter, "jobs").await;
     assert!((before..600.0).contains(&wait), "{wait}");
     let [ahead, first] = &semaphore.inspect().await.unwrap().waiters[..] else { panic!() };

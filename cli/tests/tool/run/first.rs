@@ -1,5 +1,5 @@
-//! The CLI as the first process of a container. It inherits processes whose parents have ended, and
-//! a signal ends it only if it handles the signal itself.
+//! The CLI as the first process of a container. The first process inherits processes whose parents
+//! have ended. A signal ends the first process only if that process has a handler for the signal.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ use crate::support::tool::{TOOL, unaware};
 use crate::support::{eventually, unique_name};
 use test_support::folder::Folder;
 
-/// Runs a command as the first process of a namespace.
+/// Returns a command that runs its arguments as the first process of a PID namespace.
 fn unshare(options: &[&str]) -> Command {
     let mut unshare = unaware("unshare");
     if !geteuid().is_root() {
@@ -62,7 +62,7 @@ impl Container {
     }
 
     /// Waits until the CLI has this number of children, including ended children that the CLI has
-    /// not waited for.
+    /// not reaped.
     fn await_children(&self, number: usize) {
         eventually(&format!("{number} children"), || {
             (children(self.first).len() == number).then_some(())
@@ -108,7 +108,7 @@ fn a_signal_ends_the_cli_as_pid_1_while_it_waits_and_while_it_holds() {
 }
 
 /// The CLI runs a process in another session. When the CLI has ended, the shell, which is the first
-/// process of the namespace, writes whether that process still exists.
+/// process of the namespace, writes whether the process in the other session still exists.
 const FAR: &str = "\
 far=$(mktemp)
 $TOOL run $NAME --limit 1 --grace 1s -- sh -c 'setsid sleep 600 & echo $! >'$far'; echo on; wait'

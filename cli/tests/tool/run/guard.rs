@@ -14,7 +14,8 @@ const FAMILY: &str = "trap 'echo heard' WINCH; echo $$; sleep 600 & echo $!; \
 const STUBBORN: &str = "trap '' TERM; trap 'echo heard' WINCH; echo $$; sleep 600 & echo $!; \
                         while :; do sleep 0.01; done";
 
-/// The parent of a command is the guard, and the parent of the guard is the CLI.
+/// Reads the process ID of the CLI. The parent of a command is the guard, and the parent of the
+/// guard is the CLI.
 const TO_TOOL: &str = "read _ _ _ tool _ < /proc/$PPID/stat";
 
 fn start(name: &str, lease: &str, script: &str) -> Tool {
@@ -137,7 +138,7 @@ fn a_guard_killed_during_the_wait_is_replaced_before_the_command_starts() {
         await_held_and_queued(&shared_url(), &name, (1, 1));
         let [guard] = *children(waiting.id()) else { panic!("not one guard") };
         kill(Pid::from_raw(guard), Signal::SIGKILL).unwrap();
-        // The guard disappears when the CLI has waited for it.
+        // The guard disappears when the CLI has reaped it.
         eventually("its end", || state(guard).is_none().then_some(()));
         holder.signal(Signal::SIGTERM);
         let command = waiting.line().parse().unwrap();

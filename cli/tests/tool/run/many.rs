@@ -69,6 +69,6 @@ fn many_runs_add_no_keys_connections_or_processes() {
         let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut connection).unwrap();
         (clients.lines().count() == 1).then_some(())
     });
-    // The guard of a CLI that a signal has killed ends by itself.
+    // If a signal has killed a CLI, its guard ends by itself.
     eventually("the end of all processes", || (processes(&server.url) == 0).then_some(()));
 }

@@ -116,7 +116,8 @@ fn a_waiting_run_reports_the_start_and_the_end_of_an_outage() {
     let name = unique_name();
     let (_holder, mut waiter) = two(&server, &name, &["--limit", "1"]);
     server.kill();
-    // The server starts again only after a retry, because the CLI does not report a shorter outage.
+    // The server starts again only after the CLI has reported the outage, because the CLI does not
+    // report a shorter outage.
     waiter.reports("; retrying");
     // The server is empty, so no permit is held.
     server.start_again();

@@ -31,7 +31,7 @@ fn the_exit_status_of_the_command_is_returned() {
 fn a_command_killed_by_a_signal_gives_exit_status_128_plus_signal() {
     assert_eq!(status_of("kill -TERM $$"), Some(128 + 15));
     assert_eq!(status_of("kill -KILL $$"), Some(128 + 9));
-    // A real-time signal, which has no name.
+    // Signal 40 is a real-time signal, for which the crate nix has no name.
     assert_eq!(status_of("kill -40 $$"), Some(128 + 40));
 }
 
@@ -226,7 +226,7 @@ fn the_command_inherits_standard_input_and_output() {
 fn an_unwritable_standard_error_does_not_stop_the_command() {
     let (url, name) = (shared_url(), unique_name());
     assert_eq!(outcome(&mut run(&url, &[&name, "--limit", "1", "--", "true"])).0, 0);
-    // The CLI prints a note, because the limit differs from the effective limit.
+    // The CLI prints a note, because `--limit` differs from the effective limit.
     for error in ["2>/dev/full", "2>&-"] {
         let text = format!("$TOOL run {name} --limit 2 -- sh -c 'exit 4' {error}");
         assert_eq!(script(&url, &text).status().unwrap().code(), Some(4), "{error}");

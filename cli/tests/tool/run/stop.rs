@@ -163,7 +163,8 @@ fn a_command_continued_shortly_before_its_lease_expires_keeps_its_permit() {
     shell.sees("finally 4");
 }
 
-/// The CLI handles no signal until the command continues.
+/// Before the command continues, the CLI refreshes the permit. During this call, the CLI handles no
+/// signal, so the call must not take long.
 #[test]
 fn a_silent_server_does_not_block_the_continuation_of_a_command() {
     let (name, files) = (unique_name(), Files::create());

@@ -109,8 +109,8 @@ fn in_the_background_of_a_script_the_cli_does_not_take_the_terminal() {
     let reads = "for i in 1 2 3; do read x; echo read $x; done";
     enter_script(&mut shell, &name, &format!("{run} &\n{reads}; kill $!; wait\n"));
     shell.sees("on");
-    // A process that has begun to read continues, even if another process group now has the
-    // terminal.
+    // A read that has begun succeeds, even if another process group now has the terminal. So only
+    // the later reads show that the script still has the terminal.
     for line in ["1st", "2nd", "3rd"] {
         shell.enter(line);
         shell.sees(&format!("read {line}"));
@@ -119,7 +119,8 @@ fn in_the_background_of_a_script_the_cli_does_not_take_the_terminal() {
     fs::remove_file(file(&name)).unwrap();
 }
 
-/// The command got the terminal after it had begun to read.
+/// A command that reads before it gets the terminal gets SIGTTIN. In this test, the command sends
+/// the signal to itself.
 #[test]
 fn a_command_that_read_before_it_got_the_terminal_is_not_stopped() {
     let name = unique_name();
@@ -128,7 +129,7 @@ fn a_command_that_read_before_it_got_the_terminal_is_not_stopped() {
         "$TOOL run {name} --limit 1 -- sh -c 'echo on; read x; kill -TTIN $$; echo read $x'"
     ));
     shell.sees("on");
-    // A command that can read has the terminal.
+    // If the command can read, it has the terminal.
     shell.enter("1st");
     shell.sees("read 1st");
 }
@@ -202,7 +203,8 @@ fn a_command_continued_by_another_process_after_its_lease_is_ended() {
     assert!(next.success());
     assert_eq!(state(command), Some('T'));
     kill(Pid::from_raw(command), Signal::SIGCONT).unwrap();
-    // The guard waits for the ended command. Without a guard, the stopped CLI leaves a zombie.
+    // The guard reaps the ended command. Without a guard, the command stays a zombie, because the
+    // CLI is stopped.
     eventually("its end", || matches!(state(command), None | Some('Z')).then_some(()));
     fs::remove_file(file(&name)).unwrap();
 }

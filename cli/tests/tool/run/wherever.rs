@@ -266,7 +266,8 @@ fn all_processes_of_the_command_end_without_a_proc_file_system() {
     }
 }
 
-/// The processes may catch SIGTERM and clean up. They need not wait for SIGKILL.
+/// The processes may catch SIGTERM and clean up. The CLI ends as soon as they have ended, before
+/// the grace is over.
 #[test]
 fn background_processes_of_a_killed_command_get_sigterm() {
     let script = r#"bash -c 'trap "echo cleaned up; exit" TERM; echo $PPID; while :; do sleep 0.02; done' &

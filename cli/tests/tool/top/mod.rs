@@ -21,7 +21,8 @@ use crate::support::tool::TOOL;
 
 const WORD_OF_ONE_GONE: &str = "P:gone-1.1.x:1:30000:0123456789abcdef";
 
-/// `emails` is free, `jobs` is full and has a queue, and one permit of `uploads` is held.
+/// Creates three semaphores: `emails` is free, `jobs` is full and has a queue, and one permit of
+/// `uploads` is held.
 async fn three(server: &Server) -> (Semaphore, Vec<Permit>) {
     let client = server.semaphores().await;
     let semaphore = |name, limit| client.semaphore(name).limit(limit).build().unwrap();
@@ -97,7 +98,7 @@ async fn an_opened_semaphore_shows_its_holder_and_waiters() {
     let holder = words(&text, 4);
     assert_eq!(holder[..2], ["web-1", "3"], "{text}");
     assert!(holder[2].ends_with('s') && holder[3].contains(":30000:"), "{text}");
-    // A later request with a head start is before the first request.
+    // A later request with a head start is ahead of the first request in the queue.
     assert_eq!(words(&text, 6)[..2], ["web-1", "1"], "{text}");
     assert!(words(&text, 6)[2].ends_with('s'), "{text}");
     let process = |line| {

@@ -17,7 +17,8 @@ pub fn watch(server: &Server) -> Pane {
     Pane::start(&top(server))
 }
 
-/// Waits for a permit and then holds it, in a separate task, until the test ends.
+/// Starts a task that waits for a permit, and then holds it until the test ends. Returns when the
+/// request of the task is queued.
 pub async fn queue(semaphore: &Semaphore, ahead: Duration) {
     let before = semaphore.inspect().await.unwrap().queued;
     let request = semaphore.request().head_start(ahead).acquire();

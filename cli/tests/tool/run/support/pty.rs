@@ -48,7 +48,7 @@ impl Shell {
             }
         });
         let mut shell = Self { child, terminal, shown, seen: 0 };
-        // Echoed input would be found in the output.
+        // Otherwise, `sees` would find the echoed input.
         shell.enter("stty -echo; echo beg''in");
         shell.sees("begin");
         shell

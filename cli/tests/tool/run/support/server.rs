@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use redis::Connection;
-// The users of this server have all rights.
+// The user of this URL has all rights.
 pub use test_support::server::{connect, shared_admin_url as shared_url};
 
 use crate::support::eventually;

@@ -22,7 +22,7 @@ pub fn run(url: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Returns a script for a shell, in which `$TOOL` is the CLI.
+/// Returns a command that runs a script in `sh`. In the script, `$TOOL` is the CLI.
 pub fn script(url: &str, text: &str) -> Command {
     let mut command = without_terminal(url);
     command.args(["sh", "-c", text]);
