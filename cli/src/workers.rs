@@ -42,7 +42,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Crew<R> {
         let mut children = Vec::new();
         for worker in 0..workers {
             let mut child = start(&role(worker))?;
-            let output = child.stdout.take().expect("it was asked for");
+            let output = child.stdout.take().expect("the output is piped");
             tokio::spawn(pass_on(worker, output, sender.clone()));
             children.push(child);
         }

@@ -147,7 +147,7 @@ pub fn prepare(command: &[OsString], token: u64, id: &str) -> io::Result<Pid> {
         .env(role::VARIABLE, format!("{} {}", role::STARTER, std::process::id()))
         .process_group(0);
     let id = with_permit(&mut starter, token, id).spawn()?.id() as i32;
-    let process = WaitId::Pid(Process::from_raw(id).expect("it has one"));
+    let process = WaitId::Pid(Process::from_raw(id).expect("a process ID is not 0"));
     let changed = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     // Consumes the report that the child has stopped. If the child has ended instead, its end is
     // reported later.

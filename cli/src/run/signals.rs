@@ -55,7 +55,7 @@ impl Signals {
     }
 
     pub async fn next(&mut self) -> Signal {
-        self.received.recv().await.expect("its tasks end with the runtime")
+        self.received.recv().await.expect("the signal tasks run as long as the runtime")
     }
 
     /// Returns the next signal that would end a process without handlers. A signal that would stop

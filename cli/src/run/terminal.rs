@@ -63,7 +63,7 @@ impl Terminal {
             return false;
         };
         let is_passed = tcsetpgrp(&self.tty, to).is_ok();
-        mask.thread_set_mask().expect("it was the mask before");
+        mask.thread_set_mask().expect("the earlier mask is valid");
         is_passed
     }
 }

@@ -48,10 +48,10 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
             lines.push(String::new());
         }
         for sign in signs(word) {
-            if width_of(lines.last().expect("as above")) + width_of(&sign) > width {
+            if width_of(lines.last().expect("there is always a line")) + width_of(&sign) > width {
                 lines.push(String::new());
             }
-            lines.last_mut().expect("as above").push_str(&sign);
+            lines.last_mut().expect("there is always a line").push_str(&sign);
         }
     }
     lines

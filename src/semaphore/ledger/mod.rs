@@ -13,31 +13,33 @@
 //! ```
 //!
 //! - `resolve`: a reply or a grant message contains the grant, or an error ends the wait. Only the
-//!   first outcome counts.
+//!   first outcome counts. A grant message is ignored if it is older than the last "queued" reply.
 //! - `wait_again`: the permit was lost before the caller received it.
 //! - `hold`: the caller receives the permit.
 //! - `end_wait`: the caller dropped the wait, the server has nothing for the ID, or a close or
 //!   shutdown ended the wait.
 //! - `end`: the caller has released, forgotten, detached or dropped the permit, or lets it expire.
 //!
-//! The loss of a permit is no stage: its lease records the loss (`lease.rs`).
+//! A permit has a lease from the stage `Held` on. Only then do background refreshes extend it. The
+//! loss of a permit is no stage: the lease records the loss (`lease.rs`).
 //!
 //! `Ended` is final. However, the server may still have the ID, and a call with the ID may be under
-//! way. [`Calls`] records the calls under way. A release of the ID is sent after the last acquire
-//! with the ID has ended, and is retried until the server confirms the release or the lease has
-//! expired.
+//! way. [`Calls`] records the calls under way. If a call with the ID was written, the ID is
+//! released after the last acquire, adoption or release of the ID has ended. The release is
+//! retried until the server confirms it, or until the permit can no longer exist.
 //!
 //! An acquisition enters the ledger just before the first call that may queue its ID, or when its
 //! permit is granted. The acquisition leaves the ledger when
 //!
-//! - the wait ends without a permit,
-//! - the permit's release is confirmed or given up,
+//! - the wait is ended (`end_wait`), even if the release is still under way,
+//! - the release of a `Held` permit is confirmed or given up,
 //! - a background refresh finds that the permit is lost, or
 //! - the permit is detached or left to expire: the router then remembers the ID for the time of a
 //!   lease.
 //!
 //! If neither the ledger nor the router knows the ID in a grant message, the granted permit is
-//! released. Permits in use are in the ledger, so a late or repeated message never ends them.
+//! usually released (`core/give_back.rs`). Permits in use are in the ledger, so a late or repeated
+//! message never ends them.
 
 mod acquisition;
 mod calls;
@@ -112,7 +114,8 @@ impl Ledger {
         ended
     }
 
-    /// Returns the permits to refresh.
+    /// Returns the permits to refresh, and granted permits that their callers will receive and that
+    /// must be refreshed from then on.
     pub(crate) fn to_refresh(&self) -> Vec<Arc<Acquisition>> {
         let entries = self.entries();
         let permits = entries.values().filter(|acquisition| acquisition.is_resolved_or_held());

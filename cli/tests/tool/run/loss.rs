@@ -38,7 +38,7 @@ fn a_lost_permit_ends_the_command() {
 
 /// Waits for a refresh and returns the new expiry. The next refresh begins a third of the lease
 /// later.
-fn just_renewed(url: &str, name: &str) -> u128 {
+fn just_refreshed(url: &str, name: &str) -> u128 {
     let mut connection = connect(url);
     let first = lease_end(&mut connection, name);
     eventually("a refresh", || Some(lease_end(&mut connection, name)).filter(|end| *end != first))
@@ -51,7 +51,7 @@ fn ends_before_its_lease(script: &str, break_server: impl FnOnce(&Server)) {
     // lease expires.
     let mut tool = Tool::start(&mut run(&server.url, &arguments(&name, "15s", script)));
     let command = tool.line().parse().unwrap();
-    let end = just_renewed(&server.url, &name);
+    let end = just_refreshed(&server.url, &name);
     break_server(&server);
     eventually("the end of the command", || (!is_alive(command)).then_some(()));
     let ended = now();
@@ -89,11 +89,11 @@ fn an_outage_shorter_than_the_lease_does_not_affect_the_command() {
     );
     let mut tool = Tool::start(&mut script(&server.url, &text));
     assert_eq!(tool.line(), "on");
-    just_renewed(&server.url, &name);
+    just_refreshed(&server.url, &name);
     server.signal(Signal::SIGSTOP);
     while !tool.line().contains("refreshing failed") {}
     server.signal(Signal::SIGCONT);
-    just_renewed(&server.url, &name);
+    just_refreshed(&server.url, &name);
     std::fs::write(&file, "").unwrap();
     assert_eq!(tool.ended().code(), Some(4));
     std::fs::remove_file(file).unwrap();

@@ -199,8 +199,8 @@ fn the_cli_does_not_try_to_release_a_lost_permit() {
     assert_eq!(tool.line(), "on");
     let mut connection = connect(&server.url);
     let first = lease_end(&mut connection, &name);
-    let is_renewed = || (lease_end(&mut connection, &name) != first).then_some(());
-    eventually("a refresh", is_renewed);
+    let is_refreshed = || (lease_end(&mut connection, &name) != first).then_some(());
+    eventually("a refresh", is_refreshed);
     server.signal(Signal::SIGSTOP);
     assert_eq!(tool.ended().code(), Some(70), "{}", tool.errors());
 }
