@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::{FutureExt, TryFutureExt};
+use futures_util::FutureExt;
+#[cfg(unix)]
+use futures_util::TryFutureExt;
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
