@@ -62,7 +62,7 @@ fn a_password_in_an_argument_is_rejected_and_not_repeated() {
         ] {
             let outcome = Outcome::of(tool(arguments));
             outcome.fails(2, "an argument contains a URL with a password");
-            outcome.fails(2, "put the URL into the environment variable REDIS_URL");
+            outcome.fails(2, "put the URL of Redis into the environment variable REDIS_URL");
             is_silent(&outcome, PASSWORD);
         }
     }

@@ -178,12 +178,12 @@ fn a_new_guard_kills_a_command_that_is_already_being_ended() {
 #[test]
 fn a_command_that_is_stopped_for_longer_than_a_lease_keeps_its_permit() {
     let (url, name) = (shared_url(), unique_name());
-    let mut tool = start(&name, "3s", FAMILY);
+    let mut tool = start(&name, "6s", FAMILY);
     let [command, child] = family(&tool);
     let mut redis = connect(&url);
     let start = lease_end(&mut redis, &name);
     kill(Pid::from_raw(command), Signal::SIGSTOP).unwrap();
-    eventually("a lease", || (lease_end(&mut redis, &name) > start + 3_000).then_some(()));
+    eventually("a lease", || (lease_end(&mut redis, &name) > start + 6_000).then_some(()));
     kill(Pid::from_raw(command), Signal::SIGCONT).unwrap();
     tool.signal(Signal::SIGWINCH);
     assert_eq!(tool.line(), "heard");
@@ -196,13 +196,13 @@ fn a_command_that_is_stopped_for_longer_than_a_lease_keeps_its_permit() {
 #[test]
 fn frequent_signals_neither_end_the_command_nor_prevent_refreshes() {
     let (url, name) = (shared_url(), unique_name());
-    let mut tool = start(&name, "2s", &format!("trap '' USR1; {FAMILY}"));
+    let mut tool = start(&name, "6s", &format!("trap '' USR1; {FAMILY}"));
     let [command, _] = family(&tool);
     let mut redis = connect(&url);
     let start = lease_end(&mut redis, &name);
     eventually("two leases", || {
         tool.signal(Signal::SIGUSR1);
-        (lease_end(&mut redis, &name) > start + 4_000).then_some(())
+        (lease_end(&mut redis, &name) > start + 12_000).then_some(())
     });
     assert!(is_alive(command));
     tool.signal(Signal::SIGTERM);
