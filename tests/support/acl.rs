@@ -5,6 +5,8 @@ use std::sync::LazyLock;
 
 use redis::Connection;
 
+use super::server::Server;
+
 /// The name and the password of the user in the documentation.
 pub const USER: &str = "jobs";
 pub const PASSWORD: &str = "secret";
@@ -57,4 +59,18 @@ pub fn as_user(url: &str) -> String {
     let place = url.strip_prefix("redis://").expect("a URL that begins with redis://");
     let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
     format!("redis://{USER}:{PASSWORD}@{place}")
+}
+
+/// Returns the denied commands, from the server's ACL log and the server's command counters.
+pub fn denied(server: &Server) -> Vec<String> {
+    let mut admin = server.connect();
+    let list: Vec<redis::Value> = redis::cmd("ACL").arg("LOG").query(&mut admin).unwrap();
+    let info: String = redis::cmd("INFO").arg("all").query(&mut admin).unwrap();
+    let counts = info.lines().filter(|line| {
+        let rejected = line.split_once("rejected_calls=").map(|(_, count)| !count.starts_with('0'));
+        let denied =
+            line.strip_prefix("acl_access_denied_").map(|reported| !reported.ends_with(":0"));
+        rejected.or(denied).unwrap_or(false)
+    });
+    list.iter().map(|entry| format!("{entry:?}")).chain(counts.map(str::to_owned)).collect()
 }

@@ -1,6 +1,7 @@
 //! The CLI as its users start it, on real servers: `scripts/with-redis cargo test`.
 
 mod demo;
+mod denied;
 mod doctor;
 #[cfg(feature = "exporter")]
 mod exporter;

@@ -4,24 +4,10 @@
 
 use redis_semaphore::{Semaphore, SemaphoreClient};
 
-use test_support::acl;
+use test_support::acl::{self, denied};
 use test_support::cluster::Cluster;
 use test_support::observer::{Observer, in_time};
 use test_support::server::{Server, unique_name};
-
-/// Returns the denied commands, from the server's ACL log and the server's command counters.
-fn denied(server: &Server) -> Vec<String> {
-    let mut admin = server.connect();
-    let list: Vec<redis::Value> = redis::cmd("ACL").arg("LOG").query(&mut admin).unwrap();
-    let info: String = redis::cmd("INFO").arg("all").query(&mut admin).unwrap();
-    let counts = info.lines().filter(|line| {
-        let rejected = line.split_once("rejected_calls=").map(|(_, count)| !count.starts_with('0'));
-        let denied =
-            line.strip_prefix("acl_access_denied_").map(|reported| !reported.ends_with(":0"));
-        rejected.or(denied).unwrap_or(false)
-    });
-    list.iter().map(|entry| format!("{entry:?}")).chain(counts.map(str::to_owned)).collect()
-}
 
 async fn use_it(semaphore: &Semaphore, observer: &Observer) {
     let held = in_time("a permit", semaphore.acquire()).await.unwrap();
