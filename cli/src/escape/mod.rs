@@ -13,7 +13,7 @@ use std::io;
 
 use serde::Serialize;
 use serde_json::Serializer;
-use unicode_normalization::char::{compose, is_combining_mark};
+use unicode_normalization::char::{compose, decompose_canonical, is_combining_mark};
 use unicode_normalization::is_nfc;
 use unicode_width::UnicodeWidthChar;
 
@@ -113,6 +113,13 @@ impl serde_json::ser::Formatter for Escaping {
     }
 }
 
+/// Returns the first character of the character's decomposition.
+fn first_part(c: char) -> char {
+    let mut first = None;
+    decompose_canonical(c, |part| _ = first.get_or_insert(part));
+    first.unwrap_or(c)
+}
+
 /// Reports for each character whether it can be shown.
 fn each(text: &str, mut emit: impl FnMut(char, bool)) {
     let (mut chars, mut sign) = (text.chars().peekable(), String::new());
@@ -122,8 +129,9 @@ fn each(text: &str, mut emit: impl FnMut(char, bool)) {
         let mut last = base;
         // Whether a character is a mark on the previous character, or combines with the previous
         // character.
-        let belongs =
-            |last, c: char| !c.is_ascii() && (is_combining_mark(c) || compose(last, c).is_some());
+        let belongs = |last, c: char| {
+            !c.is_ascii() && (is_combining_mark(c) || compose(last, first_part(c)).is_some())
+        };
         while let Some(c) = chars.next_if(|c| belongs(last, *c)) {
             sign.push(c);
             last = c;

@@ -68,6 +68,12 @@ proptest! {
     }
 }
 
+/// The first part of the second vowel sign combines with the first vowel sign.
+#[test]
+fn a_character_that_combines_with_a_part_of_the_next_one_is_safe() {
+    must_be_safe(&line("\u{16d67}\u{16d68}"));
+}
+
 #[test]
 fn unsafe_characters_are_escaped() {
     // Tests each character below U+3200, and a sample of the characters above.
