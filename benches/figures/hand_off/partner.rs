@@ -15,8 +15,8 @@ use crate::support::Result;
 use crate::support::design::Design;
 use crate::support::runner::Runner;
 
-/// These environment variables contain the parameters of the other process, because the arguments
-/// are for users.
+/// The other process runs the same program. It gets its parameters in these environment variables,
+/// because the command-line arguments are for users.
 const DESIGN: &str = "BENCH_HAND_OFF_DESIGN";
 const NAME: &str = "BENCH_HAND_OFF_NAME";
 

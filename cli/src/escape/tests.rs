@@ -48,7 +48,8 @@ proptest! {
         prop_assert_eq!(kept.matches('\n').count(), text.matches('\n').count());
     }
 
-    /// Two different values look different, because each can be restored from its escapes.
+    /// Two different values have different outputs, because each value can be restored from its
+    /// output.
     #[test]
     fn a_value_can_be_restored_from_its_escaped_form(text in texts()) {
         prop_assert_eq!(unescaped(&value(&text)), text);

@@ -187,7 +187,7 @@ async fn names_returns_an_error_if_a_slot_has_no_node() {
     let Some(cluster) = cluster().await else { return };
     let client = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
     for node in 0..2 {
-        // This node rejects the command if the other node has already announced the deletion.
+        // The second node may reject the command, if the slot has no node any more.
         let _: redis::RedisResult<()> =
             redis::cmd("CLUSTER").arg("DELSLOTS").arg(7).query(&mut cluster.connect(node));
     }

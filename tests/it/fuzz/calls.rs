@@ -144,8 +144,8 @@ fn spoil_id(random: &mut Rng, id: &mut Vec<u8>) {
 const CLIENTS: [(&str, &str); 6] =
     [("P", "c0"), ("P", "c0"), ("P", "c1"), ("P", "gone"), ("N", "c0"), ("S", "c1")];
 
-/// Returns the IDs of a client. Usually, only a few IDs exist, so that calls repeat them. The
-/// number of an ID determines its weight and lease.
+/// Returns the IDs of a client. Usually, only a few IDs exist, so that calls repeat them. Either
+/// all IDs have weight 1 and a lease of 30 s, or the number of an ID determines its weight and lease.
 fn ids_of(random: &mut Rng, (how, client): (&str, &str)) -> Vec<Vec<u8>> {
     let count = match random.u8(..240) {
         0 => random.usize(100..=1_000),

@@ -83,7 +83,8 @@ fn queued_requests_are_granted_before_the_requests_of_the_call() {
     let mut semaphore = Timed::start();
     semaphore.acquire(2, "a 2 5000 try b 1 60000 wait");
     semaphore.pass(5000);
-    // No call was made since the lease expired, but "b" arrived before the requests of this call.
+    // The lease of "a" has expired, but no call has granted "b" the permit yet. The next call grants
+    // the permit to "b" first, because "b" arrived before "c" and "d".
     let outcomes = semaphore.acquire(2, "c 2 60000 wait d 1 60000 try");
     assert_eq!(outcomes[0].position(), 1);
     assert_eq!(outcomes[1], Outcome::Refused);

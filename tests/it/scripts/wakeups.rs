@@ -70,7 +70,7 @@ fn a_grant_message_contains_the_actual_token_and_expiry() {
 
 #[test]
 fn every_script_that_finds_a_free_permit_notifies_the_head_of_the_queue() {
-    // The holder's lease expires after a minute.
+    // The leases of both holders, "a" and "c", expire after a minute.
     let calls = [
         (0, "release", "return a"),
         (0, "release", "return c"),

@@ -66,8 +66,8 @@ impl Scene {
     }
 }
 
-/// Semaphores with the same name share a channel. When one semaphore is dropped, the subscription
-/// may end although the next semaphore already needs the channel.
+/// Semaphores of one client that have the same name share a channel. When one semaphore is dropped,
+/// the subscription may end although the next semaphore already needs the channel.
 #[tokio::test]
 async fn a_rebuilt_semaphore_receives_its_grant_messages() {
     let Some(cluster) = Cluster::start(1, false).await else { return };

@@ -166,7 +166,8 @@ async fn connecting_waits_until_a_new_cluster_has_slots() {
     use_once(&connected.unwrap().semaphore(unique_name()).limit(1).build().unwrap()).await;
 }
 
-/// A user must not search the program's configuration for an address that only the cluster names.
+/// Errors mark addresses that only the cluster announces. Otherwise, users would search their
+/// configuration for these addresses.
 #[tokio::test]
 async fn errors_mark_addresses_that_only_the_cluster_names() {
     let Some(mut cluster) = Cluster::start(2, false).await else { return };
