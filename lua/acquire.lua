@@ -2,9 +2,8 @@
 --
 -- A call may be repeated. If an ID already holds a permit, its lease restarts, and the reply has a
 -- newer token. An ID in the queue keeps its ticket. While the queue is not empty, a `try` is not
--- granted, and a new `wait` joins the end of the queue. A head start may overtake others, and so may
--- the ticket of a request that left the queue. If a request may be queued, the call is also a
--- heartbeat of the client.
+-- granted, and a new `wait` joins the end. A head start, or the ticket of a request that left the
+-- queue, may overtake others. If a request may be queued, the call is also a client's heartbeat.
 --
 -- KEYS[1] permits   sorted set: ID -> expiry of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: ID -> ticket
