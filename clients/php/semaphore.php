@@ -132,6 +132,12 @@ final class Semaphore
         $this->keys = array_map(fn ($key) => "sem:{{$name}}:$key", ['permits', 'queue', 'clients', 'state']);
     }
 
+    /** Returns what print_r and var_dump show: not the URL, which may contain a password. */
+    public function __debugInfo(): array
+    {
+        return ['name' => $this->name];
+    }
+
     /** Returns a permit, or null if none is free or other requests wait. */
     public function tryAcquire(): ?Permit
     {

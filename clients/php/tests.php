@@ -63,6 +63,7 @@ try {
 }
 expect($semaphore->release($permit), 'a repeated release reports a loss');
 expect($permit->expiresIn() === 0, 'a released permit still expires');
+expect(!str_contains(print_r($semaphore, true), '://'), 'the output of print_r has the URL');
 expect(!$semaphore->release($permit), 'a released permit is still held');
 
 // A failure of wake does not change a successful reply, and does not delay it for long.

@@ -60,6 +60,9 @@ class RedisSemaphore
     @keys = %w[permits queue clients state].map { |key| "sem:{#{@name}}:#{key}" }
   end
 
+  # Errors of Ruby, such as NoMethodError, show this text. It does not contain the URL.
+  def inspect = "#<RedisSemaphore #{@name}>"
+
   # Returns a permit, or nil if none is free or other requests wait.
   def try_acquire
     give_back_on_error(new_id) { |id| ask(id, "try", nil) }

@@ -143,6 +143,7 @@ end
 %w[bob:s3cret :s3cret bob:s3cret%FF].each do |credentials|
   url = "redis://#{credentials}@127.0.0.1:#{port}"
   waiting = RedisSemaphore.new(name, limit: 1, url: url)
+  expect(waiting.inspect == "#<RedisSemaphore #{name}>", waiting.inspect)
   calls = [-> { waiting.acquire }, -> { waiting.with_permit { nil } },
            -> { waiting.send(:again, 0, nil) { RedisSemaphore::Listener.new(url, "channel") } }]
   calls.each do |call|
