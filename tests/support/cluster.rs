@@ -82,17 +82,21 @@ impl Cluster {
     }
 
     /// Waits until all nodes know each other. A node that does not respond to MEET within
-    /// `NODE_TIMEOUT` is forgotten, so MEET is repeated.
+    /// `NODE_TIMEOUT` is forgotten, so MEET is repeated. Nodes are compared by ID, because a node
+    /// can announce another port. During a handshake, a node has another ID.
     fn introduce_nodes(&self) {
-        let ports: Vec<String> = self.nodes.iter().map(|node| node.port.to_string()).collect();
-        let is_in = |port: &str, nodes: &str| nodes.contains(&format!(":{port}@"));
+        let ids: Vec<String> =
+            (0..self.nodes.len()).map(|node| self.run(node, &["MYID"])).collect();
         self.all_say("all nodes are known", |cluster, node| {
             let known_to_first: String = cluster.run(0, &["NODES"]);
-            for port in ports.iter().filter(|port| !is_in(port, &known_to_first)) {
-                cluster.run::<()>(0, &["MEET", "127.0.0.1", port]);
+            let is_unknown = |id: &str| !known_to_first.contains(id);
+            for (id, node) in ids.iter().zip(&cluster.nodes) {
+                if is_unknown(id) && is_unknown("handshake") {
+                    cluster.run::<()>(0, &["MEET", "127.0.0.1", &node.port.to_string()]);
+                }
             }
             let known: String = cluster.run(node, &["NODES"]);
-            !known.contains("handshake") && ports.iter().all(|port| is_in(port, &known))
+            !known.contains("handshake") && ids.iter().all(|id| known.contains(id))
         });
     }
 
