@@ -134,9 +134,9 @@ class Connections(unittest.IsolatedAsyncioTestCase):
         text = (REPOSITORY / "docs/production.md").read_text("utf-8")
         acl = re.search(r"ACL SETUSER jobs [^`]*", text)[0]
         server = self.server(program=next(reversed(list(programs()))))
-        # This client does not send SCRIPT LOAD, and sends EVAL only if the server does not know a script.
-        rights = set(re.findall(r"\+(\S+)", acl)) - {"script|load", "eval"}
-        self.assertIn("ping", rights)
+        rights = set(re.findall(r"\+(\S+)", acl)) - {"script|load"}  # this client does not send SCRIPT LOAD
+        self.assertLessEqual({"ping", "eval", "evalsha"}, rights)
+        await self.connect(server.url)  # the server knows the scripts, so EVALSHA succeeds
         for right in sorted(rights):
             server.connection.execute_command("ACL", "DELUSER", "jobs")
             server.connection.execute_command(*acl.replace(f"+{right} ", "").replace(f"+{right}\n", "\n").split())
@@ -320,6 +320,9 @@ class Connections(unittest.IsolatedAsyncioTestCase):
             ("redis://h:0", "port .* 1 to 65535"), ("redis://[::1]:70000", "port .* 1 to 65535"),
             ("redis://a:1,b:2", "several addresses"), ("redis://a,b", "several addresses"),
             ("rediss://:x@a:1,b", "several addresses"), ("redis://a:1,redis://b:2", "several addresses"),
+            ("redis://h?db=x", "(?i)invalid value for .?db"), ("unix:///s?db=x", "(?i)invalid value for .?db"),
+            ("redis://h?max_connections=x", "(?i)invalid value for .?max_connections"),
+            ("redis://h?encoding=utf-16", "encoding utf-16 is not supported"),
             ("redis://h ", "white space"), ("redis://h:1 ", "white space"), ("redis://h/1\n", "white space"),
             (" redis://h", "white space"), ("redis://:a b@h", "white space.*%20"),
             ("redis://::1:6379", r"in brackets, as in redis://\[::1\]"), (f"redis://:{SECRET}@2001:db8::7", "in brackets"),
@@ -379,6 +382,28 @@ class Connections(unittest.IsolatedAsyncioTestCase):
         client = await self.connect(server.url, response_timeout=0.2)
         server.kill()
         with self.assertRaisesRegex(SemaphoreError, f"{at}"):
+            await client.semaphore(new_name(), limit=1).try_acquire()
+
+    async def test_errors_over_a_unix_socket_are_those_over_tcp(self):
+        server = self.server()
+        path = f"{server._folder.name}/redis.sock"
+        server._options += ["--unixsocket", path]
+        server.kill()
+        server.start()
+        server.connection.config_set("requirepass", "secret")
+        for url, text in (
+            (f"unix://:{SECRET}@{path}", "connecting: .*"), (f"unix://:secret@{path}?db=99", "connecting: .*index"),
+            (f"unix://{path}", ".*the server requires a password"),
+        ):
+            with self.subTest(url):
+                with self.assertRaisesRegex(Rejected, f"^{path}, {text}") as caught:
+                    await SemaphoreClient(url).connect()
+                self.assertNotIn(SECRET, "".join(traceback.format_exception(caught.exception)))
+        client = await self.connect(f"unix://:secret@{path}", heartbeat_timeout=0.6)
+        server.connection.config_set("requirepass", "other")
+        server.connection.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        await until_async(lambda: client._link._line.has_ended)
+        with self.assertRaises(Rejected):
             await client.semaphore(new_name(), limit=1).try_acquire()
 
 

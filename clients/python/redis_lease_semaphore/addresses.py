@@ -39,12 +39,15 @@ def connections(url: str, response_timeout: float, options: dict[str, Any]) -> r
     try:
         found: redis.asyncio.Redis = redis.asyncio.Redis.from_url(url, **{**defaults, **options})
     except ValueError as error:
-        if isinstance(error, UnicodeError) or "://" not in str(error):
+        if isinstance(error, UnicodeError) or not re.search("://|invalid value for", str(error), re.IGNORECASE):
             raise ValueError(f"the URL cannot be read: {_ENCODE}") from None
-        raise  # this error lists the schemes
+        raise  # this error lists the schemes, or names a parameter
     pool: Any = found.connection_pool
     if "socket_timeout" in pool.connection_kwargs:
         raise ValueError("use response_timeout instead of socket_timeout: it is an argument of SemaphoreClient")
+    encoding = pool.connection_kwargs.get("encoding", "utf-8")
+    if encoding.lower() not in ("utf-8", "utf8"):
+        raise ValueError(f"the encoding {encoding} is not supported: names are always sent as UTF-8")
     _check_options({"max_connections": pool.max_connections, **pool.connection_kwargs}, options)
     _check_pool(pool.max_connections)
     _check_files(pool.connection_kwargs)
@@ -71,6 +74,14 @@ def _discreet(connection_class: Any) -> Any:
     class Connection(connection_class):  # type: ignore[misc]
         _password = ""
 
+        async def connect(self, *args: Any, **options: Any) -> None:
+            try:
+                await super().connect(*args, **options)
+            except redis.ConnectionError as error:
+                if isinstance(error.__cause__, redis.RedisError):
+                    raise error.__cause__ from None  # the server's reply, which redis-py hides if it uses a socket
+                raise
+
         async def send_command(self, *args: Any, **options: Any) -> Any:
             if "AUTH" in args:
                 # A user without a password may be a password without its colon.
@@ -84,6 +95,8 @@ def _discreet(connection_class: Any) -> Any:
                 error.args = tuple(shown(arg, self._password) if isinstance(arg, str) else arg for arg in error.args)
                 raise
             except Exception as error:  # from the parser of redis-py
+                if type(error) is RuntimeError:  # the event loop was closed
+                    raise
                 raise not_redis(shown(str(error), self._password)) from None
 
     return Connection

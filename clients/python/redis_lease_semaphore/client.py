@@ -14,7 +14,7 @@ import secrets
 import time
 import weakref
 from types import TracebackType
-from typing import Any, AsyncGenerator, Callable, Optional, Sequence
+from typing import Any, AsyncGenerator, Awaitable, Callable, Optional, Sequence
 
 import redis
 
@@ -99,7 +99,7 @@ class SemaphoreClient:
         semaphore = self._semaphores.setdefault(name, made)
         if (limit, made._lease_ms, max_hold) != (semaphore.limit, semaphore._lease_ms, semaphore.max_hold):
             raise ValueError(
-                f"{name} has limit {semaphore.limit}, lease {semaphore.lease} "
+                f"{name} has limit {semaphore.limit}, lease {semaphore.lease} (at most max_hold) "
                 f"and max_hold {semaphore.max_hold} already"
             )
         return semaphore
@@ -119,7 +119,9 @@ class SemaphoreClient:
             await self._look_at_server()
             self._listener = self._new_listener()
             await self._listener.start()
-            refused = await self._call("probe", f"probe-{secrets.token_hex(16)}", ["P", self._client])
+            # The user needs the rights to EVAL, which follows a loss of the scripts, and to EVALSHA.
+            for call in (scripts.load, scripts.call):
+                refused = await self._call("probe", f"probe-{secrets.token_hex(16)}", ["P", self._client], call=call)
             if refused:
                 command, why = (addresses.shown(addresses.text(part)) for part in refused[:2])
                 refusal = redis.ResponseError(why.strip())
@@ -352,13 +354,18 @@ class SemaphoreClient:
                 self._on_idle()
 
     async def _call(
-        self, script: str, name: str, arguments: Sequence[scripts.Argument], timeout: Optional[float] = None
+        self,
+        script: str,
+        name: str,
+        arguments: Sequence[scripts.Argument],
+        timeout: Optional[float] = None,
+        call: Callable[..., Awaitable[Any]] = scripts.call,
     ) -> Any:
         async def execute(*command: Any) -> Any:
             return await self._link.call(*command, timeout=timeout)
 
         try:
-            reply = await scripts.call(execute, script, scripts.keys(self.prefix, name), arguments)
+            reply = await call(execute, script, scripts.keys(self.prefix, name), arguments)
             if not isinstance(reply, list) or (script != "probe" and not all(isinstance(part, int) for part in reply)):
                 raise addresses.not_redis(f"it has no list of numbers for {script}")
             return reply

@@ -29,13 +29,17 @@ def channel(prefix: str, client: str) -> str:
     return f"{prefix}:wake:{client}"
 
 
-async def call(
-    execute: Callable[..., Awaitable[Any]], name: str, keys: Sequence[str], arguments: Sequence[Argument]
-) -> Any:
-    """Calls a script. `execute` sends one command and returns its reply."""
-    script = SCRIPTS[name]
-    operands = (len(keys), *keys, *arguments)
+Execute = Callable[..., Awaitable[Any]]  # sends one command and returns its reply
+
+
+async def call(execute: Execute, name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
+    """Calls a script."""
     try:
-        return await execute("EVALSHA", script["sha1"], *operands)
+        return await execute("EVALSHA", SCRIPTS[name]["sha1"], len(keys), *keys, *arguments)
     except redis.exceptions.NoScriptError:
-        return await execute("EVAL", script["source"], *operands)
+        return await load(execute, name, keys, arguments)
+
+
+async def load(execute: Execute, name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
+    """Calls a script that the server may not know."""
+    return await execute("EVAL", SCRIPTS[name]["source"], len(keys), *keys, *arguments)
