@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::acl;
 use super::clock::Clock;
 use super::folder::Folder;
+use super::observer::until;
 
 /// Returns the URL of the server that `scripts/with-redis` started, for tests that do not change
 /// the server. The URL is for `SemaphoreClient`: its user has only the required rights.
@@ -159,6 +160,18 @@ impl Server {
         self.is_running = false;
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Brings the server into a state in which it accepts no writes (MISCONF).
+    pub fn fail_to_save(&self) {
+        let run = |words: &[&str]| -> String {
+            redis::cmd(words[0]).arg(&words[1..]).query(&mut self.connect()).unwrap()
+        };
+        // The server cannot rename its snapshot to a directory.
+        std::fs::create_dir(self.folder().join("dump.rdb")).unwrap();
+        run(&["CONFIG", "SET", "save", "3600 1"]);
+        run(&["BGSAVE"]);
+        until("a failed save", || run(&["INFO"]).contains("rdb_last_bgsave_status:err"));
     }
 
     /// Starts the server again on the same port, with the data that it kept on disk.

@@ -75,10 +75,10 @@ async fn the_axum_example_handles_three_requests_at_once_and_shuts_down_cleanly(
     }
     observer.sees(0, 0).await;
 
-    // After an interrupt, a request with a permit is completed, and a waiting request is shed.
+    // After a signal, a request with a permit is completed, and a waiting request is shed.
     let inside = get(&one);
     observer.sees(1, 0).await;
-    one.interrupt();
+    one.signal(Signal::SIGINT);
     assert_eq!(inside.await.unwrap().unwrap().status(), StatusCode::OK);
     assert!(one.ended().await.success());
     let semaphores = SemaphoreClient::connect(&redis.url()).await.unwrap();
@@ -86,7 +86,7 @@ async fn the_axum_example_handles_three_requests_at_once_and_shuts_down_cleanly(
     let all = all.acquire_many(3).await.unwrap();
     let waiting = get(&other);
     observer.sees(3, 1).await;
-    other.interrupt();
+    other.signal(Signal::SIGTERM);
     let shed = waiting.await.unwrap().unwrap();
     assert_eq!(shed.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(other.ended().await.success());

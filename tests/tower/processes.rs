@@ -54,9 +54,9 @@ impl Example {
         Self { url, process }
     }
 
-    pub fn interrupt(&self) {
+    pub fn signal(&self, signal: Signal) {
         let id = self.process.id().expect("it runs");
-        kill(Pid::from_raw(id as i32), Signal::SIGINT).unwrap();
+        kill(Pid::from_raw(id as i32), signal).unwrap();
     }
 
     /// Waits until the process has ended, and returns its status.

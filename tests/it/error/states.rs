@@ -25,19 +25,6 @@ fn run(server: &Server, command: &str) {
     redis::cmd(words[0]).arg(&words[1..]).exec(&mut server.connect()).unwrap();
 }
 
-/// Brings the server into a state in which it accepts no writes (MISCONF).
-async fn fail_to_save(server: &Server) {
-    // The server cannot rename its snapshot to a directory.
-    std::fs::create_dir(server.folder().join("dump.rdb")).unwrap();
-    redis::cmd("CONFIG").arg(&["SET", "save", "3600 1"]).exec(&mut server.connect()).unwrap();
-    run(server, "BGSAVE");
-    let status = async || {
-        let info: String = redis::cmd("INFO").query(&mut server.connect()).unwrap();
-        info
-    };
-    eventually("failed", status, |info| info.contains("rdb_last_bgsave_status:err")).await;
-}
-
 /// The text that a server returns in each state, and the commands that begin and end the state.
 const BY_CONFIG: [(&str, &str, &str); 4] = [
     ("NOREPLICAS", "CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
@@ -71,7 +58,7 @@ async fn connecting_waits_until_temporary_server_states_end() {
         // This connection stays open, however many other clients connect.
         let mut admin = server.connect();
         match begin {
-            "" => fail_to_save(&server).await,
+            "" => server.fail_to_save(),
             begin => run(&server, begin),
         }
         let words: Vec<&str> = end.split_whitespace().collect();
@@ -133,7 +120,7 @@ async fn read_only_calls_work_while_the_server_rejects_writes() {
         let written = writes.semaphore("states").limit(3).build().unwrap();
         let _permit = written.acquire().await.unwrap();
         match begin {
-            "" => fail_to_save(&server).await,
+            "" => server.fail_to_save(),
             begin => run(&server, begin),
         }
         let reads = SemaphoreClient::builder().read_only().connect(&server.admin_url()).await;
@@ -144,6 +131,32 @@ async fn read_only_calls_work_while_the_server_rejects_writes() {
         assert_eq!(semaphore.limit().await.unwrap(), 3, "{begin}");
         let diagnosis = reads.doctor().await.unwrap().to_string();
         assert!(diagnosis.contains(finding), "{begin}: {diagnosis}");
+    }
+}
+
+#[tokio::test]
+async fn a_release_that_a_temporary_state_rejects_is_repeated() {
+    for (code, begin, end) in [
+        ("MISCONF", "", "CONFIG SET stop-writes-on-bgsave-error no"),
+        ("NOREPLICAS", "CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
+        ("READONLY", "REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
+    ] {
+        let server = Server::start();
+        let client = SemaphoreClient::connect(&server.admin_url()).await.unwrap();
+        let semaphore = client.semaphore("states").limit(1).build().unwrap();
+        let permit = semaphore.acquire().await.unwrap();
+        match begin {
+            "" => server.fail_to_save(),
+            begin => run(&server, begin),
+        }
+        drop(permit);
+        let errors = async || -> String {
+            redis::cmd("INFO").arg("errorstats").query(&mut server.connect()).unwrap()
+        };
+        eventually(code, errors, |errors| errors.contains(&format!("errorstat_{code}:"))).await;
+        run(&server, end);
+        // The lease would end later.
+        let _permit = in_time("the permit", semaphore.acquire()).await.unwrap();
     }
 }
 
@@ -230,4 +243,9 @@ async fn each_step_of_connecting_has_the_response_timeout_for_itself() {
     let client = in_time("a connection", connecting).await.unwrap();
     let slow = client.semaphore("slow").limit(1).build().unwrap();
     slow.acquire().await.unwrap().release().await.unwrap();
+
+    let impatient = SemaphoreClient::builder().response_timeout(timeout / 20).connect(&url);
+    let refused = in_time("an error", impatient).await.unwrap_err();
+    let words = ["did not reply within 200 ms", "a slow network needs a longer response_timeout"];
+    assert_says(&refused, ConnectErrorKind::TimedOut, &words);
 }

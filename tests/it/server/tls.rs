@@ -140,6 +140,7 @@ async fn refusals(url: &str, certificates: &TlsCertificates) -> Vec<String> {
         in_time("a reply", builder().connect(url)).await,
         in_time("a reply", builder().connect_primary_of([url])).await,
         in_time("a reply", builder().connect_cluster([url])).await,
+        in_time("a reply", builder().connect_sentinels([url], "primary", url)).await,
         connect(by_redis).await,
     ];
     let reported = refused.into_iter().map(|refused| {

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 
 use nix::sys::signal::Signal;
 use redis_semaphore::ScriptRegistry;
-use test_support::proxy::Proxy;
+use test_support::proxy::{Flow, Proxy};
 
 use super::support::server::{await_held_and_queued, connect, lease_end};
 use super::support::tool::{Tool, outcome, run};
@@ -64,6 +64,49 @@ async fn a_run_that_begins_in_an_outage_waits_for_the_end_of_the_outage() {
     let arguments = ["a", "--limit", "1", "--timeout", "500ms", "--", "true"];
     let (status, reported) = outcome(&mut run(&url, &arguments));
     assert_eq!(status, 69, "{reported}");
+}
+
+/// The server accepts the connection of the CLI, and ends before it replies.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_whose_server_ends_while_the_run_connects_waits_for_the_server() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let url = format!("redis://127.0.0.1:{}/", proxy.port());
+    proxy.replies(Flow::Swallow);
+    let name = unique_name();
+    let mut tool = Tool::start(&mut run(&url, &[&name, "--limit", "1", "--", "echo", "ran"]));
+    eventually("a connection", || (proxy.accepted() > 0).then_some(()));
+    proxy.refuse_connections(true);
+    proxy.cut_all();
+    tool.reports("; retrying");
+    proxy.replies(Flow::Pass);
+    proxy.refuse_connections(false);
+    assert_eq!((tool.ended().code(), &*tool.line()), (Some(0), "ran"));
+    assert_reported_once(&tool.errors(), &name);
+}
+
+/// A run waits while the memory is full or the last save has failed. The report names the state.
+#[test]
+fn a_run_waits_until_the_server_accepts_writes() {
+    let (memory, saves) = ("CONFIG SET maxmemory", "CONFIG SET stop-writes-on-bgsave-error");
+    for (code, begin, end) in [
+        ("OOM", format!("{memory} 1"), format!("{memory} 0")),
+        ("MISCONF", format!("{saves} yes"), format!("{saves} no")),
+    ] {
+        let server = Server::start();
+        if code == "MISCONF" {
+            server.fail_to_save();
+        }
+        server.run(&begin);
+        let name = unique_name();
+        let mut tool = start(&server, &[&name, "--limit", "1", "--", "echo", "ran"]);
+        tool.reports("; retrying");
+        server.run(&end);
+        assert_eq!((tool.ended().code(), &*tool.line()), (Some(0), "ran"));
+        let reported = tool.errors();
+        assert!(reported.contains(code), "{reported}");
+        assert_reported_once(&reported, &name);
+    }
 }
 
 /// If the CLI gave up, the permit would stay taken until its lease expires.
