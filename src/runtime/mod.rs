@@ -7,3 +7,13 @@ mod io_runtime;
 pub(crate) use deadline::Deadline;
 pub(crate) use end::EndTimer;
 pub(crate) use io_runtime::{Timer, is_current};
+
+use tokio::time::{Instant, sleep_until};
+
+/// Waits until this moment, or forever if it is `None`.
+pub(crate) async fn reached(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::Cmd;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::Core;
 use crate::context::Remaining;
 use crate::error::Error;
 use crate::releases::{Ending, Entry, ReleaseCall, Work};
-use crate::runtime::Deadline;
+use crate::runtime::{Deadline, reached};
 use crate::server::{Backoff, CallError, EarlierCall, Failure, Response};
 
 pub(super) struct Keeper {
@@ -129,13 +129,6 @@ async fn attempt(core: &Core, call: ReleaseCall) -> Ended {
     let write = |cmd: &mut Cmd| EarlierCall::write(&call, cmd);
     let response = servers.attempt(core.slot, &call, call.script(), write, limit).await;
     (call, began, response)
-}
-
-async fn reached(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
 }
 
 impl Drop for Keeper {

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{ErrorKind, RedisError};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::call::{Ended, call};
 use super::{Next, Outcome, Request, Waiting};
+use crate::runtime::reached;
 use crate::semaphore::core::Core;
 use crate::server::{Backoff, CallError, Failure, Response};
 
@@ -150,13 +151,6 @@ impl<R: Request> Dispatch<R> {
             let _ = waiting.reply.send(failed);
         }
         R::batcher(&self.core).put_back(others);
-    }
-}
-
-async fn reached(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }
 
