@@ -78,8 +78,8 @@ export class SemaphoreClient {
    * - with Rejected after another error of Redis, such as a wrong password
    * - otherwise with Unavailable
    *
-   * Rejects with a TypeError for a wrong URL, an unknown option, or another value, such as a client, and with a
-   * RangeError for a wrong number. No error contains the password. An error of Redis may name the user.
+   * Rejects with a TypeError for a wrong URL, an unknown option, an option of a wrong type, or another value, such as a
+   * client, and with a RangeError for a wrong number. No error contains the password. An error of Redis may name the user.
    */
   static connect(redis: string | RedisOptions, options?: ConnectOptions): Promise<SemaphoreClient>;
   /**

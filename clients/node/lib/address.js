@@ -5,7 +5,6 @@
  * `unix:` needs version 6.3. No error contains any part of the URL, because any part may be a password.
  */
 function parse(url) {
-  if (typeof url !== "string") throw refusal(`it must be a string, not ${url === null ? "null" : typeof url}`);
   if (/^unix:/i.test(url)) return parseUnix(url);
   if (!/^rediss?:\/\//i.test(url)) throw refusal("it must begin with redis://, rediss:// or unix:///");
   const { protocol, hostname, port, username, password, pathname } = parts(url);
@@ -25,6 +24,7 @@ function parts(url) {
     throw refusal("it is not like redis://user:password@host:6379/0, or redis://[::1]:6379 with an IPv6 address");
   }
   if (/[?#]/.test(url)) throw refusal("it has a ? or a #. Settings belong in the options of connect");
+  if (!parsed.hostname) throw refusal("it has no host. For a server on this machine, write redis://localhost");
   return parsed;
 }
 
@@ -75,11 +75,11 @@ function resolve({ url, ...options }) {
 }
 
 const withoutBrackets = (socket) =>
-  typeof socket?.host === "string" ? { ...socket, host: socket.host.replace(/^\[(.*)\]$/, "$1") } : socket;
+  socket?.host ? { ...socket, host: socket.host.replace(/^\[(.*)\]$/, "$1") } : socket;
 
 /** Returns the address for errors. Its parts contain no password. */
-function addressOf({ path, host = "localhost", port = 6379 } = {}) {
-  return path ?? `${String(host).includes(":") ? `[${host}]` : String(host)}:${port}`;
+function addressOf({ path, host = "localhost", port } = {}) {
+  return path ?? `${host.includes(":") ? `[${host}]` : host}:${port ?? 6379}`;
 }
 
 module.exports = { addressOf, resolve };

@@ -71,7 +71,7 @@ function signal(value) {
   throw new TypeError(`signal must be an AbortSignal, got ${shown(value)}`);
 }
 
-const describe = (value) => value?.constructor?.name ?? typeof value;
+const describe = (value) => (value === null ? "null" : value?.constructor?.name ?? typeof value);
 
 /** Checks options. A misspelled option, or an object of another kind, would have no effect. */
 function options(what, value, known, names = known.join(", ")) {
@@ -114,6 +114,9 @@ const NUMBERS = {
   database: "", commandsQueueMaxLength: "", pingInterval: " (ms)", socketTimeout: " (ms)", keepAliveInitialDelay: " (ms)",
 };
 
+/** The texts that node-redis and Node.js do not check, or only with an error that does not name the option. */
+const TEXTS = ["url", "username", "password", "name", "host", "path", "servername", "passphrase"];
+
 /** The options that node-redis 4 ignores. */
 const SINCE_5 = ["credentialsProvider", "keepAliveInitialDelay", "socketTimeout"];
 
@@ -121,6 +124,14 @@ function values(what, given) {
   for (const [key, unit] of Object.entries(NUMBERS)) {
     if (given[key] !== undefined) integer(`${what}.${key}${unit}`, given[key], 0, 2 ** 31 - 1);
   }
+  for (const key of TEXTS) {
+    // No error contains the value, because it may be a password.
+    if (!["string", "undefined"].includes(typeof given[key])) {
+      throw new TypeError(`${what}.${key} must be a string, got ${describe(given[key])}`);
+    }
+  }
+  const empty = ["host", "path"].find((key) => given[key] === "");
+  if (empty) throw new TypeError(`${what}.${empty} is empty. Name the server, or leave out this option`);
   const ignored = version.startsWith("4.") && SINCE_5.find((key) => given[key] !== undefined);
   if (ignored) throw new TypeError(`${what}.${ignored} requires node-redis 5.1 or newer, and ${version} is installed`);
 }

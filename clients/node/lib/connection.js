@@ -3,13 +3,28 @@
 const { createClient, ErrorReply } = require("redis");
 const { version } = require("redis/package.json");
 const { addressOf } = require("./address");
-const { Closed, discreet, named } = require("./errors");
+const { Closed, discreet, established, named, unreadable } = require("./errors");
 
 /**
  * Version 5 uses RESP 2 by default. With the option, version 5 sends HELLO, which a server may not know. Version 6 uses
  * RESP 3 by default.
  */
 const RESP = version.startsWith("5.") ? undefined : 2;
+
+/**
+ * Returns a socket option that passes errors of the data handler of node-redis 4 to `fail`. node-redis 4 does not catch
+ * them, so a peer that is no Redis server would end the process. Node.js calls `callback` as a method of the socket.
+ */
+const guarded = (fail) => ({
+  buffer: Buffer.allocUnsafeSlow(1 << 16),
+  callback(length, buffer) {
+    try {
+      this.emit("data", Buffer.from(buffer.subarray(0, length)));
+    } catch (error) {
+      fail(unreadable(error));
+    }
+  },
+});
 
 /**
  * One connection of node-redis. It never reconnects, because its user must find out about a failure. A call without a
@@ -37,11 +52,15 @@ class Link {
     this.#timeout = timeout;
     const reconnectStrategy = () => new Error("this connection does not reconnect");
     const socket = { ...redis.socket, connectTimeout: timeout, reconnectStrategy };
+    if (version.startsWith("4.")) socket.onread = guarded((error) => this.end(error));
     // node-redis would create an AbortSignal per command for its timeout. #within has its own timeout.
     const commandOptions = { timeout: undefined };
     this.#client = createClient({ ...redis, RESP, disableClientInfo: true, commandOptions, socket })
       .on("connect", () => (this.#isConnected = true))
-      .on("error", (error) => this.end(discreet(error, this.#password)));
+      .on("error", (error) => {
+        const provider = this.#step === "connecting" && redis.credentialsProvider;
+        this.end(discreet(this.#isConnected ? established(error, provider) : error, this.#password));
+      });
     this.#client.unref(); // Only the class Server keeps the process alive.
   }
 

@@ -8,10 +8,14 @@ const { ErrorReply } = require("redis");
  */
 class SemaphoreError extends Error {}
 
+/** Returns the text in one line. OpenSSL ends its lines, and an error about several addresses has only the others' texts. */
+const textOf = ({ message, errors = [] }) => message.trim().replace(/\s*\n\s*/g, "; ") || errors.map(textOf).join("; ");
+
 /** A failed connection. Its text has the address and the step. Other errors contain this text and its cause. */
 class Failed extends Error {
   constructor(address, step, cause) {
-    const what = isOfReplica(cause) ? `the server is a replica: connect to the primary (${cause.message})` : cause.message;
+    const text = textOf(cause);
+    const what = isOfReplica(cause) ? `the server is a replica: connect to the primary (${text})` : text;
     super(`${address}, ${step}: ${what}`, { cause });
     this.address = address;
   }
@@ -47,10 +51,23 @@ function discreet(error, password) {
   return text === error.message ? error : new ErrorReply(text);
 }
 
+const notOfRedis = (what) => `the reply is not of a Redis server: ${what}. Check the host and the port`;
+
 /** Returns the error for a reply that no Redis server sends. */
-const notRedis = (what) => new ErrorReply(`the reply is not of a Redis server: ${what}`);
+const notRedis = (what) => new ErrorReply(notOfRedis(what));
+
+/** Returns the error for a reply that node-redis cannot read, or for which it has sent no command. */
+const unreadable = (cause) => new Error(notOfRedis("node-redis cannot read it"), { cause });
 
 const isAboutArgument = (error) => error instanceof TypeError || error instanceof RangeError;
+
+/** Returns the error of an established connection. Its cause may be a reply, or a credentials provider, but no argument. */
+function established(error, provider) {
+  if (!isAboutArgument(error) && !error.message.startsWith("Unknown RESP type")) return error;
+  if (!provider) return unreadable(error);
+  const what = `redis.credentialsProvider has failed, or the server is not a Redis server: ${error.message}`;
+  return new Error(what, { cause: error });
+}
 
 /** Adds the address and the step to an error that has none. An error about an argument needs none. */
 function named(error, address, step) {
@@ -198,5 +215,5 @@ const warn = (error) => error instanceof Closed || process.emitWarning(error);
 
 module.exports = {
   SemaphoreError, TooHeavy, AcquireTimeout, PermitLost, Unavailable, Rejected, Unsupported, Closed, named, shown, discreet,
-  notRedis, isOfReplica, isFull, isPassing, cluster, failure, failureOfConnect, warn,
+  notRedis, unreadable, established, isOfReplica, isFull, isPassing, cluster, failure, failureOfConnect, warn,
 };

@@ -62,6 +62,12 @@ test("an error says that an IPv6 address needs brackets", async () => {
   await assert.rejects(SemaphoreClient.connect("redis://::1:6379"), { name: "TypeError", message: /redis:\/\/\[::1\]:6379/ });
 });
 
+test("an error says that a URL has no host", async () => {
+  for (const url of ["redis://", "rediss:///", "redis:///1"]) {
+    await assert.rejects(SemaphoreClient.connect(url), { name: "TypeError", message: /it has no host\..*redis:\/\/localhost/ });
+  }
+});
+
 /** Returns all text that a log may contain. */
 const shown = (error) => inspect(error, { showHidden: true, depth: Infinity }) + JSON.stringify(error);
 

@@ -274,6 +274,79 @@ test("a reply of an unexpected type has a clear error", async (t) => {
   }
 });
 
+const notRedis = /127\.0\.0\.1:\d+, \w+: the reply is not of a Redis server: .*Check the host and the port/;
+
+test("a peer of another protocol does not end the process, and the error names its address", async (t) => {
+  const subscribed = "*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n";
+  // Replies of several lines reach node-redis before it has sent as many commands.
+  const replies = ["+OK", "+OK\r\n+OK\r\n+OK", "*1\r\n:1\r\n".repeat(3), subscribed.repeat(3), "HTTP/1.1 400 Bad Request"];
+  for (const name of [undefined, "IP:127.0.0.1"]) {
+    const peer = await startPeer(t, () => peer.reply, name);
+    for (const credentials of ["", ":secret@"]) {
+      for (const reply of replies) {
+        Object.assign(peer, { greeting: reply === "+OK" ? "+OK POP3 ready\r\n" : "", reply: `${reply.trim()}\r\n` });
+        const url = `${name ? "rediss" : "redis"}://${credentials}127.0.0.1:${peer.port}`;
+        const error = await SemaphoreClient.connect({ url, socket: { ca: peer.ca } }, { responseTimeout: 1000 }).catch((error) => error);
+        assert.match(error.code, /^SEM_(UNAVAILABLE|REJECTED)$/, inspect(error));
+        // node-redis 4 ignores text of another protocol.
+        const silence = isVersion4 && reply.startsWith("HTTP") && /127\.0\.0\.1:\d+, \w+: no reply/.test(error.message);
+        if (!silence) assert.match(error.message, notRedis);
+      }
+    }
+  }
+});
+
+test("a peer of another protocol that replaces a server does not end the process", async (t) => {
+  const server = await startServer(t);
+  const peer = await startPeer(t, () => "+OK\r\n".repeat(3));
+  const target = { port: server.port };
+  const proxy = await startProxy(t, target);
+  const semaphore = (await connect(t, { url: proxy.url, responseTimeout: 500 })).semaphore(newName(), { limit: 1 });
+  target.port = peer.port;
+  for (const { client } of proxy.links) client.destroy();
+  await assert.rejects(semaphore.tryAcquire(), { code: "SEM_UNAVAILABLE", message: notRedis });
+  target.port = server.port;
+  await (await semaphore.acquire()).release();
+});
+
+test("an error of a credentials provider has a code and the address", async (t) => {
+  if (isVersion4) return; // It has no credentials providers.
+  const server = await startServer(t);
+  const credentials = async () => {
+    throw new TypeError("fetch failed"); // As fetch does.
+  };
+  const credentialsProvider = { type: "async-credentials-provider", credentials };
+  const message = new RegExp(`127\\.0\\.0\\.1:${server.port}, connecting: redis.credentialsProvider has failed, .*fetch failed`);
+  await assert.rejects(SemaphoreClient.connect({ url: server.url, credentialsProvider }), { code: "SEM_UNAVAILABLE", message });
+});
+
+test("the text of a failed connection is one line, and it is never empty", async (t) => {
+  const { port } = await startPeer(t, () => "+OK\r\n");
+  const tls = await SemaphoreClient.connect(`rediss://127.0.0.1:${port}`).catch((error) => error);
+  assert.match(tls.message, new RegExp(`^connect has failed: 127\\.0\\.0\\.1:${port}, connecting: .*\\S$`));
+  // Node.js reports an error without a text if a host has several addresses.
+  const addresses = ["127.0.0.1", "127.0.0.2"].map((address) => ({ address, family: 4 }));
+  const lookup = (host, { all }, callback) => (all ? callback(null, addresses) : callback(null, "127.0.0.1", 4));
+  const connected = SemaphoreClient.connect({ socket: { host: "two.test", port: 1, lookup, autoSelectFamily: true } });
+  await assert.rejects(connected, { message: /^connect has failed: two\.test:1, connecting: connect ECONNREFUSED 127\.0\.0\.1:1/ });
+});
+
+test("an error about an option of a wrong type names the option and the type, but not the value", async () => {
+  for (const [value, type] of [[12345, "Number"], [null, "null"], [["s3cret"], "Array"], [{}, "Object"], [true, "Boolean"]]) {
+    const socket = { host: "127.0.0.1", port: 1 };
+    const rejects = (redis, option) =>
+      assert.rejects(SemaphoreClient.connect(redis), { name: "TypeError", message: `redis.${option} must be a string, got ${type}` });
+    for (const option of ["url", "username", "password", "name"]) await rejects({ socket, [option]: value }, option);
+    for (const option of ["host", "path", "servername", "passphrase"]) {
+      await rejects({ socket: { ...socket, [option]: value } }, `socket.${option}`);
+    }
+  }
+  for (const option of ["host", "path"]) {
+    const message = new RegExp(`^redis\\.socket\\.${option} is empty`);
+    await assert.rejects(SemaphoreClient.connect({ socket: { [option]: "" } }), { name: "TypeError", message });
+  }
+});
+
 test("the host name of a certificate is checked", async (t) => {
   const connectTo = async (name) => {
     const { ca, port } = await startPeer(t, () => "-ERR refused\r\n", name);

@@ -154,11 +154,11 @@ function startHolder(t, name, { limit = 1, lease = 30_000, heartbeatTimeout = 15
 }
 
 /**
- * Starts a server that is not Redis, and sends `reply(command)` for each command. With a name such as "DNS:other.test", it
- * uses TLS, with a certificate of this name, which `ca` contains.
+ * Starts a server that is not Redis, and sends its greeting, and then `reply(command)` for each command. With a name such as
+ * "DNS:other.test", it uses TLS, with a certificate of this name, which `ca` contains.
  */
 async function startPeer(t, reply, name) {
-  const peer = {};
+  const peer = { greeting: "" };
   let listen = net.createServer;
   if (name) {
     const dir = fs.mkdtempSync(path.join(os.tmpdir(), "node-test."));
@@ -172,6 +172,7 @@ async function startPeer(t, reply, name) {
   const sockets = new Set();
   const server = listen((socket) => {
     sockets.add(socket);
+    if (peer.greeting) socket.write(peer.greeting);
     socket.on("error", () => {}).on("data", (data) => {
       for (const command of data.toString().split(/(?=\*\d+\r\n\$)/)) socket.write(reply(command));
     });
