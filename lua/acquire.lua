@@ -1,9 +1,9 @@
 -- acquire: for each request, grants a permit, queues the request, or does neither.
 --
 -- A call may be repeated. If an ID already holds a permit, its lease restarts, and the reply has a
--- newer token. An ID in the queue keeps its ticket. While the queue is not empty, a `try` is not
--- granted, and a new `wait` joins the end. A head start, or the ticket of a request that left the
--- queue, may overtake others. If a request may be queued, the call is also a client's heartbeat.
+-- higher token. An ID in the queue keeps its ticket. While the queue is not empty, a new `try` is
+-- not granted, and a new `wait` joins the end. A request with a head start or with the ticket of an
+-- earlier reply may overtake others. If a request may be queued, the call is also a heartbeat.
 --
 -- KEYS[1] permits   sorted set: ID -> expiry of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: ID -> ticket
@@ -96,9 +96,9 @@ remove_expired(s)
 local tickets = s.queued > 0 and redis.call('ZMSCORE', s.queue_key, unpack(ids)) or {}
 local crowd = 0
 if may_wait and (s.queued > 0 or s.held + wanted > limit) then
-  -- Requests that may overtake others enter the queue before it is served. A new number replaces a
-  -- ticket that cannot have been issued. A head start is subtracted from a new number, and is
-  -- ignored if the clock was set back.
+  -- Requests with a ticket or a head start may overtake others, so these requests enter the queue
+  -- before it is served. A new number replaces a ticket that cannot have been issued. A head start
+  -- is subtracted from a new number, or ignored if the clock was set back.
   for i, id in ipairs(ids) do
     local mode, head_start = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
     local ticket = not head_start and tonumber(mode)
@@ -114,13 +114,13 @@ if may_wait and (s.queued > 0 or s.held + wanted > limit) then
   crowd = record_heartbeat(s, first.client, timeout)
 end
 -- If more than CALLERS clients wait, heartbeats remove dead requests from the head of the queue. So
--- the head belongs to a live client, which always calls `wake`.
+-- a live client is at the head, and this client always calls `wake`.
 serve_queue(s, asked, crowd > CALLERS and tickets[1])
 
 local indexes, positions, waits = {}, {}, false
 for i = 1, count do
   local id, part = ids[i], parts[i]
-  indexes[i] = s.index_of[id] -- of a permit that serve_queue has granted
+  indexes[i] = s.index_of[id] -- nil unless serve_queue has granted this request
   if not indexes[i] and (ends[i] or s.queued == 0 and s.held + part.weight <= limit) then
     indexes[i] = grant(s, id, part.weight, part.lease, ends[i])
   elseif not indexes[i] and tickets[i] then
@@ -132,7 +132,7 @@ for i = 1, count do
   end
 end
 if not waits and not s.granted[1] then
-  -- This ZREM removes nothing. A replica rejects the ZREM, so it never returns "not granted".
+  -- This ZREM removes nothing. A replica rejects the ZREM, and so never returns "not granted".
   redis.call('ZREM', s.queue_key, unpack(ids))
 end
 local wake_in = commit(s, waits and is_caller(s, first.client, timeout, crowd))

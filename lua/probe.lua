@@ -1,7 +1,7 @@
 -- probe: tries every command that the scripts use, on the keys of an unused semaphore.
 --
--- Clients may call this script when they connect, with a random semaphore name. The errors show
--- that a right is missing (for a command or a channel), or that the server is a replica or too old.
+-- Clients may call this script when they connect, with a random semaphore name. An error shows that
+-- a right is missing (for a command or a channel), or that the server is a replica or too old.
 -- From Redis 7.0 on, the script checks each right first, and skips denied calls.
 --
 -- KEYS[1] permits   as for every script, but with a name that nothing else uses
@@ -36,7 +36,7 @@ local function is_allowed(...)
 end
 
 -- Returns a `NOPERM` error if the user may not make the call, otherwise nil. The keys need no
--- check: without the right to them, the user could not call this script.
+-- check: without the right to the keys, the user could not call this script.
 local function denial(call)
   if is_allowed(unpack(call)) then
     return nil
@@ -66,7 +66,7 @@ local function try(calls)
   return failed
 end
 
--- The commands that clean up are tried first: if one of them fails, nothing may be written.
+-- Tries PEXPIREAT first, which cleans up. If one of these commands fails, no key is created.
 local failed = try({
   {'PEXPIREAT', state, 1},
   {'TIME'},

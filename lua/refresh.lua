@@ -1,7 +1,7 @@
 -- refresh: restarts the leases of permits that are still held, then grants permits to waiters.
 --
 -- A permit with an expired lease is lost, even if no script has removed it yet. A permit can be
--- moved to a new ID. The old ID is then unknown. If a move is repeated, only the lease restarts.
+-- moved to a new ID. The old ID is then unknown. If a move is repeated, it only restarts the lease.
 --
 -- KEYS[1] permits   sorted set: ID -> expiry of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: ID -> ticket
@@ -56,7 +56,7 @@ end
 local reply, gone = {s.now, 0}, {''} -- ZREM needs a member; '' is not in any key
 for i = 1, count do
   local id, kept, weight = ids[i], nexts[i] or ids[i], parts[i].weight
-  local is_held = end_of[kept] > s.now -- if false, the permit is lost, or moves to `kept`
+  local is_held = end_of[kept] > s.now -- if not, the permit is lost, or moves now to `kept`
   if not is_held then
     for _, it in ipairs({id, nexts[i]}) do
       gone[#gone + 1] = it
@@ -71,8 +71,8 @@ for i = 1, count do
     reply[i + 2] = s.now + durations[i]
   end
 end
--- The first write is always a ZREM, even if no ID is known. A replica rejects the ZREM. A server
--- that is out of memory accepts the ZREM, and then lets the script continue.
+-- The first write is always a ZREM, even if all IDs are unknown. A replica rejects the ZREM. A
+-- server that is out of memory accepts the ZREM, and then also accepts the script's other writes.
 redis.call('ZREM', s.permits_key, unpack(gone))
 if s.queued > 0 then
   -- All IDs leave the queue, whether their permits are held or lost.

@@ -41,8 +41,8 @@ local s = read_semaphore(KEYS, {})
 if s.err then return s end
 remove_expired(s)
 
--- The first write is always a ZREM, even if the ID is unknown. A replica rejects the ZREM. A server
--- that is out of memory accepts the ZREM, and then lets the script continue.
+-- The first write is always a ZREM, even if all IDs are unknown. A replica rejects the ZREM. A
+-- server that is out of memory accepts the ZREM, and then also accepts the script's other writes.
 local now, more, reply = s.now, s.more, {s.now, 0}
 local removed, weight_removed, freed, all_held = 0, 0, 0, #ids > 1
 for i = 1, #ids do

@@ -23,7 +23,7 @@ if #ARGV > 0 then return redis.error_reply('SEM_ARG 0 arguments are needed, got 
 local s = read_semaphore(KEYS, {})
 if s.err then return s end
 -- This ZREM removes nothing. A replica rejects the ZREM. A server that is out of memory accepts the
--- ZREM, and then lets the script continue.
+-- ZREM, and then also accepts the script's other writes.
 redis.call('ZREM', s.permits_key, '')
 remove_expired(s)
 serve_queue(s, {})

@@ -1,5 +1,5 @@
 -- Functions that check KEYS and ARGV. All checks run before the first write, so a rejected call
--- changes nothing. A function that can reject a call returns an error then: a table with `err`.
+-- changes nothing. To reject a call, a function returns an error: a table with the field `err`.
 
 local MAX_COUNT = 4294967295 -- the highest limit and weight: 2^32 - 1
 local MAX_TIME = 604800000 -- the longest lease and heartbeat timeout: seven days in ms
@@ -10,7 +10,7 @@ local function shown(text)
   return text and '"' .. short .. '"' or 'nothing'
 end
 
--- Returns an error if these are not the four keys of one semaphore in their order.
+-- Returns an error unless `keys` are the four keys of one semaphore, in the correct order.
 local function check_keys(keys)
   local stem = string.match(keys[1] or '', '^([^{}]*:{[^{}]+}):permits$')
   local misnamed = not stem and 1 or keys[2] ~= stem .. ':queue' and 2

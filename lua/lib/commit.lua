@@ -1,7 +1,7 @@
 -- Makes the remaining writes, then publishes the grant messages. If the server rejects a write (too
--- few replicas, a full disk), the script ends before it notifies a client.
+-- few replicas, a full disk), the script ends before it publishes a message.
 
--- Writes the permits in `granted`. Their tokens are consecutive numbers, beginning with `token`.
+-- Writes the permits in `granted`. Their tokens are consecutive numbers; `s.token` is the first.
 local function write_permits(s)
   local granted, leases, now, entries, text = s.granted, s.leases, s.now, {}, nil
   s.token = math.max(s.last_number + 1, s.now_us)
@@ -9,7 +9,7 @@ local function write_permits(s)
     local lease = leases[i]
     if lease ~= leases[i - 1] then
       local held_until = now + lease
-      -- If all leases in use begin now, the longest of them is the longest lease.
+      -- If the leases of all permits begin now, `longest_lease` is the longest of these leases.
       local is_longest = lease > s.longest_lease or i == 1 and #granted == s.permits
       if is_longest and lease ~= s.longest_lease then
         s.longest_lease, s.changed.longest_lease = lease, lease
@@ -37,7 +37,7 @@ end
 
 local function write_state(s)
   local runtime, has_new_runtime, expire_at = s.runtime, s.has_new_runtime, s.expire_at
-  -- Without `state`, numbers begin at the clock. So `state` lasts until the clock has passed them.
+  -- Without `state`, tokens begin at the clock. So `must_last` is at least `last_number` in ms.
   local must_last = math.max(s.live_until, math.floor(s.last_number / 1000))
   local moves = must_last > expire_at
   if moves then
@@ -51,18 +51,18 @@ local function write_state(s)
   redis.call('HSET', s.state_key, unpack(fields))
   if moves or s.has_new_key then
     for _, key in ipairs({s.permits_key, s.queue_key, s.clients_key}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- fails if a migrating slot lacks the key
+      redis.pcall('PEXPIREAT', key, expire_at) -- fails if the slot is migrating and has no such key
     end
   end
   if runtime and has_new_runtime then
     redis.call('PERSIST', s.state_key) -- a runtime limit stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    -- `state` outlives the other keys: tokens grow even if the clock is set back by under 2 hours.
+    -- `state` lasts longer, so tokens grow even if the clock is set back by under 2 hours.
     redis.call('PEXPIREAT', s.state_key, expire_at + 7200000)
   end
 end
 
--- Publishes one message to each channel: the semaphore's name, then a line for each request.
+-- Publishes one message per channel in `notices`: the semaphore's name, then a line per request.
 local function publish(s)
   local lines_of = {} -- the lines of each message, by channel
   for _, notice in ipairs(s.notices) do
@@ -79,14 +79,14 @@ local function publish(s)
   end
 end
 
--- Returns `wake_in`: 0 if a bound was reached. Otherwise, if `should_call` is true and a lease
--- exists, it is the time in ms until the next lease may expire. In all other cases, it is -1.
+-- Writes the decisions, and returns `wake_in`: 0 if a bound was reached. Otherwise, it is -1 if
+-- `should_call` is false or no lease can expire, or else the ms until the next lease may expire.
 local function commit(s, should_call)
   write_permits(s)
   if s.live_until > 0 then
     write_state(s)
   end
-  -- The ZREM may empty the queue, and no script may access a key that it emptied.
+  -- The ZREM comes last, because it may empty the queue: a script must not access an emptied key.
   local leaving = s.leaving
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', s.queue_key, unpack(leaving, from, math.min(from + 999, #leaving)))

@@ -1,8 +1,8 @@
 -- Functions that check the IDs in ARGV.
 
--- Returns the parts of the ID in `args[index]`, or an error. Most IDs of a call differ only in
--- their nonces: an ID that begins like the previous ID gets the same parts, `last`.
--- `asked` is the set of the call's IDs. If `weight` is nil, any weight of 1 or more is valid.
+-- Returns the parts of the ID in `args[index]`, or an error. `last` is the table with the parts of
+-- the previous ID. If the two IDs differ only in their nonces, `last` is returned. Adds the ID to
+-- `asked`, the set of the call's IDs. If `weight` is nil, any weight of 1 or more is valid.
 local function read_id(args, index, name, asked, last, weight)
   local id, parts = args[index], last
   if not parts or string.find(id, parts.start, 1, true) ~= 1 then
@@ -30,7 +30,7 @@ local function read_id(args, index, name, asked, last, weight)
 end
 
 -- Returns an error, or three tables: the IDs, the parts of each ID, and the set of the IDs. The
--- requests follow `fixed` arguments. Each has `size` arguments, the first of which is the ID.
+-- requests follow the first `fixed` arguments. Each request has `size` arguments: first, its ID.
 local function read_ids(args, fixed, size)
   local count, ids, parts, asked = (#args - fixed) / size, {}, {}, {}
   if count < 1 or count > 1000 or count % 1 ~= 0 then

@@ -7,10 +7,10 @@ local function add_to_queue(s, id, ticket)
   redis.call('ZADD', s.queue_key, ticket, id)
 end
 
--- Records a heartbeat: the client is alive for `timeout` ms or more. For each client that is added,
--- up to two dead clients are removed. The member '*' is not removed: its score is at most MAX_TIME,
--- and the score of each client is higher. Returns the number of clients that missed no heartbeat
--- (if all have this timeout), or 0 if `clients` had at most CALLERS members before.
+-- Records a heartbeat: the client is alive for `timeout` ms or more. If the client is new, up to
+-- two dead clients are removed. The member '*' is not removed: its score is at most MAX_TIME, and
+-- the score of each client is higher. Returns 0 if `clients` had at most CALLERS members before.
+-- Otherwise, returns the number of clients that missed no heartbeat (if all have this timeout).
 local function record_heartbeat(s, client, timeout)
   local key = s.clients_key
   local alive_until = s.now + timeout
@@ -26,8 +26,8 @@ local function record_heartbeat(s, client, timeout)
     and redis.call('ZCOUNT', key, s.now + math.floor(timeout * 3 / 5), '+inf') or 0
 end
 
--- Returns whether a client with a queued request should call `wake`. If more than CALLERS clients
--- wait, these are the client at the head, and about CALLERS others that are chosen at random.
+-- Returns whether a client with a queued request should call `wake`. If `crowd` is above CALLERS,
+-- only the client at the head and about CALLERS other clients, chosen at random, should call it.
 local function is_caller(s, client, timeout, crowd)
   if crowd <= CALLERS then return true end
   local hash, left = redis.sha1hex(client .. math.floor(s.now / timeout)), #s.leaving

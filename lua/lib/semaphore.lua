@@ -1,4 +1,4 @@
--- The state of the semaphore: one table with the contents of the keys and the changes of a call.
+-- The state of the semaphore: one table with values from the keys, and with the call's changes.
 --
 -- The keys `permits` and `clients` also have a member '*', so that no script empties these keys.
 -- While a cluster slot is migrating, a server aborts a script that accesses a key after emptying
@@ -8,7 +8,7 @@
 
 local BOUND = 1000 -- each loop of a script examines at most this many members
 
--- Reads the keys before the first write. Returns the state with the expiries of `ids`, or an error.
+-- Reads the keys, before any write. Returns the state with the expiries of `ids`, or an error.
 local function read_semaphore(keys, ids)
   local failed = check_keys(keys)
   if failed then return failed end
@@ -42,27 +42,27 @@ local function read_semaphore(keys, ids)
     now = now, now_us = now_us, -- ms, microseconds
     ends = ends, -- expiries of the given IDs in ms; false: no permit
     permits = permits, held = permits + (extra or 0), -- number and weight of all permits
-    extra = extra, -- the sum of (weight - 1) over all permits, as stored; nil: not stored
+    extra = extra, -- the sum of (weight - 1) over all permits, as stored; false: not stored
     queued = queued, clients = clients, -- numbers of members of these keys
     declared = declared, runtime = runtime, limit = runtime or declared or 0, -- effective limit
     declared_before = declared or -1,
     last_number = (state[4] or 0) + 0, -- microseconds; no token or ticket is higher
     longest_lease = (state[5] or 0) + 0, -- ms; no lease in use is longer
     first_expiry = (state[6] or 0) + 0, -- ms; no lease expires earlier
-    expire_at = (state[7] or 0) + 0, -- ms; when the keys expire
+    expire_at = (state[7] or 0) + 0, -- ms; when the keys other than `state` expire
     is_set_back = false, -- whether the clock was set back by more than 1 s
-    -- Decisions, which `commit` writes:
+    -- Decisions of the call, which `commit` applies:
     changed = {}, -- fields of the key `state`, except `last_number`
     live_until = 0, -- ms; the keys must not expire earlier; 0 if this call does not write `state`
     granted = {}, leases = {}, -- IDs whose leases begin now; their leases in ms
-    index_of = {}, token = nil, -- IDs from the queue -> index in `granted`; token of the first
-    leaving = {}, notices = {}, -- IDs that leave the queue; IDs whose clients get a message
+    index_of = {}, token = nil, -- IDs from the queue -> index in `granted`; token of granted[1]
+    leaving = {}, notices = {}, -- IDs that leave the queue; requests whose clients get a message
     has_new_key = not extra, -- whether a key may be new, so that it has no expiry yet
     has_new_runtime = false, -- whether the runtime limit was set or cleared
     more = false, -- whether the script stopped at a bound, so that a client must call `wake`
   }
   if not state[1] then
-    -- If members remain, `state` was lost. Permits may have any lease, and requests any ticket.
+    -- If another key has members, `state` was lost. Then any lease and any ticket is possible.
     s.first_expiry = MAX_NUMBER
     if permits + queued + clients > 0 then
       s.longest_lease, s.first_expiry, s.live_until = MAX_TIME, 0, now + MAX_TIME
@@ -74,7 +74,7 @@ local function read_semaphore(keys, ids)
   return s
 end
 
--- Grants a permit, or restarts its lease if `is_held` is true. Returns the index in `granted`.
+-- Grants a permit, or restarts its lease if `is_held` is true. Returns its index in `granted`.
 local function grant(s, id, weight, lease, is_held)
   local index = #s.granted + 1
   s.granted[index], s.leases[index] = id, lease

@@ -1,10 +1,10 @@
 -- Grants free permits to the waiters, in the order of their tickets.
 
--- Decides about the request at the head of the queue. Returns whether it leaves the queue: it is
--- granted, too heavy, dead, or no ID. Requests in `asked` are part of this call, and alive. Others
--- are alive if their client has sent a heartbeat in time and is subscribed. With NOTIFY N, or if
--- the server cannot count subscribers, the heartbeat is sufficient. `listening`: channel -> whether
--- the channel has subscribers.
+-- Decides about the request at the head of the queue. Returns true if the request leaves the queue,
+-- because it is granted, too heavy, dead, or not an ID. Requests in `asked` are part of this call,
+-- and alive. Other requests are alive if their client is subscribed and sent a heartbeat in time.
+-- With NOTIFY N, or if the server cannot count subscribers, the heartbeat is sufficient.
+-- `listening`: channel -> whether the channel has subscribers.
 local function serve_request(s, id, asked, listening)
   local notify, client, weight, lease = string.match(id, '^([PSN]):([^:]*):(%d+):(%d+):')
   if not notify then return true end
@@ -28,9 +28,9 @@ local function serve_request(s, id, asked, listening)
   return true
 end
 
--- Serves requests until one does not fit. If `sweeps` is true, dead requests before the first live
--- request leave the queue even if no permit is free. The queue is read in batches of at most 100. A
--- batch has the size of the free weight or, if higher, the number of requests removed so far.
+-- Serves up to BOUND requests, until one does not fit. If `sweeps` is true, dead requests before
+-- the first live request leave the queue even if no permit is free. The queue is read in batches of
+-- 1 to 100 requests: as many as the free weight or, if higher, as the requests removed so far.
 local function serve_queue(s, asked, sweeps)
   if s.queued == 0 or s.held >= s.limit and not sweeps then return end
   local leaving, listening, is_blocked = s.leaving, {}, false
