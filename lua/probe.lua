@@ -66,7 +66,7 @@ local function try(calls)
   return failed
 end
 
--- Tries PEXPIREAT first, which cleans up. If one of these commands fails, no key is created.
+-- Tries PEXPIREAT first, because it cleans up. If one of these commands fails, no key is created.
 local failed = try({
   {'PEXPIREAT', state, 1},
   {'TIME'},

@@ -57,7 +57,7 @@ local function write_state(s)
   if runtime and has_new_runtime then
     redis.call('PERSIST', s.state_key) -- a runtime limit stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    -- `state` lasts longer, so tokens grow even if the clock is set back by under 2 hours.
+    -- `state` expires later, so tokens grow even if the clock is set back by under 2 hours.
     redis.call('PEXPIREAT', s.state_key, expire_at + 7200000)
   end
 end

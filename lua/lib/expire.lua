@@ -1,9 +1,9 @@
 -- Removes up to BOUND permits with expired leases, and subtracts them from `permits` and `held`.
 local function remove_expired(s)
   if s.is_set_back then
-    -- Dead holders and clients must not count for too long. So each lease expires after at most the
-    -- longest lease, and each client is dead after at most the longest heartbeat timeout, from now.
-    -- The ZREM removes nothing. It lets a server that is out of memory accept the ZADD below.
+    -- Dead holders and clients must not count for too long. So a lease may last at most for the
+    -- longest lease from now, and a silent client may be alive at most for the longest heartbeat
+    -- timeout. The ZREM removes nothing; it lets a server that is out of memory accept the ZADD.
     redis.call('ZREM', s.permits_key, '')
     local longest_timeout = redis.call('ZSCORE', s.clients_key, '*') or 0
     for key, latest in pairs({
