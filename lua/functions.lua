@@ -10,7 +10,7 @@ local function shown(text)
   return text and '"' .. short .. '"' or 'nothing'
 end
 
--- Returns an error if these are not the four keys of one semaphore in their order.
+-- Returns an error unless `keys` are the four keys of one semaphore, in the correct order.
 local function check_keys(keys)
   local stem = string.match(keys[1] or '', '^([^{}]*:{[^{}]+}):permits$')
   local misnamed = not stem and 1 or keys[2] ~= stem .. ':queue' and 2
@@ -60,7 +60,7 @@ local function read_id(args, index, name, asked, last, weight)
 end
 
 -- Returns an error, or three tables: the IDs, the parts of each ID, and the set of the IDs. The
--- requests follow `fixed` arguments. Each has `size` arguments, the first of which is the ID.
+-- requests follow the first `fixed` arguments. Each request has `size` arguments: first, its ID.
 local function read_ids(args, fixed, size)
   local count, ids, parts, asked = (#args - fixed) / size, {}, {}, {}
   if count < 1 or count > 1000 or count % 1 ~= 0 then
@@ -79,7 +79,7 @@ end
 
 local BOUND = 1000 -- each loop of a script examines at most this many members
 
--- Reads the keys before the first write. Returns the state with the expiries of `ids`, or an error.
+-- Reads the keys, before any write. Returns the state with the expiries of `ids`, or an error.
 local function read_semaphore(keys, ids)
   local failed = check_keys(keys)
   if failed then return failed end
@@ -113,27 +113,27 @@ local function read_semaphore(keys, ids)
     now = now, now_us = now_us, -- ms, microseconds
     ends = ends, -- expiries of the given IDs in ms; false: no permit
     permits = permits, held = permits + (extra or 0), -- number and weight of all permits
-    extra = extra, -- the sum of (weight - 1) over all permits, as stored; nil: not stored
+    extra = extra, -- the sum of (weight - 1) over all permits, as stored; false: not stored
     queued = queued, clients = clients, -- numbers of members of these keys
     declared = declared, runtime = runtime, limit = runtime or declared or 0, -- effective limit
     declared_before = declared or -1,
     last_number = (state[4] or 0) + 0, -- microseconds; no token or ticket is higher
     longest_lease = (state[5] or 0) + 0, -- ms; no lease in use is longer
     first_expiry = (state[6] or 0) + 0, -- ms; no lease expires earlier
-    expire_at = (state[7] or 0) + 0, -- ms; when the keys expire
+    expire_at = (state[7] or 0) + 0, -- ms; when the keys other than `state` expire
     is_set_back = false, -- whether the clock was set back by more than 1 s
-    -- Decisions, which `commit` writes:
+    -- Decisions of the call, which `commit` applies:
     changed = {}, -- fields of the key `state`, except `last_number`
     live_until = 0, -- ms; the keys must not expire earlier; 0 if this call does not write `state`
     granted = {}, leases = {}, -- IDs whose leases begin now; their leases in ms
-    index_of = {}, token = nil, -- IDs from the queue -> index in `granted`; token of the first
-    leaving = {}, notices = {}, -- IDs that leave the queue; IDs whose clients get a message
+    index_of = {}, token = nil, -- IDs from the queue -> index in `granted`; token of granted[1]
+    leaving = {}, notices = {}, -- IDs that leave the queue; requests whose clients get a message
     has_new_key = not extra, -- whether a key may be new, so that it has no expiry yet
     has_new_runtime = false, -- whether the runtime limit was set or cleared
     more = false, -- whether the script stopped at a bound, so that a client must call `wake`
   }
   if not state[1] then
-    -- If members remain, `state` was lost. Permits may have any lease, and requests any ticket.
+    -- If another key has members, `state` was lost. Then any lease and any ticket is possible.
     s.first_expiry = MAX_NUMBER
     if permits + queued + clients > 0 then
       s.longest_lease, s.first_expiry, s.live_until = MAX_TIME, 0, now + MAX_TIME
@@ -145,7 +145,7 @@ local function read_semaphore(keys, ids)
   return s
 end
 
--- Grants a permit, or restarts its lease if `is_held` is true. Returns the index in `granted`.
+-- Grants a permit, or restarts its lease if `is_held` is true. Returns its index in `granted`.
 local function grant(s, id, weight, lease, is_held)
   local index = #s.granted + 1
   s.granted[index], s.leases[index] = id, lease
@@ -175,9 +175,9 @@ end
 
 local function remove_expired(s)
   if s.is_set_back then
-    -- Dead holders and clients must not count for too long. So the expiry of a lease is limited to
-    -- now plus the longest lease, and the score of a client to now plus the longest heartbeat
-    -- timeout. The ZREM removes nothing; it lets a full server accept the ZADD below.
+    -- Dead holders and clients must not count for too long. So a lease may last at most for the
+    -- longest lease from now, and a silent client may be alive at most for the longest heartbeat
+    -- timeout. The ZREM removes nothing; it lets a server that is out of memory accept the ZADD.
     redis.call('ZREM', s.permits_key, '')
     local longest_timeout = redis.call('ZSCORE', s.clients_key, '*') or 0
     for key, latest in pairs({
@@ -212,10 +212,10 @@ local function add_to_queue(s, id, ticket)
   redis.call('ZADD', s.queue_key, ticket, id)
 end
 
--- Records a heartbeat: the client is alive for `timeout` ms or more. For each client that is added,
--- up to two dead clients are removed. The member '*' is not removed: its score is at most MAX_TIME,
--- and the score of each client is higher. Returns the number of clients that missed no heartbeat
--- (if all have this timeout), or 0 if `clients` had at most CALLERS members before.
+-- Records a heartbeat: the client is alive for `timeout` ms or more. If the client is new, up to
+-- two dead clients are removed. The member '*' is not removed: its score is at most MAX_TIME, and
+-- the score of each client is higher. Returns 0 if `clients` had at most CALLERS members before.
+-- Otherwise, returns the number of clients that missed no heartbeat (if all have this timeout).
 local function record_heartbeat(s, client, timeout)
   local key = s.clients_key
   local alive_until = s.now + timeout
@@ -231,8 +231,8 @@ local function record_heartbeat(s, client, timeout)
     and redis.call('ZCOUNT', key, s.now + math.floor(timeout * 3 / 5), '+inf') or 0
 end
 
--- Returns whether a client with a queued request should call `wake`. If more than CALLERS clients
--- wait, these are the client at the head, and about CALLERS others that are chosen at random.
+-- Returns whether a client with a queued request should call `wake`. If `crowd` is above CALLERS,
+-- only the client at the head and about CALLERS other clients, chosen at random, should call it.
 local function is_caller(s, client, timeout, crowd)
   if crowd <= CALLERS then return true end
   local hash, left = redis.sha1hex(client .. math.floor(s.now / timeout)), #s.leaving
@@ -268,9 +268,9 @@ local function serve_request(s, id, asked, listening)
   return true
 end
 
--- Serves requests until one does not fit. If `sweeps` is true, dead requests before the first live
--- request leave the queue even if no permit is free. The queue is read in batches of at most 100. A
--- batch has the size of the free weight or, if higher, the number of requests removed so far.
+-- Serves up to BOUND requests, until one does not fit. If `sweeps` is true, dead requests before
+-- the first live request leave the queue even if no permit is free. The queue is read in batches of
+-- 1 to 100 requests: as many as the free weight or, if higher, as the requests removed so far.
 local function serve_queue(s, asked, sweeps)
   if s.queued == 0 or s.held >= s.limit and not sweeps then return end
   local leaving, listening, is_blocked = s.leaving, {}, false
@@ -294,7 +294,7 @@ local function write_permits(s)
     local lease = leases[i]
     if lease ~= leases[i - 1] then
       local held_until = now + lease
-      -- If all leases in use begin now, the longest of them is the longest lease.
+      -- If the leases of all permits begin now, `longest_lease` is the longest of these leases.
       local is_longest = lease > s.longest_lease or i == 1 and #granted == s.permits
       if is_longest and lease ~= s.longest_lease then
         s.longest_lease, s.changed.longest_lease = lease, lease
@@ -322,7 +322,7 @@ end
 
 local function write_state(s)
   local runtime, has_new_runtime, expire_at = s.runtime, s.has_new_runtime, s.expire_at
-  -- Without `state`, numbers begin at the clock. So `state` lasts until the clock has passed them.
+  -- Without `state`, tokens begin at the clock. So `must_last` is at least `last_number` in ms.
   local must_last = math.max(s.live_until, math.floor(s.last_number / 1000))
   local moves = must_last > expire_at
   if moves then
@@ -336,18 +336,18 @@ local function write_state(s)
   redis.call('HSET', s.state_key, unpack(fields))
   if moves or s.has_new_key then
     for _, key in ipairs({s.permits_key, s.queue_key, s.clients_key}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- fails if a migrating slot lacks the key
+      redis.pcall('PEXPIREAT', key, expire_at) -- fails if the slot is migrating and has no such key
     end
   end
   if runtime and has_new_runtime then
     redis.call('PERSIST', s.state_key) -- a runtime limit stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    -- `state` outlives the other keys: tokens grow even if the clock is set back by under 2 hours.
+    -- `state` expires later, so tokens grow even if the clock is set back by under 2 hours.
     redis.call('PEXPIREAT', s.state_key, expire_at + 7200000)
   end
 end
 
--- Publishes one message to each channel: the semaphore's name, then a line for each request.
+-- Publishes one message per channel in `notices`: the semaphore's name, then a line per request.
 local function publish(s)
   local lines_of = {} -- the lines of each message, by channel
   for _, notice in ipairs(s.notices) do
@@ -364,14 +364,14 @@ local function publish(s)
   end
 end
 
--- Returns `wake_in`: 0 if a bound was reached. Otherwise, if `should_call` is true and a lease
--- exists, it is the time in ms until the next lease may expire. In all other cases, it is -1.
+-- Writes the decisions, and returns `wake_in`: 0 if a bound was reached. Otherwise, it is -1 if
+-- `should_call` is false or no lease can expire, or else the ms until the next lease may expire.
 local function commit(s, should_call)
   write_permits(s)
   if s.live_until > 0 then
     write_state(s)
   end
-  -- The ZREM may empty the queue, and no script may access a key that it emptied.
+  -- The ZREM comes last, because it may empty the queue: a script must not access an emptied key.
   local leaving = s.leaving
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', s.queue_key, unpack(leaving, from, math.min(from + 999, #leaving)))
@@ -432,9 +432,9 @@ remove_expired(s)
 local tickets = s.queued > 0 and redis.call('ZMSCORE', s.queue_key, unpack(ids)) or {}
 local crowd = 0
 if may_wait and (s.queued > 0 or s.held + wanted > limit) then
-  -- Requests that may overtake others enter the queue before it is served. A new number replaces a
-  -- ticket that cannot have been issued. A head start is subtracted from a new number, and is
-  -- ignored if the clock was set back.
+  -- Requests with a ticket or a head start may overtake others, so these requests enter the queue
+  -- before it is served. A new number replaces a ticket that cannot have been issued. A head start
+  -- is subtracted from a new number, or ignored if the clock was set back.
   for i, id in ipairs(ids) do
     local mode, head_start = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
     local ticket = not head_start and tonumber(mode)
@@ -450,13 +450,13 @@ if may_wait and (s.queued > 0 or s.held + wanted > limit) then
   crowd = record_heartbeat(s, first.client, timeout)
 end
 -- If more than CALLERS clients wait, heartbeats remove dead requests from the head of the queue. So
--- the head belongs to a live client, which always calls `wake`.
+-- a live client is at the head, and this client always calls `wake`.
 serve_queue(s, asked, crowd > CALLERS and tickets[1])
 
 local indexes, positions, waits = {}, {}, false
 for i = 1, count do
   local id, part = ids[i], parts[i]
-  indexes[i] = s.index_of[id] -- of a permit that serve_queue has granted
+  indexes[i] = s.index_of[id] -- nil unless serve_queue has granted this request
   if not indexes[i] and (ends[i] or s.queued == 0 and s.held + part.weight <= limit) then
     indexes[i] = grant(s, id, part.weight, part.lease, ends[i])
   elseif not indexes[i] and tickets[i] then
@@ -468,7 +468,7 @@ for i = 1, count do
   end
 end
 if not waits and not s.granted[1] then
-  -- This ZREM removes nothing. A replica rejects the ZREM, so it never returns "not granted".
+  -- This ZREM removes nothing. A replica rejects the ZREM, and so never returns "not granted".
   redis.call('ZREM', s.queue_key, unpack(ids))
 end
 local wake_in = commit(s, waits and is_caller(s, first.client, timeout, crowd))
@@ -570,7 +570,7 @@ if is_new and change == 'add' and s.limit + n > MAX_COUNT then
 end
 if is_new then
   -- The score of an idempotency key is negative. So no script mistakes the key for a client, or
-  -- lowers the score after the clock was set back. Up to two expired idempotency keys are removed.
+  -- changes its score after the clock was set back. Up to two expired idempotency keys are removed.
   local known_until = s.now + parts.lease
   local added = redis.call('ZADD', s.clients_key, scores[1] or 0, '*', -known_until, ARGV[length])
   local over = redis.call('ZRANGEBYSCORE', s.clients_key, -s.now, '(0', 'LIMIT', 0, 2)
@@ -614,7 +614,7 @@ local function is_allowed(...)
 end
 
 -- Returns a `NOPERM` error if the user may not make the call, otherwise nil. The keys need no
--- check: without the right to them, the user could not call this script.
+-- check: without the right to the keys, the user could not call this script.
 local function denial(call)
   if is_allowed(unpack(call)) then
     return nil
@@ -644,7 +644,7 @@ local function try(calls)
   return failed
 end
 
--- The commands that clean up are tried first: if one of them fails, nothing may be written.
+-- Tries PEXPIREAT first, because it cleans up. If one of these commands fails, no key is created.
 local failed = try({
   {'PEXPIREAT', state, 1},
   {'TIME'},
@@ -708,7 +708,7 @@ end
 local reply, gone = {s.now, 0}, {''} -- ZREM needs a member; '' is not in any key
 for i = 1, count do
   local id, kept, weight = ids[i], nexts[i] or ids[i], parts[i].weight
-  local is_held = end_of[kept] > s.now -- if false, the permit is lost, or moves to `kept`
+  local is_held = end_of[kept] > s.now -- if not, the permit is lost, or moves now to `kept`
   if not is_held then
     for _, it in ipairs({id, nexts[i]}) do
       gone[#gone + 1] = it
@@ -723,8 +723,8 @@ for i = 1, count do
     reply[i + 2] = s.now + durations[i]
   end
 end
--- The first write is always a ZREM, even if no ID is known. A replica rejects the ZREM. A server
--- that is out of memory accepts the ZREM, and then lets the script continue.
+-- The first write is always a ZREM, even if all IDs are unknown. A replica rejects the ZREM. A
+-- server that is out of memory accepts the ZREM, and then also accepts the script's other writes.
 redis.call('ZREM', s.permits_key, unpack(gone))
 if s.queued > 0 then
   -- All IDs leave the queue, whether their permits are held or lost.
@@ -749,8 +749,8 @@ local s = read_semaphore(KEYS, {})
 if s.err then return s end
 remove_expired(s)
 
--- The first write is always a ZREM, even if the ID is unknown. A replica rejects the ZREM. A server
--- that is out of memory accepts the ZREM, and then lets the script continue.
+-- The first write is always a ZREM, even if all IDs are unknown. A replica rejects the ZREM. A
+-- server that is out of memory accepts the ZREM, and then also accepts the script's other writes.
 local now, more, reply = s.now, s.more, {s.now, 0}
 local removed, weight_removed, freed, all_held = 0, 0, 0, #ids > 1
 for i = 1, #ids do
@@ -782,7 +782,7 @@ if #ARGV > 0 then return redis.error_reply('SEM_ARG 0 arguments are needed, got 
 local s = read_semaphore(KEYS, {})
 if s.err then return s end
 -- This ZREM removes nothing. A replica rejects the ZREM. A server that is out of memory accepts the
--- ZREM, and then lets the script continue.
+-- ZREM, and then also accepts the script's other writes.
 redis.call('ZREM', s.permits_key, '')
 remove_expired(s)
 serve_queue(s, {})

@@ -185,7 +185,7 @@ class Blocking(unittest.TestCase):
         self.addCleanup(server.close)
         keys = Keys(server.url, self.name)
         self.addCleanup(keys.close)
-        with SemaphoreClient(server.url, response_timeout=0.2) as client:
+        with SemaphoreClient(server.url, response_timeout=1) as client:
             semaphore = client.semaphore(self.name, limit=2)
             held, start = semaphore.acquire(), time.monotonic()
             with semaphore.acquire():
@@ -290,7 +290,7 @@ class Blocking(unittest.TestCase):
     def test_a_release_after_a_close_in_an_outage_raises_unavailable_and_is_not_false(self):
         server = Server()
         self.addCleanup(server.close)
-        client = SemaphoreClient(server.url, response_timeout=0.2)
+        client = SemaphoreClient(server.url, response_timeout=1)
         client.connect()
         self.addCleanup(client.close)
         permit = client.semaphore(self.name, limit=1).acquire()

@@ -377,9 +377,9 @@ class Connections(unittest.IsolatedAsyncioTestCase):
             await SemaphoreClient(f"redis://jobs:{SECRET}@{at}").connect()
         server.stop()
         with self.assertRaisesRegex(Unavailable, at):
-            await SemaphoreClient(server.url, response_timeout=0.2).connect()
+            await SemaphoreClient(server.url, response_timeout=1).connect()
         server.go_on()
-        client = await self.connect(server.url, response_timeout=0.2)
+        client = await self.connect(server.url, response_timeout=1)
         server.kill()
         with self.assertRaisesRegex(SemaphoreError, f"{at}"):
             await client.semaphore(new_name(), limit=1).try_acquire()

@@ -108,7 +108,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         self.assertTrue(await later.release())
 
     async def test_close_ends_a_release_that_redis_does_not_confirm(self):
-        client = SemaphoreClient(self.server.url, response_timeout=0.2)
+        client = SemaphoreClient(self.server.url, response_timeout=1)
         await client.connect()
         permit = await client.semaphore(self.name, limit=1).acquire()
         self.server.kill()
@@ -129,7 +129,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         self.server.connection.execute_command("ACL", "SETUSER", "jobs", rights)
 
     async def test_a_release_that_is_refused_is_told_and_goes_on(self):
-        semaphore = await self.jobs(response_timeout=0.2)
+        semaphore = await self.jobs(response_timeout=1)
         permit = await semaphore.acquire()
         self.refuse()
         for _ in range(2):
@@ -152,7 +152,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         self.assertIs(await release, False)
 
     async def test_a_block_whose_permit_cannot_be_given_back_was_not_lost(self):
-        semaphore = await self.jobs(limit=2, response_timeout=0.2)
+        semaphore = await self.jobs(limit=2, response_timeout=1)
         with self.assertLogs("redis_lease_semaphore", "WARNING") as logs:
             async with semaphore.acquire():
                 self.refuse()
@@ -166,7 +166,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         await until_async(self.keys.are_empty)
 
     async def test_a_release_in_an_outage_is_told_and_goes_on(self):
-        semaphore = await self.semaphore(response_timeout=0.2)
+        semaphore = await self.semaphore(response_timeout=1)
         permit = await semaphore.acquire()
         self.server.stop()
         try:
@@ -178,11 +178,11 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         self.assertIs(await permit.release(), True)
 
     async def test_a_try_ends_in_an_outage_as_a_release_does(self):
-        semaphore = await self.semaphore(response_timeout=0.2)
+        semaphore = await self.semaphore(response_timeout=1)
         self.server.stop()
         try:
             for claim in (semaphore.try_acquire(), semaphore.acquire(timeout=0)):
-                with self.assertRaisesRegex(Unavailable, "try_acquire got no result within 0.4 s: "):
+                with self.assertRaisesRegex(Unavailable, "try_acquire got no result within 2 s: "):
                     await asyncio.wait_for(claim, 10)
         finally:
             self.server.go_on()
@@ -268,7 +268,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         await until_async(lambda: semaphore._client._deaf_because is None)
 
     async def test_an_outage_without_end_ends_the_wait(self):
-        semaphore = await self.semaphore(heartbeat_timeout=0.6, outage_tolerance=0.3, response_timeout=0.2)
+        semaphore = await self.semaphore(heartbeat_timeout=0.6, outage_tolerance=0.3, response_timeout=1)
         self.server.kill()
         with self.assertRaises(Unavailable):
             await asyncio.wait_for(semaphore.acquire(), DEADLINE)

@@ -65,7 +65,8 @@ use crate::semaphore::permit_watch::PermitWatch;
 ///
 /// If a process is paused, for example with its virtual machine, the process finds out only later
 /// that its lease has expired. Every system of leases has this gap. If the gap matters, send the
-/// [fencing token](Self::fencing_token) with each write, and let the store reject lower tokens.
+/// [fencing token](Self::fencing_token) with each write, and let the store reject writes with lower
+/// tokens.
 ///
 /// # Dropping
 ///
