@@ -27,7 +27,8 @@ final class Texts
     /** Returns a text without the arguments of a command and without passwords, with at most 500 characters. */
     public static function shown(string $text): string
     {
-        $text = preg_replace(self::$secrets, '***', explode(', with args beginning with', $text)[0]);
+        // The extension ends some texts with a NUL character or a line feed.
+        $text = trim(preg_replace(self::$secrets, '***', explode(', with args beginning with', $text)[0]));
         if (preg_match('/^NOAUTH|unauthenticated (multi)?bulk/', $text) === 1) {
             $text .= ': the server requires a password, as in redis://:PASSWORD@HOST';
         }
@@ -53,37 +54,44 @@ function connecting(callable $connect): mixed
     return ($connection ?? false) ?: throw new ConnectionError('cannot connect: ' . implode(', ', $causes));
 }
 
-/** Returns host, port, user, password and database, and whether the connection uses TLS. */
+/**
+ * Returns host, port, whether the connection uses TLS, the arguments of AUTH, and the database. Throws if a part of the
+ * URL is wrong or would be ignored. The error does not contain any part, because each may be a piece of a password.
+ */
 function parseUrl(#[\SensitiveParameter] string $url): array
 {
-    $parts = parse_url($url);
-    if ($parts === false || !in_array($parts['scheme'] ?? '', ['redis', 'rediss'], true) || !isset($parts['host'])
-        || preg_match('/^(?!:)[^\s[]+$|^\[.+\]$/D', $parts['host']) !== 1
-        || preg_match('#^/?[0-9]{0,9}$#D', $parts['path'] ?? '') !== 1) {
-        throw new \InvalidArgumentException(
-            'a URL must be redis://[[user]:password@]host[:port][/database], or rediss://..., not ' . wrongUrl($url));
-    }
-    // The arguments of AUTH.
-    $auth = array_map(rawurldecode(...), array_filter([$parts['user'] ?? '', $parts['pass'] ?? ''], strlen(...)));
-    Texts::hide((string) end($auth)); // A user without a password may be a password without its colon.
-    return [
-        'host' => trim($parts['host'], '[]'),
-        'port' => $parts['port'] ?? 6379,
-        'tls' => $parts['scheme'] === 'rediss',
-        'auth' => $auth,
-        'database' => (int) trim($parts['path'] ?? '', '/'),
-    ];
-}
-
-/** Describes a wrong URL, without any part that may be a password. */
-function wrongUrl(#[\SensitiveParameter] string $url): string
-{
-    return match (true) {
-        $url === '' => 'an empty URL',
-        preg_match('#^rediss?://#', $url) !== 1 => 'a URL that does not begin with redis:// or rediss://',
-        default => 'a URL whose host, port, password or database cannot be read '
-            . '(in a password, write @ as %40, / as %2F, : as %3A, # as %23, ? as %3F)',
+    // This matches any text. The password may contain all characters, so the last @ is its end.
+    preg_match('~\A(?:(\w*)://)?(?:(.*)@)?([^/?#]*?)(?::([^:/?#\]]*))?(/[^?#]*)?([?#].*)?\z~s', $url, $parts);
+    [, $scheme, $login, $host, $port, $path, $rest] = $parts + array_fill(0, 7, '');
+    [$user, $password] = explode(':', $login, 2) + ['', ''];
+    $wrong = match (true) {
+        $url === '' => 'is empty',
+        preg_match('/[\s\x00-\x1f\x7f]/', $url) === 1 => 'contains white space (in a password, write a space as %20)',
+        !in_array($scheme, ['redis', 'rediss'], true) => 'does not begin with redis:// or rediss://',
+        strpbrk($login, '/?#') !== false => 'has a user name or password that cannot be read: write the characters '
+            . '/ ? # @ : % of a user name or password as %2F %3F %23 %40 %3A %25',
+        $user !== '' && $password === '' => 'has a user name without a password',
+        preg_match('/\A([^\[\]:,]+|\[[^\[\],]+\])\z/', $host) !== 1
+            => 'has no host, or a wrong host: name one server, and write an IPv6 address in brackets, as in redis://[::1]:6379',
+        preg_match('/\A[0-9]*\z/', $port) !== 1 || ($port !== '' && ((int) $port < 1 || (int) $port > 65_535))
+            => 'has a port that is not a number from 1 to 65535',
+        preg_match('#\A/?[0-9]{0,9}\z#', $path) !== 1 => 'has a path that is not the number of a database',
+        $rest !== '' => 'has a part after ? or #, but options of a URL are not supported',
+        default => null,
     };
+    if ($wrong !== null) {
+        throw new \InvalidArgumentException(
+            "the URL $wrong. It must be redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss://... for TLS");
+    }
+    $auth = array_map(rawurldecode(...), array_values(array_filter([$user, $password], strlen(...))));
+    Texts::hide((string) end($auth));
+    return [
+        'host' => trim($host, '[]'),
+        'port' => $port === '' ? 6379 : (int) $port,
+        'tls' => $scheme === 'rediss',
+        'auth' => $auth,
+        'database' => (int) trim($path, '/'),
+    ];
 }
 
 /** Calls scripts by their SHA-1. If the server does not know a script, this sends its source. */
@@ -96,8 +104,11 @@ final class Scripts
     /** The number of connections so far. */
     public int $made = 0;
 
-    public function __construct(#[\SensitiveParameter] private readonly string $url)
+    private readonly array $server;
+
+    public function __construct(#[\SensitiveParameter] string $url)
     {
+        $this->server = parseUrl($url);
         self::$all ??= array_column(
             json_decode(file_get_contents(__DIR__ . '/../../lua/manifest.json'), true, flags: JSON_THROW_ON_ERROR)['scripts'],
             null,
@@ -151,12 +162,12 @@ final class Scripts
 
     private function connect(): \Redis
     {
-        $to = parseUrl($this->url);
+        $to = $this->server;
         $redis = new \Redis();
         $host = ($to['tls'] ? 'tls://' : '') . $to['host'];
         connecting(fn () => $redis->connect($host, $to['port'], RESPONSE_SECONDS, null, 0, RESPONSE_SECONDS));
         $redis->setOption(\Redis::OPT_MAX_RETRIES, 0); // Otherwise, it reconnects without notice.
-        if (($to['auth'] !== [] && !$redis->auth(array_values($to['auth'])))
+        if (($to['auth'] !== [] && !$redis->auth($to['auth']))
             || ($to['database'] !== 0 && !$redis->select($to['database']))) {
             $error = $redis->getLastError();
             throw $error === null ? new ConnectionError("no reply from $host") : new CommandError($error);

@@ -127,7 +127,8 @@ final class Semaphore
         }
         self::check('a limit', $limit, 0, self::MAX_WEIGHT);
         self::check('a lease', $lease, 1, self::MAX_LEASE);
-        $this->url = $url ?? (getenv('REDIS_URL') ?: 'redis://127.0.0.1');
+        $given = $url ?? getenv('REDIS_URL');
+        $this->url = $given === false ? 'redis://127.0.0.1' : $given;
         $this->scripts = new Scripts($this->url);
         $this->keys = array_map(fn ($key) => "sem:{{$name}}:$key", ['permits', 'queue', 'clients', 'state']);
     }

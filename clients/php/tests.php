@@ -133,12 +133,54 @@ foreach (["a{b" => '"a{b" of 3 bytes', "\xff" => '"\ufffd" of 1 bytes', '' => '"
 }
 $wrong = [
     '' => 'empty', 'secret' => 'begin with redis://', 'http://:secret@h' => 'begin with redis://', 'secret://h' => 'begin with redis://',
-    'redis://:sec/ret@h' => '%2F', 'redis://:secret' => 'cannot be read', 'redis://u:secret@h/x' => 'database',
+    'REDIS://:secret@h' => 'begin with redis://', 'redis:/:secret@h' => 'begin with redis://', 'redis:u:secret@h' => 'begin with redis://',
+    'unix://:secret@/path' => 'begin with redis://',
+    'redis://:sec ret@h' => 'white space', "redis://:secret@h\n" => 'white space', "redis://:secret@h\0" => 'white space',
+    'redis://:sec/ret@h' => '%2F', 'redis://:sec?ret@h' => '%3F', 'redis://:sec#ret@h' => '%23',
+    'redis://secret@h' => 'without a password', 'redis://secret:@h' => 'without a password',
+    'redis://:secret' => 'host', 'redis://:secret@' => 'host', 'redis://:secret@::1' => 'host', 'redis://:secret@[::1' => 'host',
+    'redis://:secret@a:1,b:2' => 'host', 'redis://:secret@a,b' => 'host',
+    'redis://:secret@h:x' => 'port', 'redis://:secret@h:0' => 'port', 'redis://:secret@h:65536' => 'port', 'redis://:secret@h:+1' => 'port',
+    'redis://u:secret@h/x' => 'database', 'redis://u:secret@h//1' => 'database', 'redis://h/-1' => 'database',
+    'redis://h?db=5' => '?', 'redis://h/1?password=secret' => '?', 'redis://h?' => '?', 'redis://h/#secret' => '#',
 ];
 foreach ($wrong as $url => $found) {
-    $message = refusal(fn () => RedisSemaphore\parseUrl((string) $url));
-    expect(str_contains($message, $found) && preg_match('/secret|sec.ret/', $message) === 0, "$url: $message");
+    $message = refusal(fn () => new RedisSemaphore\Semaphore('wrong', 1, url: (string) $url));
+    expect(preg_match('~^the URL (.*)\. It must be redis://~', $message, $parts) === 1 && str_contains($parts[1], $found),
+        "$url: $message");
+    expect(preg_match('/secret|sec.ret/', $message) === 0, "$url: $message");
 }
+$right = [
+    'redis://h' => ['h', 6379, false, [], 0], 'rediss://u:a+b%20%C3@h:65535/' => ['h', 65535, true, ['u', "a+b \xc3"], 0],
+    'redis://:p:q@[::1]:1/15' => ['::1', 1, false, ['p:q'], 15], 'redis://:@h:/' => ['h', 6379, false, [], 0],
+];
+foreach ($right as $url => $parts) {
+    expect(array_values(RedisSemaphore\parseUrl($url)) === $parts, "$url is misread");
+}
+$given = getenv('REDIS_URL');
+putenv('REDIS_URL=');
+$message = refusal(fn () => new RedisSemaphore\Semaphore('wrong', 1));
+expect(str_contains($message, 'empty'), "an empty REDIS_URL: $message");
+putenv($given === false ? 'REDIS_URL' : "REDIS_URL=$given");
+
+// The extension ends some texts with a NUL character or a line feed.
+$listening = stream_socket_server('tcp://127.0.0.1:0');
+$server = pcntl_fork();
+while ($server === 0) {
+    $client = stream_socket_accept($listening) ?: exit;
+    fwrite($client, str_contains((string) fread($client, 65536), 'SELECT') ? "-ERR refused\r\n" : "HTTP/1.1 400 Bad\r\n");
+}
+$address = stream_socket_get_name($listening, false);
+foreach (['/1' => '/^ERR refused$/D', '' => '/^protocol error.*byte$/D'] as $database => $pattern) {
+    try {
+        (new RedisSemaphore\Scripts("redis://$address$database"))->command('PING');
+        expect(false, 'an error reply is not an error');
+    } catch (RedisSemaphore\CommandError | RedisSemaphore\ConnectionError $error) {
+        expect(preg_match($pattern, $error->getMessage()) === 1, json_encode($error->getMessage()));
+    }
+}
+posix_kill($server, SIGKILL);
+pcntl_waitpid($server, $status);
 
 // A server that does not know AUTH quotes the arguments of AUTH in its error. A stack trace may contain arguments, too.
 ini_set('zend.exception_ignore_args', '0'); // the defaults without a php.ini
