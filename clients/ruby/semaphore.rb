@@ -25,6 +25,9 @@ class RedisSemaphore
   LEAST = { "acquire" => 5, "release" => 3, "wake" => 2 }.freeze # the numbers in a reply, at least
   ID = /\A[PSN]:[A-Za-z0-9._-]{1,100}:([1-9][0-9]{0,9}):([1-9][0-9]{0,8}):[A-Za-z0-9_-]{16,64}\z/
   PASSING = "LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|READONLY|ERR max number of clients"
+  NO_PASSWORD = ": the server requires a password, as in redis://:PASSWORD@HOST"
+  # This matches any text. The password may contain all characters, so the last @ is its end.
+  URL = %r{\A(?:(\w*)://)?(?:(.*)@)?([^/?#]*?)(?::([^:/?#\]]*))?(/[^?#]*)?([?#].*)?\z}m
   # Redis 6.2 adds a prefix to the errors of commands in scripts.
   MAY_PASS = /\A(ERR Error running script .*: -)?(#{PASSING}) /
 
@@ -55,7 +58,7 @@ class RedisSemaphore
     @limit = check("a limit", limit, 0..MAX_WEIGHT)
     @lease = check("a lease", lease, 1..MAX_LEASE)
     @url = check_url(url)
-    @redis = Redis.new(url: url, timeout: RESPONSE_SECONDS, reconnect_attempts: 0)
+    @redis = Redis.new(url: @url, timeout: RESPONSE_SECONDS, reconnect_attempts: 0)
     @scripts = Scripts.new(@redis)
     @keys = %w[permits queue clients state].map { |key| "sem:{#{@name}}:#{key}" }
   end
@@ -125,29 +128,60 @@ class RedisSemaphore
                          "not #{given.inspect[0, 600]}"
   end
 
-  # The library's error of a wrong URL contains the password.
+  # Returns the URL for the library, which would ignore wrong parts. Its own errors contain the password.
   def check_url(url)
-    uri = URI.parse(url)
-    raise URI::InvalidURIError unless %w[redis rediss unix].include?(uri.scheme)
+    wrong = fault_of_url(url)
+    if wrong
+      raise ArgumentError, "the URL #{wrong}. It must be redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], " \
+                           "rediss://... for TLS, or unix:///PATH for a socket without a password"
+    end
+    return url if url.start_with?("unix:")
 
-    # A user without a password may be a password without its colon.
-    secret = CGI.unescape(uri.password || uri.user || "").b
+    url = url.gsub("+", "%2B") # The library reads + as a space.
+    secret = CGI.unescape(URI.parse(url).password || "").b
     if secret.size >= 4 # A shorter password is part of many words, such as the codes of errors.
       bytes = secret.each_byte.map { |byte| format("(?:\\x%<byte>02x|%%%<byte>02x)", byte: byte) }
       @secret = Regexp.new(bytes.join, Regexp::IGNORECASE | Regexp::NOENCODING)
     end
     url
+  end
+
+  # Returns what is wrong with a URL, or nil. The text does not contain any part, because each may be a piece of a
+  # password.
+  def fault_of_url(url)
+    return "is not a string" unless url.is_a?(String)
+    if url.b.match?(/[^!-~]/n)
+      return "contains white space or other characters than ASCII (in a password, write them as %XX, and a space as %20)"
+    end
+
+    scheme, login, host, port, path, rest = URL.match(url).captures.map(&:to_s)
+    user, password = login.split(":", 2)
+    if !%w[redis rediss unix].include?(scheme) then "does not begin with redis://, rediss:// or unix://"
+    elsif scheme == "unix" && !url.match?(%r{\Aunix:///[!$&-/:;=\w~]+\z})
+      "is not the path of a socket without a user, a password, options and special characters"
+    elsif !login.match?(/\A(%\h\h|[!$&-.:;=\w~])*\z/)
+      "has a user name or password that cannot be read: write special characters of a user name or password as %XX, " \
+        "such as / ? # @ : % as %2F %3F %23 %40 %3A %25"
+    elsif user.to_s != "" && password.to_s == "" then "has a user name without a password"
+    elsif !host.match?(/\A([\w.-]*|\[[\h:.]+\])\z/)
+      "has a wrong host: name one server, and write an IPv6 address in brackets, as in redis://[::1]:6379"
+    elsif !port.match?(/\A\d*\z/) || (port != "" && !port.to_i.between?(1, 65_535))
+      "has a port that is not a number from 1 to 65535"
+    elsif scheme != "unix" && !path.match?(%r{\A/?\d{0,9}\z}) then "has a path that is not the number of a database"
+    elsif rest != "" then "has a part after ? or #, but options of a URL are not supported"
+    else
+      URI.parse(url) && nil
+    end
   rescue URI::InvalidURIError
-    raise ArgumentError, "the URL must be like redis://user:password@host:6379/0. In a password, write @ as %40, / as %2F, " \
-                         ": as %3A, # as %23, ? as %3F. Write an IPv6 address in brackets, as in redis://[::1]", cause: nil
+    "cannot be read: its host is wrong"
   end
 
   # Returns a server's text without the arguments of a command and without the password, with at most 500 characters.
   def shown(text)
     shown = text.split(/,? with args beginning with/, 2).first.to_s
     shown = shown.b.gsub(@secret, "***").force_encoding(Encoding::UTF_8).scrub if @secret
-    hint = ": the server requires a password, as in redis://:PASSWORD@HOST"
-    shown += hint if shown.match?(/\ANOAUTH|unauthenticated (multi)?bulk/)
+    # A call within another call passes here twice.
+    shown += NO_PASSWORD if shown.match?(/\ANOAUTH|unauthenticated (multi)?bulk/) && !shown.end_with?(NO_PASSWORD)
     shown.size <= 500 ? shown : "#{shown[0, 500]}..."
   end
 

@@ -130,6 +130,39 @@ rescue ArgumentError => e
   expect(e.message.end_with?("not #{wrong.inspect}"), e.message)
 end
 
+{
+  "" => "begin with redis://", "secret" => "begin with redis://", "http://:secret@h" => "begin with redis://",
+  "REDIS://:secret@h" => "begin with redis://", "redis:/:secret@h" => "begin with redis://",
+  "redis:u:secret@h" => "begin with redis://", nil => "string", :secret => "string",
+  "redis://:sec ret@h" => "white space", "redis://:secret@h\n" => "white space", "redis://:secretä@h" => "ASCII",
+  "redis://:secret\xff@h" => "ASCII",
+  "redis://:sec/ret@h" => "%2F", "redis://:sec?ret@h" => "%3F", "redis://:sec#ret@h" => "%23",
+  "redis://:sec@ret@h" => "%40", "redis://:sec%ret@h" => "%25",
+  "redis://secret@h" => "without a password", "redis://secret:@h" => "without a password",
+  "redis://:secret@::1" => "host", "redis://:secret@[::1" => "host", "redis://:secret@[1:2]" => "host",
+  "redis://:secret@a:1,b:2" => "host", "redis://:secret@a,b" => "host",
+  "redis://:secret" => "port", "redis://:secret@h:x" => "port", "redis://:secret@h:0" => "port",
+  "redis://:secret@h:65536" => "port", "redis://:secret@h:+1" => "port",
+  "redis://u:secret@h/abc" => "database", "redis://u:secret@h//1" => "database", "redis://h/-1" => "database",
+  "redis://h?db=5" => "?", "redis://h/1?password=secret" => "?", "redis://h?" => "?", "redis://h/#secret" => "#",
+  "unix://:secret@/path" => "socket", "unix:///path?password=secret" => "socket", "unix://secret/path" => "socket",
+  "unix:///a%20b" => "socket", "unix:///a{b" => "socket"
+}.each do |url, found|
+  RedisSemaphore.new(name, limit: 1, url: url)
+  abort "FAILED: the URL #{url.inspect} is not rejected"
+rescue ArgumentError => e
+  expect(e.message[%r{\Athe URL (.*)\. It must be redis://}, 1].to_s.include?(found), "#{url.inspect}: #{e.message}")
+  expect(!e.full_message.match?(/secret|sec.ret/), "#{url.inspect}: #{e.full_message}")
+end
+{
+  "redis://h" => ["h", 6379, nil, nil, 0, nil], "rediss://u:a+b%20%C3@h:65535/" => ["h", 65_535, "u", "a+b \xc3", 0, nil],
+  "redis://:p:q@[::1]:1/15" => ["::1", 1, nil, "p:q", 15, nil], "redis://:@h:/" => ["h", 6379, nil, nil, 0, nil],
+  "redis:///3" => ["127.0.0.1", 6379, nil, nil, 3, nil], "unix:///run/a+b.sock" => [nil, nil, nil, nil, 0, "/run/a+b.sock"]
+}.each do |url, parts|
+  read = RedisSemaphore.new(name, limit: 1, url: url).instance_variable_get(:@redis)._client.options
+  expect(read.values_at(:host, :port, :username, :password, :db, :path) == parts, "#{url} is misread")
+end
+
 # A server that does not know AUTH quotes the arguments of AUTH in its error.
 port = TCPServer.open("127.0.0.1", 0) { |socket| socket.addr[1] }
 server = Process.spawn(ENV.fetch("REDIS_SERVER_BIN", "redis-server"), "--port", port.to_s, "--save", "",
@@ -154,5 +187,15 @@ end
     expect(!e.full_message(highlight: false).include?("s3cret"), e.full_message)
     expect(e.cause.nil? || e.cause.equal?(e), "its cause is #{e.cause.inspect}")
   end
+end
+
+# The server requires a password.
+protected = Redis.new(port: port)
+protected.config(:set, "requirepass", "secret")
+begin
+  RedisSemaphore.new(name, limit: 1, url: "redis://127.0.0.1:#{port}").acquire
+  abort "FAILED: a server that requires a password is not rejected"
+rescue Redis::CommandError => e
+  expect(e.message.scan("requires a password").size == 1, e.message)
 end
 puts "tests.rb: passed"
