@@ -72,12 +72,13 @@ impl SemaphoreClientBuilder {
     ///
     /// After a failover, all servers are checked again. Calls and grant messages never use a
     /// replica. Use this method if something other than Sentinel or a cluster promotes the primary.
-    /// For the forms of a URL, see [`IntoServer`].
+    /// For the forms of a URL, see [`IntoServer`]. All URLs have the same database.
     ///
     /// # Errors
     ///
     /// See [`connect`](Self::connect). In addition:
     ///
+    /// - [`Error::Invalid`] if two URLs have different databases.
     /// - [`Error::Connect`] of the kind [`NoPrimary`](crate::ConnectErrorKind::NoPrimary): none of
     ///   the servers is a primary.
     ///
@@ -101,13 +102,19 @@ impl SemaphoreClientBuilder {
         self,
         servers: impl IntoIterator<Item = T>,
     ) -> Result<SemaphoreClient, Error> {
-        let clients: Vec<redis::Client> = infos("servers", servers)?
-            .into_iter()
-            .map(redis::Client::open)
-            .collect::<Result<_, _>>()?;
-        if clients.is_empty() {
+        let servers = infos("servers", servers)?;
+        let mut databases = servers.iter().map(|server| server.redis_settings().db());
+        let Some(first) = databases.next() else {
             return Err(Error::invalid("servers", "at least one must be given"));
+        };
+        if let Some(other) = databases.find(|database| *database != first) {
+            let reason = format!(
+                "the database must be the same in all URLs, because a replica has the permits in \
+                 the database of its primary: found {first} and {other}"
+            );
+            return Err(Error::invalid("servers", reason));
         }
+        let clients = servers.into_iter().map(redis::Client::open).collect::<Result<_, _>>()?;
         self.connect_one(Source::PrimaryOf(clients)).await
     }
 

@@ -162,6 +162,8 @@ const STRANGE_AUTH: &str = "Redis server refused to authenticate, returns";
 /// The text of `server/source/mod.rs` for a list of servers. The detail contains the error of each
 /// server.
 const NONE_IS_PRIMARY: &str = "no server in the list is a primary";
+/// The text of `server/link/mod.rs` for an attempt to connect whose runtime has ended.
+pub(crate) const RUNTIME_ENDED: &str = "the runtime ended while the client connected";
 /// The text of `server/source/mod.rs` for a replica that must be a primary.
 pub(crate) const IS_REPLICA: &str = "it is a replica";
 /// The texts of `server/source/sentinel.rs` for a sentinel. redis-rs has the first text, too.
@@ -328,7 +330,7 @@ fn of_client(error: &RedisError) -> Cause {
             NO_SLOTS.into(),
             "assign all slots to nodes, for example with redis-cli --cluster create",
         ),
-        ErrorKind::Io if what.starts_with("the runtime") => {
+        ErrorKind::Io if what == RUNTIME_ENDED => {
             (Kind::Unreachable, text().into(), "keep that runtime running, or connect again")
         }
         ErrorKind::Io if what.starts_with("no reply") => {
@@ -344,6 +346,11 @@ fn of_client(error: &RedisError) -> Cause {
 pub(crate) fn lacks_files(error: &RedisError) -> bool {
     let code = io_error(error).and_then(io::Error::raw_os_error);
     cfg!(unix) && matches!(code, Some(24 | 23))
+}
+
+/// Whether the runtime of an attempt to connect has ended, which says nothing about the server.
+pub(crate) fn is_end_of_runtime(error: &RedisError) -> bool {
+    error.to_string().starts_with(RUNTIME_ENDED)
 }
 
 fn io_error(error: &RedisError) -> Option<&io::Error> {

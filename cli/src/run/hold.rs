@@ -15,6 +15,7 @@ use super::job;
 use super::signals::Signals;
 use super::terminal::Terminal;
 use super::times::Times;
+use crate::failure::Failure;
 use crate::output::note;
 
 /// The timeout of the check whether the permit is still held. During the check, no signal is
@@ -97,16 +98,29 @@ impl<'a> Hold<'a> {
         }
     }
 
-    pub async fn until_ended(mut self, signals: &mut Signals) -> Outcome {
-        self.to_foreground();
-        if self.held.is_some() {
+    /// Continues the prepared process, which then becomes the command. If the guard was killed, its
+    /// prepared process was killed, too, so the next guard prepares the command again.
+    pub async fn begin(&mut self) -> Result<(), Failure> {
+        loop {
+            self.to_foreground();
+            let Some(guard) = self.held.as_ref().map(|held| held.guard.process()) else {
+                return Ok(());
+            };
             // The guard may have been killed just now, so the changes of children are handled
             // first.
             self.on(Signal::SIGCHLD).await;
             self.look();
-            // SIGCONT makes the prepared process become the command.
-            self.command.signal(Signal::SIGCONT);
+            let Some(Held { permit, guard: current, .. }) = &mut self.held else { return Ok(()) };
+            if current.process() == guard {
+                self.command.signal(Signal::SIGCONT);
+                return Ok(());
+            }
+            self.command.group = current.prepare(permit).await?;
+            self.ended = None;
         }
+    }
+
+    pub async fn until_ended(mut self, signals: &mut Signals) -> Outcome {
         let ended = loop {
             self.look();
             if let Some(ended) = self.ended.filter(|ended| self.is_done(*ended)) {
@@ -215,7 +229,7 @@ impl<'a> Hold<'a> {
     fn note_other(&mut self, process: Pid, change: Change) {
         let Some(guard) = self.held.as_mut().map(|held| &mut *held.guard) else { return };
         match change {
-            _ if !guard.is(process) => {}
+            _ if guard.process() != process => {}
             Change::Stopped(_) => guard.go_on(),
             Change::Continued => {}
             Change::Ended(_) => {
@@ -335,7 +349,10 @@ impl<'a> Hold<'a> {
                 "the permit was lost (revoked, lost by the server, or not refreshed while \
                  redis-semaphore was stopped)"
             }
-            false => "the permit cannot be refreshed, and its lease expires soon",
+            false => {
+                "the permit was not refreshed in time (Redis is unavailable, or redis-semaphore was \
+                 stopped), and its lease expires soon"
+            }
         };
         let fate = match self.command.is_out_of_reach() {
             true => {

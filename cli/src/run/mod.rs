@@ -147,7 +147,7 @@ async fn permitted(
         for (child, change) in command::changes() {
             // Other children need no action: this process inherited them, for example as the first
             // process of a container.
-            match (change, guard.as_mut().filter(|guard| guard.is(child))) {
+            match (change, guard.as_mut().filter(|guard| guard.process() == child)) {
                 (Change::Ended(_), Some(guard)) => drop(guard.replace()),
                 (Change::Stopped(_), Some(guard)) => guard.go_on(),
                 _ => {}
@@ -169,9 +169,13 @@ async fn permitted(
             match (command, guard) {
                 (Ok(command), Some(guard)) => {
                     let held = Held { name: &asked.name, permit: &permit, times, guard };
-                    let outcome = Hold::new(Some(held), command).until_ended(signals).await;
-                    let is_interrupted = outcome.is_interrupted;
-                    let end = given_back(&client, asked, permit, Ok(outcome), signals).await;
+                    let mut hold = Hold::new(Some(held), command);
+                    let outcome = match hold.begin().await {
+                        Ok(()) => Ok(hold.until_ended(signals).await),
+                        Err(failure) => Err(failure),
+                    };
+                    let is_interrupted = outcome.as_ref().is_ok_and(|it| it.is_interrupted);
+                    let end = given_back(&client, asked, permit, outcome, signals).await;
                     // The signal is sent after the release, because it also reaches this process,
                     // and would shorten the release.
                     if is_interrupted {
@@ -260,7 +264,9 @@ async fn let_expire(
             }
         }
     });
-    let outcome = Hold::new(None, command).until_ended(signals).await;
+    let mut hold = Hold::new(None, command);
+    hold.begin().await?;
+    let outcome = hold.until_ended(signals).await;
     let to_end = outcome.to_end;
     let given_up = match unless_signalled(signals, to_end, expiring).await {
         Ok(Ok(None)) => None,

@@ -1,8 +1,8 @@
 //! Refreshes the permits of a semaphore at intervals of a third of the lease. One call refreshes up
 //! to 1,000 permits.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::time::Instant;
@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::Core;
 use crate::error::Error;
 use crate::protocol::MAX_BATCH;
+use crate::runtime::reached;
 use crate::semaphore::lease::Lease;
 use crate::semaphore::ledger::Acquisition;
 
@@ -26,49 +27,69 @@ pub(super) async fn refresh_permits(core: &Arc<Core>) -> Option<Instant> {
     if permits.is_empty() {
         return None;
     }
-    let mut next = started + core.settings.refresh_interval();
     // The calls are sent together. If they were sent one after the other, each call would add a
     // round trip.
-    let refreshed =
-        permits.chunks(MAX_BATCH).map(|some| refresh_batch(core, refreshable(core, some)));
-    for error in join_all(refreshed).await.into_iter().filter_map(Result::err) {
+    let calls = permits.chunks(MAX_BATCH).map(|some| refresh_batch(core, some));
+    let mut refreshing = pin!(join_all(calls));
+    let refreshed = loop {
+        let deadline = first_deadline(core, &permits);
+        tokio::select! {
+            biased;
+            refreshed = &mut refreshing => break refreshed,
+            () = reached(deadline) => {}
+        }
+    };
+    let deadline = first_deadline(core, &permits);
+    let mut next = started + core.settings.refresh_interval();
+    for error in refreshed.into_iter().filter_map(Result::err) {
         core.meter.refresh_failed();
-        tracing::warn!(semaphore = core.name, %error, "refreshing failed; it is retried");
         next = Instant::now() + core.settings.refresh_interval() / PAUSE_SHARE;
+        // Otherwise, all these permits are lost.
+        if deadline.is_some() {
+            tracing::warn!(semaphore = core.name, %error, "refreshing failed; it is retried");
+        }
     }
-    Some(next)
+    Some(deadline.map_or(next, |deadline| deadline.min(next)))
 }
 
-type Refreshable<'a> = (&'a Acquisition, &'a Lease, Duration);
-
-/// Returns the permits that may be refreshed, each with its next lease.
-fn refreshable<'a>(core: &Core, permits: &'a [Arc<Acquisition>]) -> Vec<Refreshable<'a>> {
-    let mut refreshable = Vec::new();
+/// Returns the permits that are held, with their leases. Stops refreshing the permits that are
+/// lost.
+fn held<'a>(core: &Core, permits: &'a [Arc<Acquisition>]) -> Vec<(&'a Acquisition, &'a Lease)> {
+    let mut held = Vec::new();
     for permit in permits {
         // A permit that the caller has not received yet is confirmed when the caller receives it.
         let Some(lease) = permit.lease().filter(|_| !permit.is_ended()) else {
             continue;
         };
-        if lease.is_lost() {
-            stop(core, permit);
-        } else if let Some(duration) = lease.next_duration(core.settings.lease) {
-            refreshable.push((&**permit, lease, duration));
+        match lease.is_lost() {
+            true => stop(core, permit),
+            false => held.push((&**permit, lease)),
         }
     }
-    refreshable
+    held
+}
+
+/// Returns the time at which the next of these permits is lost if it is not refreshed.
+fn first_deadline(core: &Core, permits: &[Arc<Acquisition>]) -> Option<Instant> {
+    let left = held(core, permits).into_iter().map(|(_, lease)| lease.expires_in()).min();
+    left.map(|left| Instant::now() + left)
 }
 
 /// Refreshes a batch of permits. The call does not use the batcher of `refresh`, because an attempt
 /// that has timed out would delay the next attempt in that batcher.
-async fn refresh_batch(core: &Arc<Core>, batch: Vec<Refreshable<'_>>) -> Result<(), Error> {
+async fn refresh_batch(core: &Arc<Core>, permits: &[Arc<Acquisition>]) -> Result<(), Error> {
+    let refreshable = held(core, permits).into_iter().filter_map(|(permit, lease)| {
+        Some((permit, lease, lease.next_duration(core.settings.lease)?))
+    });
+    let batch: Vec<_> = refreshable.collect();
     if batch.is_empty() {
         return Ok(());
     }
     let requests: Vec<_> = batch.iter().map(|(permit, _, lasts)| (*permit, *lasts)).collect();
     let response =
         core.refresh_many(&requests, core.settings.refresh_interval() / ATTEMPT_SHARE).await?;
-    for ((permit, lease, lasts), is_held) in batch.iter().zip(response.reply) {
-        if !is_held || !lease.refreshed(response.sent, *lasts) {
+    for ((permit, lease, lasts), is_held) in batch.into_iter().zip(response.reply) {
+        if !is_held || !lease.refreshed(response.sent, lasts) {
             stop(core, permit);
         }
     }

@@ -24,6 +24,7 @@ use super::dialer::{Dialed, Dialer};
 use super::outage::Outage;
 use super::outage::{Line, Outages};
 use super::source::{self, Source, Unconnected};
+use crate::error::RUNTIME_ENDED;
 use crate::metrics::{COMMANDS, reconnected};
 use crate::scripts::CallBy;
 
@@ -203,7 +204,7 @@ impl Link {
     ) -> impl Future<Output = Result<Connected, RedisError>> + 'static {
         let link = Arc::downgrade(self);
         async move {
-            let ended = || (ErrorKind::Io, "the runtime ended while the client connected").into();
+            let ended = || (ErrorKind::Io, RUNTIME_ENDED).into();
             let link = link.upgrade().ok_or_else(ended)?;
             tokio::spawn(link.connect()).await.unwrap_or_else(|_| Err(ended()))
         }

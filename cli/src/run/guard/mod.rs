@@ -86,8 +86,8 @@ impl Guard {
         Ok(Self { started, since: Instant::now(), hasty: 0, reports })
     }
 
-    pub fn is(&self, process: Pid) -> bool {
-        self.started.child.id() == process.as_raw() as u32
+    pub fn process(&self) -> Pid {
+        Pid::from_raw(self.started.child.id() as i32)
     }
 
     /// Starts another guard after this guard has ended. Returns whether a new guard was started. A
@@ -120,7 +120,7 @@ impl Guard {
 
     /// Continues the guard. The signal that stopped it was probably meant for the CLI.
     pub fn go_on(&self) {
-        let _ = kill(Pid::from_raw(self.started.child.id() as i32), Signal::SIGCONT);
+        let _ = kill(self.process(), Signal::SIGCONT);
     }
 
     pub fn send(&mut self, word: Word) {
