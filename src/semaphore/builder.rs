@@ -43,12 +43,8 @@ pub struct SemaphoreBuilder {
     limit: Option<u32>,
     initial_permits: Option<u32>,
     existing_limit: bool,
-    lease: Duration,
-    auto_refresh: bool,
-    max_hold: Option<Duration>,
-    let_expire_on_drop: bool,
-    acquire_timeout: Option<Duration>,
-    acknowledgement: Option<Acknowledgement>,
+    /// All settings except the limit, which `build` sets.
+    settings: Settings,
 }
 
 impl SemaphoreBuilder {
@@ -59,12 +55,15 @@ impl SemaphoreBuilder {
             limit: None,
             initial_permits: None,
             existing_limit: false,
-            lease: DEFAULT_LEASE,
-            auto_refresh: true,
-            max_hold: None,
-            let_expire_on_drop: false,
-            acquire_timeout: None,
-            acknowledgement: None,
+            settings: Settings {
+                limit: Limit::Existing,
+                lease: DEFAULT_LEASE,
+                auto_refresh: true,
+                max_hold: None,
+                let_expire_on_drop: false,
+                acquire_timeout: None,
+                acknowledgement: None,
+            },
         }
     }
 
@@ -127,14 +126,14 @@ impl SemaphoreBuilder {
     /// outage of almost two thirds of the lease. An automatic refresh without a reply fails after a
     /// sixth of the lease, and is repeated. A sixth of the lease must be several round trips long.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
+        self.settings.lease = lease;
         self
     }
 
     /// Sets whether permits are refreshed in the background, at intervals of a third of the lease.
     /// Default: on.
     pub fn auto_refresh(mut self, auto_refresh: bool) -> Self {
-        self.auto_refresh = auto_refresh;
+        self.settings.auto_refresh = auto_refresh;
         self
     }
 
@@ -148,7 +147,7 @@ impl SemaphoreBuilder {
     /// time together with the permit. The adopting process must [release](crate::Permit::release)
     /// the permit at this time.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.max_hold = Some(max_hold);
+        self.settings.max_hold = Some(max_hold);
         self
     }
 
@@ -190,14 +189,14 @@ impl SemaphoreBuilder {
     /// # }
     /// ```
     pub fn let_expire_on_drop(mut self, let_expire_on_drop: bool) -> Self {
-        self.let_expire_on_drop = let_expire_on_drop;
+        self.settings.let_expire_on_drop = let_expire_on_drop;
         self
     }
 
     /// Sets how long [`acquire`](Semaphore::acquire) waits before it returns [`Error::Timeout`].
     /// Default: no timeout.
     pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
-        self.acquire_timeout = Some(timeout);
+        self.settings.acquire_timeout = Some(timeout);
         self
     }
 
@@ -241,7 +240,7 @@ impl SemaphoreBuilder {
     /// # }
     /// ```
     pub fn acknowledged_by(mut self, replicas: u32, within: Duration) -> Self {
-        self.acknowledgement = Some(Acknowledgement { replicas, within });
+        self.settings.acknowledgement = Some(Acknowledgement { replicas, within });
         self
     }
 
@@ -255,24 +254,16 @@ impl SemaphoreBuilder {
     ///   set.
     pub fn build(self) -> Result<Semaphore, Error> {
         check_name("name", &self.name)?;
-        let limit = self.checked_limit()?;
-        if self.lease < SHORTEST_LEASE || self.lease > MAX_TIME {
-            let reason = format!("must be 10 ms to 7 days, not {:?}", self.lease);
+        let settings = Settings { limit: self.checked_limit()?, ..self.settings };
+        let lease = settings.lease;
+        if lease < SHORTEST_LEASE || lease > MAX_TIME {
+            let reason = format!("must be 10 ms to 7 days, not {lease:?}");
             return Err(Error::invalid("lease", reason));
         }
-        if let Some(max_hold) = self.max_hold.filter(|max_hold| *max_hold < SHORTEST_LEASE) {
+        if let Some(max_hold) = settings.max_hold.filter(|max_hold| *max_hold < SHORTEST_LEASE) {
             let reason = format!("must be at least 10 ms, not {max_hold:?}");
             return Err(Error::invalid("max_hold", reason));
         }
-        let settings = Settings {
-            limit,
-            lease: self.lease,
-            auto_refresh: self.auto_refresh,
-            max_hold: self.max_hold,
-            let_expire_on_drop: self.let_expire_on_drop,
-            acquire_timeout: self.acquire_timeout,
-            acknowledgement: self.acknowledgement,
-        };
         settings.check_acknowledgement()?;
         let core = Core::new(self.name, settings, self.context);
         Ok(Semaphore::new(core))
