@@ -176,15 +176,7 @@ impl Core {
         let patience = self.context.settings.call_timeout();
         self.check(weight)?;
         let acquisition = self.acquisition(weight, 0);
-        self.try_for(&acquisition, patience).await
-    }
-
-    async fn try_for(
-        self: &Arc<Self>,
-        acquisition: &Arc<Acquisition>,
-        patience: Duration,
-    ) -> Result<Option<Permit>, Error> {
-        let pending = Pending::new(self, acquisition);
+        let pending = Pending::new(self, &acquisition);
         let mut deadline = Deadline::since(acquisition.created, patience);
         let mut late_grants = 0;
         for _ in 0..MAX_TRIES {
@@ -197,7 +189,7 @@ impl Core {
                 Acquired::Granted { token } => {
                     let grant = Grant { token, since: response.sent };
                     match self
-                        .confirm(acquisition, grant, AGES_BY_REPLY, "try_acquire", patience)
+                        .confirm(&acquisition, grant, AGES_BY_REPLY, "try_acquire", patience)
                         .await?
                     {
                         Some(grant) => return pending.into_permit(grant, Origin::AtOnce).map(Some),
