@@ -3,7 +3,8 @@
 use std::fmt;
 use std::future::pending;
 
-use futures_util::future::{join_all, select_all};
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use crate::error::Error;
 use crate::semaphore::permit::Permit;
@@ -101,15 +102,12 @@ impl fmt::Debug for Permits {
 
 /// Waits until one of the permits is lost, and returns this permit.
 pub(crate) async fn first_lost<'a>(permits: impl Iterator<Item = &'a Permit>) -> &'a Permit {
-    let lost = permits.map(|permit| {
-        Box::pin(async move {
-            permit.lost().await;
-            permit
-        })
+    let losses = permits.map(async |permit| {
+        permit.lost().await;
+        permit
     });
-    let lost: Vec<_> = lost.collect();
-    if lost.is_empty() {
-        return pending().await;
+    match losses.collect::<FuturesUnordered<_>>().next().await {
+        Some(lost) => lost,
+        None => pending().await,
     }
-    select_all(lost).await.0
 }
