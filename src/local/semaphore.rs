@@ -111,13 +111,7 @@ impl Semaphore {
         self.longest_heartbeat_timeout = self.longest_heartbeat_timeout.max(heartbeat_timeout);
         self.is_written_now();
         if is_new {
-            let dead = self.clients.iter().filter(|(_, alive_until)| **alive_until < now);
-            let mut dead: Vec<_> =
-                dead.map(|(client, alive_until)| (*alive_until, client.clone())).collect();
-            dead.sort();
-            for (_, client) in dead.into_iter().take(2) {
-                self.clients.remove(&client);
-            }
+            remove_two(&mut self.clients, |until| (until < now).then_some(until));
         }
     }
 
@@ -126,12 +120,7 @@ impl Semaphore {
         let now = self.now();
         self.marks.insert(mark.to_owned(), now + lease);
         self.is_written_now();
-        let over = self.marks.iter().filter(|(_, until)| **until <= now);
-        let mut over: Vec<_> = over.map(|(mark, until)| (-until, mark.clone())).collect();
-        over.sort();
-        for (_, mark) in over.into_iter().take(2) {
-            self.marks.remove(&mark);
-        }
+        remove_two(&mut self.marks, |until| (until <= now).then_some(-until));
     }
 
     /// Raises the last number to almost the current time, to detect later that the clock was set
@@ -151,5 +140,15 @@ impl Semaphore {
             self.clients.values_mut().for_each(|until| *until = latest.min(*until));
         }
         self.permits.retain(|_, ends| *ends > now);
+    }
+}
+
+/// Removes the first two entries. `place` returns the place of an entry that may be removed.
+fn remove_two(entries: &mut BTreeMap<String, i64>, place: impl Fn(i64) -> Option<i64>) {
+    let placed = entries.iter().filter_map(|(name, until)| Some((place(*until)?, name.clone())));
+    let mut placed: Vec<_> = placed.collect();
+    placed.sort();
+    for (_, name) in placed.into_iter().take(2) {
+        entries.remove(&name);
     }
 }
