@@ -3,8 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use redis::{Value, from_redis_value};
-
 use crate::protocol::id;
 
 /// The holders and waiters of a semaphore, at one moment on the server.
@@ -127,46 +125,34 @@ impl Waiter {
 impl Inspection {
     /// `configured`: the limit of an unused semaphore. `before`: the number of waiters before the
     /// first waiter in the reply.
-    pub(crate) fn read(
-        reply: InspectReply,
-        configured: u32,
-        before: u64,
-    ) -> Result<Self, redis::ParsingError> {
+    pub(crate) fn read(reply: InspectReply, configured: u32, before: u64) -> Self {
         let (_, limit, declared, runtime, held, _, queued, last_token, holders, waiters) = reply;
-        Ok(Self {
+        // Entries without a weight are omitted, because no client created them.
+        let holders = holders.into_iter().map(holder).filter(|holder| holder.weight > 0);
+        let waiters = waiters.into_iter().zip(before + 1..).map(waiter);
+        Self {
             limit: u32::try_from(limit).unwrap_or(configured),
             declared_limit: u32::try_from(declared).ok(),
             runtime_limit: u32::try_from(runtime).ok(),
             held: held.max(0) as u64,
             queued,
             last_token,
-            holders: read_holders(&holders)?,
-            waiters: read_waiters(&waiters, before)?,
-        })
+            holders: holders.collect(),
+            waiters: waiters.collect(),
+        }
     }
 }
 
-/// Entries without a weight are omitted, because no client created them.
-fn read_holders(values: &[Value]) -> Result<Vec<Holder>, redis::ParsingError> {
-    let holders = values.chunks_exact(2).map(|two| {
-        let (id, ms): (Vec<u8>, u64) = from_redis_value(Value::Array(two.to_vec()))?;
-        let id = String::from_utf8_lossy(&id).into_owned();
-        let (weight, expires_in) = (weight_of(&id), Duration::from_millis(ms));
-        Ok(Holder { id, weight, expires_in })
-    });
-    holders.filter(|holder| !matches!(holder, Ok(Holder { weight: 0, .. }))).collect()
+fn holder((id, left): (Vec<u8>, u64)) -> Holder {
+    let id = String::from_utf8_lossy(&id).into_owned();
+    Holder { weight: weight_of(&id), id, expires_in: Duration::from_millis(left) }
 }
 
-fn read_waiters(values: &[Value], before: u64) -> Result<Vec<Waiter>, redis::ParsingError> {
-    let waiters = values.chunks_exact(3).zip(before + 1..).map(|(three, position)| {
-        let (id, waited, present): (Vec<u8>, u64, i64) =
-            from_redis_value(Value::Array(three.to_vec()))?;
-        let id = String::from_utf8_lossy(&id).into_owned();
-        let (weight, waited) = (weight_of(&id), Duration::from_millis(waited));
-        let alive_for = u64::try_from(present).ok().map(Duration::from_millis);
-        Ok(Waiter { id, weight, position, waited, alive_for })
-    });
-    waiters.collect()
+fn waiter(((id, waited, present), position): ((Vec<u8>, u64, i64), u64)) -> Waiter {
+    let id = String::from_utf8_lossy(&id).into_owned();
+    let (weight, waited) = (weight_of(&id), Duration::from_millis(waited));
+    let alive_for = u64::try_from(present).ok().map(Duration::from_millis);
+    Waiter { id, weight, position, waited, alive_for }
 }
 
 fn client_of(id: &str) -> &str {
@@ -179,4 +165,5 @@ fn weight_of(id: &str) -> u32 {
 
 /// The reply of the script: time, limit, declared, runtime, held, holders_total, queued,
 /// last_number, then the holders and the waiters.
-pub(crate) type InspectReply = (i64, i64, i64, i64, i64, u64, u64, u64, Vec<Value>, Vec<Value>);
+pub(crate) type InspectReply =
+    (i64, i64, i64, i64, i64, u64, u64, u64, Vec<(Vec<u8>, u64)>, Vec<(Vec<u8>, u64, i64)>);

@@ -12,7 +12,7 @@ use crate::protocol::{Inspection, millis, wake_in_of};
 use crate::runtime::Deadline;
 use crate::semaphore::ledger::Acquisition;
 use crate::semaphore::settings::Limit;
-use crate::server::{Failure, Response};
+use crate::server::Response;
 
 /// A change of the limit for all processes.
 #[derive(Clone, Copy)]
@@ -191,8 +191,7 @@ impl Core {
             cmd.arg(holders.0).arg(holders.1).arg(waiters.0).arg(waiters.1);
         };
         let response = self.call("inspect", operation, patience, write).await?;
-        Inspection::read(response.reply, self.settings.limit.number(), waiters.0)
-            .map_err(|error| self.error(operation, Failure::Rejected(error.into())))
+        Ok(Inspection::read(response.reply, self.settings.limit.number(), waiters.0))
     }
 }
 
