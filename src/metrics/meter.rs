@@ -2,8 +2,9 @@
 //! to look up a handle than to count an event.
 
 use std::array;
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ::metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use tokio::time::Instant;
@@ -12,20 +13,39 @@ use super::Origin;
 use super::described::{
     ACQUIRES, BATCH, CALL, HELD, HOLD, LOST, QUEUED, RECONNECTS, REFRESH_FAILURES, WAIT, describe,
 };
-use super::labels::Labels;
 use crate::error::Error;
 
-/// The meters of all semaphores of one client.
-pub(crate) struct Meters(Labels);
+/// The label of all names beyond the limit. Names have no braces, so no semaphore has this name.
+const OTHER: &str = "{other}";
+
+/// The meters of all semaphores of one client. Names of semaphores are labels. In Prometheus, each
+/// name adds about 40 time series (with 12 buckets). The number of names is limited, because names
+/// may contain the IDs of users or orders.
+pub(crate) struct Meters {
+    max_names: usize,
+    /// A name stays a label after its semaphores are dropped, because its time series remain.
+    names: Mutex<HashSet<String>>,
+}
 
 impl Meters {
-    pub(crate) fn new(most_names: usize) -> Self {
+    pub(crate) fn new(max_names: usize) -> Self {
         describe();
-        Self(Labels::new(most_names))
+        Self { max_names, names: Mutex::default() }
     }
 
     pub(crate) fn meter(&self, name: &str) -> Meter {
-        Meter(Arc::new(Handles::of(self.0.label(name))))
+        Meter(Arc::new(Handles::of(self.label(name).to_owned())))
+    }
+
+    fn label<'a>(&self, name: &'a str) -> &'a str {
+        let mut names = self.names.lock().expect("no code panics while it holds the lock");
+        if !names.contains(name) {
+            if names.len() >= self.max_names {
+                return OTHER;
+            }
+            names.insert(name.to_owned());
+        }
+        name
     }
 }
 

@@ -7,8 +7,6 @@
 #[cfg(feature = "metrics")]
 mod described;
 #[cfg(feature = "metrics")]
-mod labels;
-#[cfg(feature = "metrics")]
 mod meter;
 #[cfg(not(feature = "metrics"))]
 mod nothing;

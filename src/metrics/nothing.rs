@@ -8,7 +8,7 @@ use crate::error::Error;
 pub(crate) struct Meters;
 
 impl Meters {
-    pub(crate) fn new(_most_names: usize) -> Self {
+    pub(crate) fn new(_max_names: usize) -> Self {
         Self
     }
 
