@@ -13,9 +13,6 @@ pub(crate) struct Channel {
     /// The number of subscribed connections. While the slot moves, two connections may be
     /// subscribed.
     listeners: watch::Sender<usize>,
-    /// Whether a connection has ever subscribed. If so, messages may have been lost since that
-    /// time.
-    was_subscribed: AtomicBool,
     /// Whether an acquire that may wait was ever started. `try_acquire` needs no channel.
     is_wanted: AtomicBool,
     /// Notified when `is_wanted` changes, and when the channel is dropped.
@@ -38,7 +35,6 @@ impl Channel {
             name,
             slot,
             listeners: watch::Sender::new(0),
-            was_subscribed: AtomicBool::new(false),
             is_wanted: AtomicBool::new(false),
             changes,
         }
@@ -46,13 +42,8 @@ impl Channel {
 
     /// Records a subscription.
     pub(super) fn note_subscription(self: &Arc<Self>) -> Subscribed {
-        self.was_subscribed.store(true, Ordering::SeqCst);
         self.listeners.send_modify(|listeners| *listeners += 1);
         Subscribed(Arc::downgrade(self))
-    }
-
-    pub(super) fn was_subscribed(&self) -> bool {
-        self.was_subscribed.load(Ordering::SeqCst)
     }
 
     pub(crate) fn is_subscribed(&self) -> bool {

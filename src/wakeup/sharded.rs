@@ -238,8 +238,7 @@ impl Listener {
         for (channel, response) in new.iter().zip(join_all(subscribing).await) {
             match response {
                 Ok(()) => {
-                    // Before the first subscription, no request is queued, so no message was lost.
-                    may_have_missed.extend(channel.was_subscribed().then_some(&*channel.name));
+                    may_have_missed.push(&*channel.name);
                     refused.remove(&channel.name);
                     subscribed.insert(channel.name.clone(), channel.note_subscription());
                 }
