@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore as Places, SemaphorePermit as Place};
+use tokio::sync::Semaphore as Places;
 
 use crate::semaphore::Semaphore;
 
@@ -13,9 +13,9 @@ use crate::semaphore::Semaphore;
 /// [module](super).
 #[derive(Clone)]
 pub struct SemaphoreLayer {
-    semaphore: Semaphore,
+    pub(super) semaphore: Semaphore,
     /// Limits the number of requests that wait at the same time.
-    places: Arc<Places>,
+    pub(super) places: Arc<Places>,
     retry_after: Duration,
     /// The number of the last outage that was logged.
     last_outage: Arc<AtomicU64>,
@@ -64,14 +64,6 @@ impl SemaphoreLayer {
     #[must_use]
     pub fn retry_after(self, pause: Duration) -> Self {
         Self { retry_after: pause, ..self }
-    }
-
-    pub(super) fn semaphore(&self) -> &Semaphore {
-        &self.semaphore
-    }
-
-    pub(super) fn place_to_wait(&self) -> Option<Place<'_>> {
-        self.places.try_acquire().ok()
     }
 
     /// Returns whether an outage is the reason to shed a request. Logs each outage once.

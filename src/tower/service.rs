@@ -72,10 +72,10 @@ where
 impl SemaphoreLayer {
     /// Returns a permit, or `None` if the request is to be shed.
     async fn enter(&self) -> Option<Permit> {
-        let semaphore = self.semaphore();
-        let permit = match self.place_to_wait() {
-            Some(_place) => semaphore.acquire().await.map(Some),
-            None => self.try_enter().await,
+        let semaphore = &self.semaphore;
+        let permit = match self.places.try_acquire() {
+            Ok(_place) => semaphore.acquire().await.map(Some),
+            Err(_) => self.try_enter().await,
         };
         match permit {
             Ok(Some(permit)) => Some(permit),
@@ -94,7 +94,7 @@ impl SemaphoreLayer {
 
     /// Acquires a permit without queueing. Waits for the reply no longer than the acquire timeout.
     async fn try_enter(&self) -> Result<Option<Permit>, Error> {
-        let request = self.semaphore().request();
+        let request = self.semaphore.request();
         match request.timeout {
             Some(patience) => timeout(patience, request.try_acquire()).await.unwrap_or(Ok(None)),
             None => request.try_acquire().await,
