@@ -1,13 +1,10 @@
 //! The state that all semaphores of a client share: the servers, the message router, and the I/O
 //! runtime.
 
-use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::resume_unwind;
-use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -21,7 +18,7 @@ use crate::diagnosis::connect::Access;
 use crate::error::{Error, Rounded};
 use crate::metrics::Meters;
 use crate::releases::ReleasesByName;
-use crate::runtime::{EndTimer, Timer, is_current};
+use crate::runtime::{EndTimer, Over, is_current, until};
 use crate::server::{Servers, user_timeout};
 use crate::wakeup::{self, Listener, Router};
 
@@ -190,17 +187,11 @@ impl Context {
         work: impl Future<Output = T>,
     ) -> Option<T> {
         let Some(deadline) = deadline else { return Some(work.await) };
-        let (mut work, mut timer) = (pin!(work), Timer::new(deadline));
-        poll_fn(|cx| match work.as_mut().poll(cx) {
-            Poll::Ready(done) => Poll::Ready(Some(done)),
-            Poll::Pending => timer.poll(&self.runtime, cx).map(|is_then| {
-                if !is_then {
-                    self.end_with_io_runtime();
-                }
-                None
-            }),
-        })
-        .await
+        let done = until(&self.runtime, deadline, work).await;
+        if matches!(done, Err(Over::IoRuntime)) {
+            self.end_with_io_runtime();
+        }
+        done.ok()
     }
 
     /// Runs `work` in a task of the I/O runtime. The task continues if the caller drops its future.

@@ -1,7 +1,8 @@
 //! Waiting outside the I/O runtime, which is the runtime that connected. All calls, connections and
 //! timers belong to the I/O runtime. Callers may be in another runtime, or in none.
 
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
@@ -9,8 +10,30 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+/// Why a wait has ended before its work was done.
+pub(crate) enum Over {
+    /// The deadline has passed.
+    Deadline,
+    /// The I/O runtime has ended.
+    IoRuntime,
+}
+
+/// Waits for `work`, in any runtime, until the deadline or the end of the I/O runtime.
+pub(crate) async fn until<T>(
+    io: &Handle,
+    deadline: Instant,
+    work: impl Future<Output = T>,
+) -> Result<T, Over> {
+    let (mut work, mut timer) = (pin!(work), Timer::New(deadline));
+    poll_fn(|cx| match work.as_mut().poll(cx) {
+        Poll::Ready(done) => Poll::Ready(Ok(done)),
+        Poll::Pending => timer.poll(io, cx).map(Err),
+    })
+    .await
+}
+
 /// A timer of the I/O runtime.
-pub(crate) enum Timer {
+enum Timer {
     New(Instant),
     Here(Pin<Box<Sleep>>),
     /// The caller is outside the I/O runtime. A `Sleep` must not be polled after its runtime has
@@ -19,12 +42,7 @@ pub(crate) enum Timer {
 }
 
 impl Timer {
-    pub(crate) fn new(deadline: Instant) -> Self {
-        Self::New(deadline)
-    }
-
-    /// Returns whether the deadline has passed: false means that the I/O runtime has ended.
-    pub(crate) fn poll(&mut self, io: &Handle, cx: &mut Context<'_>) -> Poll<bool> {
+    fn poll(&mut self, io: &Handle, cx: &mut Context<'_>) -> Poll<Over> {
         let is_here = is_current(io);
         let unset = match self {
             Self::New(deadline) => Some(*deadline),
@@ -38,8 +56,11 @@ impl Timer {
             };
         }
         match self {
-            Self::Here(sleep) => sleep.as_mut().poll(cx).map(|()| true),
-            Self::Elsewhere(task) => task.poll_unpin(cx).map(|slept| slept.is_ok()),
+            Self::Here(sleep) => sleep.as_mut().poll(cx).map(|()| Over::Deadline),
+            Self::Elsewhere(task) => task.poll_unpin(cx).map(|slept| match slept {
+                Ok(()) => Over::Deadline,
+                Err(_) => Over::IoRuntime,
+            }),
             Self::New(_) => unreachable!("the timer was just started"),
         }
     }

@@ -1,15 +1,12 @@
 //! Watching a permit without holding it.
 
 use std::fmt;
-use std::future::poll_fn;
-use std::pin::pin;
-use std::task::Poll;
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::runtime::Timer;
+use crate::runtime::{Over, until};
 use crate::semaphore::lease::Lease;
 use crate::semaphore::term::Term;
 
@@ -84,13 +81,8 @@ impl PermitWatch {
             if seen.is_over_at(now) {
                 return;
             }
-            let (mut changed, mut timer) = (pin!(term.changed()), Timer::new(seen.ends()));
-            let is_measured = poll_fn(|cx| match changed.as_mut().poll(cx) {
-                Poll::Ready(_) => Poll::Ready(true),
-                Poll::Pending => timer.poll(&self.home, cx),
-            });
-            if !is_measured.await {
-                // The I/O runtime has ended, so the permit cannot be refreshed any more.
+            if let Err(Over::IoRuntime) = until(&self.home, seen.ends(), term.changed()).await {
+                // The permit cannot be refreshed any more.
                 self.term.send_modify(Term::lose);
             }
         }
