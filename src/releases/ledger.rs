@@ -45,14 +45,10 @@ impl Ledger {
     /// Adds an entry. Returns whether a keeper must be started.
     pub(super) fn add(&mut self, entry: Arc<Entry>) -> bool {
         let number = self.number();
-        self.entries.insert(number, Placed { entry, at: At::Here });
-        !std::mem::replace(&mut self.is_kept, true)
-    }
-
-    /// Adds an entry that is released at the time `at`. Returns whether a keeper must be started.
-    pub(super) fn add_later(&mut self, at: Instant, entry: Arc<Entry>) -> bool {
-        let number = self.number();
-        self.later.insert((at, number), entry);
+        match entry.planned {
+            Some(at) => _ = self.later.insert((at, number), entry),
+            None => _ = self.entries.insert(number, Placed { entry, at: At::Here }),
+        }
         !std::mem::replace(&mut self.is_kept, true)
     }
 

@@ -100,6 +100,8 @@ impl Ending {
 pub(crate) struct Entry {
     pub(crate) given_up: Box<dyn GivenUp>,
     pub(crate) ending: Ending,
+    /// The time of a release that is planned for later. Until then, no call waits for the release.
+    pub(crate) planned: Option<Instant>,
     /// The time by which the item's lease has expired.
     pub(crate) until: Option<Instant>,
 }
@@ -147,14 +149,6 @@ impl Releases {
             }
             needs_keeper
         });
-        self.changed();
-        needs_keeper
-    }
-
-    /// Adds an entry that is released at the time `at`. Calls do not wait for this release. Returns
-    /// whether a keeper must be started.
-    pub(crate) fn add_later(&self, at: Instant, entry: Entry) -> bool {
-        let needs_keeper = self.with(|ledger| ledger.add_later(at, Arc::new(entry)));
         self.changed();
         needs_keeper
     }

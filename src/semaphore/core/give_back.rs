@@ -36,7 +36,7 @@ impl Core {
     /// reach the server.
     pub(crate) fn give_back_later(self: &Arc<Self>, acquisition: &Arc<Acquisition>, at: Instant) {
         let given_up = GivenUpRequest { core: self.clone(), acquisition: acquisition.clone() };
-        let needs_keeper = self.releases.add_later(at, given_up.into_later_entry(at));
+        let needs_keeper = self.releases.add([given_up.into_later_entry(at)]);
         self.keep_releases(needs_keeper);
     }
 
@@ -138,12 +138,12 @@ impl GivenUpRequest {
             None => self.core.context.settings.heartbeat_timeout.saturating_add(held_for),
         };
         let until = Instant::now().checked_add(patience);
-        Entry { given_up: Box::new(self), ending, until }
+        Entry { given_up: Box::new(self), ending, planned: None, until }
     }
 
     fn into_later_entry(self, at: Instant) -> Entry {
         let until = at.checked_add(self.core.until_leases_end());
-        Entry { given_up: Box::new(self), ending: Ending::RETURN, until }
+        Entry { given_up: Box::new(self), ending: Ending::RETURN, planned: Some(at), until }
     }
 }
 
