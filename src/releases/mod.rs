@@ -115,13 +115,6 @@ pub(crate) struct Releases {
     meter: Arc<CallMeter>,
 }
 
-/// The next step of the keeper.
-pub(crate) enum Work {
-    /// Send these calls now. The next step follows at this time or after a change.
-    Send(Vec<ReleaseCall>, Option<Instant>),
-    Done,
-}
-
 impl Releases {
     fn new(meter: Arc<CallMeter>) -> Self {
         let (ledger, open) = (Mutex::default(), AtomicUsize::new(0));
@@ -168,14 +161,15 @@ impl Releases {
         self.changes.notified()
     }
 
-    /// Returns the next step of the keeper. If `is_last` is true, drops the entries whose release
-    /// is planned for a later time.
-    pub(crate) fn work(self: &Arc<Self>, is_last: bool) -> Work {
-        let taken = self.with(|ledger| ledger.take(Instant::now(), is_last));
-        match taken {
-            Some((entries, next)) => Work::Send(ReleaseCall::of(self, entries), next),
-            None => Work::Done,
-        }
+    /// Returns the calls that the keeper sends now, and the time of its next step. A change makes
+    /// the next step earlier. Returns `None` if no entry remains: the keeper must end. If `is_last`
+    /// is true, drops the entries whose release is planned for a later time.
+    pub(crate) fn work(
+        self: &Arc<Self>,
+        is_last: bool,
+    ) -> Option<(Vec<ReleaseCall>, Option<Instant>)> {
+        let (entries, next) = self.with(|ledger| ledger.take(Instant::now(), is_last))?;
+        Some((ReleaseCall::of(self, entries), next))
     }
 
     /// Removes and returns the entries whose leases have expired.

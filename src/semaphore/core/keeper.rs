@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::Core;
 use crate::context::Remaining;
 use crate::error::Error;
-use crate::releases::{Ending, Entry, ReleaseCall, Work};
+use crate::releases::{Ending, Entry, ReleaseCall};
 use crate::runtime::{Deadline, reached};
 use crate::server::{Backoff, CallError, EarlierCall, Failure, Response};
 
@@ -51,13 +51,9 @@ impl Keeper {
             self.leave_expired();
             let mut next = self.paused_until.filter(|at| *at > Instant::now());
             if next.is_none() {
-                match releases.work(core.context.is_shut_down()) {
-                    Work::Send(new, later) => {
-                        calls.extend(new.into_iter().map(|call| attempt(&core, call)));
-                        next = later;
-                    }
-                    Work::Done => break,
-                }
+                let Some((new, later)) = releases.work(core.context.is_shut_down()) else { break };
+                calls.extend(new.into_iter().map(|call| attempt(&core, call)));
+                next = later;
             }
             tokio::select! {
                 biased;
