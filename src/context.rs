@@ -1,9 +1,10 @@
 //! The state that all semaphores of a client share: the servers, the message router, and the I/O
 //! runtime.
 
+use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -306,13 +307,11 @@ fn warn_of_expiry(what: &str, error: &std::io::Error) {
 
 /// Makes all calls, and reports the requests that Redis has not confirmed after `patience`.
 fn make(remaining: Vec<Remaining>, patience: Duration) {
-    let requests = AtomicUsize::new(remaining.iter().map(|remaining| remaining.requests).sum());
-    let failure = Mutex::new(None);
+    let requests = Cell::new(remaining.iter().map(|remaining| remaining.requests).sum::<usize>());
+    let failure = Cell::new(None);
     let calls = remaining.into_iter().map(async |remaining| match remaining.calls.await {
-        Ok(()) => _ = requests.fetch_sub(remaining.requests, Ordering::Relaxed),
-        Err(error) => {
-            *failure.lock().expect("no code panics while it holds the lock") = Some(error)
-        }
+        Ok(()) => requests.set(requests.get() - remaining.requests),
+        Err(error) => failure.set(Some(error)),
     });
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -322,14 +321,12 @@ fn make(remaining: Vec<Remaining>, patience: Duration) {
     let _ = runtime.block_on(async { timeout(patience, join_all(calls)).await });
     // A pending name resolution would delay a normal shutdown.
     runtime.shutdown_background();
-    let requests = requests.into_inner();
+    let requests = requests.get();
     if requests > 0 {
-        let failure: Option<Error> =
-            failure.into_inner().expect("no code panics while it holds the lock");
         let late = || format!("no reply within {}", Rounded(patience));
         tracing::warn!(
             requests,
-            error = failure.map_or_else(late, |error| error.to_string()),
+            error = failure.take().map_or_else(late, |error| error.to_string()),
             "the runtime ended before Redis confirmed all releases; the remaining permits and \
              requests expire"
         );
