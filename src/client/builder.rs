@@ -12,12 +12,9 @@ use crate::error::Error;
 use crate::metrics::MAX_NAMES;
 use crate::protocol::id::MAX_TIME;
 use crate::protocol::{check_client_name, check_prefix, may_be_in_client_name};
-use crate::scripts::{CallBy, Library};
+use crate::scripts::CallBy;
 use crate::server::Credentials;
 use crate::server::credentials::{BoxError, Provider};
-
-/// The published library, `lua/functions.lua`.
-const FUNCTIONS: Library = Library { name: "redis_semaphore", prefix: "sem_" };
 
 /// Configures and connects a client. Created by
 /// [`SemaphoreClient::builder`](crate::SemaphoreClient::builder).
@@ -185,7 +182,7 @@ impl SemaphoreClientBuilder {
     /// # }
     /// ```
     pub fn use_functions(mut self) -> Self {
-        self.call_by = CallBy::Function(FUNCTIONS);
+        self.call_by = CallBy::Function;
         self
     }
 

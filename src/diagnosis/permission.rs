@@ -18,7 +18,7 @@ return redis.acl_check_cmd(unpack(ARGV)) and 1 or 0";
 /// rejected command would appear in the server's `ACL LOG`, and might set off alarms. Returns
 /// `None` if the command is permitted or its permission is unknown.
 pub(crate) async fn denial(link: &Arc<Link>, words: &[&str]) -> Option<RedisError> {
-    if matches!(link.call_by(), CallBy::Function(_)) {
+    if matches!(link.call_by(), CallBy::Function) {
         return None; // the user may lack the permission for EVAL
     }
     let may = async |words: &[&str]| {

@@ -72,7 +72,7 @@ impl Probe {
             // commands, and closes the connection after a long command.
             CallBy::Sha1 => join!(biased; self.greet(connection), self.try_scripts(connection)),
             // Functions stay on the server, so an unsuitable server must not get them.
-            CallBy::Function(_) => {
+            CallBy::Function => {
                 (Ok(self.greet(connection).await?), self.try_functions(connection).await)
             }
         };
@@ -362,7 +362,7 @@ impl Probe {
     fn calling_command(&self) -> &'static str {
         match self.link.call_by() {
             CallBy::Sha1 => "evalsha",
-            CallBy::Function(_) => "fcall",
+            CallBy::Function => "fcall",
         }
     }
 

@@ -20,7 +20,7 @@ pub(super) fn explain(
     call_by: CallBy,
 ) -> (Kind, String) {
     let command = command.to_uppercase();
-    let by_function = matches!(call_by, CallBy::Function(_));
+    let by_function = matches!(call_by, CallBy::Function);
     let needed = if is_cluster || by_function { (7, 0) } else { (6, 2) };
     let purpose = if is_cluster { "for a cluster, " } else { "" };
     let otherwise = if by_function { ", or connect without use_functions()" } else { "" };

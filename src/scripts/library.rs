@@ -18,12 +18,10 @@ const MAX_ATTEMPTS: u32 = 4;
 /// functions that cannot be loaded.
 pub(crate) const UNUSABLE: ErrorKind = ErrorKind::Client;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Library {
-    pub(crate) name: &'static str,
-    /// The start of the name of each function in the library.
-    pub(crate) prefix: &'static str,
-}
+/// The published library of this crate's functions, `lua/functions.lua`.
+const LIBRARY: &str = "redis_semaphore";
+/// The start of the name of each function in the library.
+const PREFIX: &str = "sem_";
 
 impl ScriptRegistry {
     /// Returns the scripts as a library for `FUNCTION LOAD`, which requires Redis 7.0 or newer, or
@@ -64,7 +62,6 @@ impl ScriptRegistry {
     pub(super) async fn call_function<C, T>(
         &self,
         connection: &mut C,
-        library: Library,
         name: &str,
         write: impl Fn(&mut Cmd),
     ) -> Result<T, Error>
@@ -72,7 +69,7 @@ impl ScriptRegistry {
         C: ConnectionLike,
         T: FromRedisValue,
     {
-        let function = format!("{}{name}", library.prefix);
+        let function = format!("{PREFIX}{name}");
         let mut call = redis::cmd("FCALL");
         write(call.arg(&function));
         let mut attempt = 0;
@@ -82,7 +79,10 @@ impl ScriptRegistry {
                 Err(error) if is_missing_function(&error) => error,
                 result => return Ok(result?),
             };
-            match self.load_functions(connection, library).await {
+            let mut load = redis::cmd("FUNCTION");
+            load.arg("LOAD").arg(self.function_library(LIBRARY, PREFIX));
+            // An existing library is not replaced, because it may be newer.
+            match load.exec_async(connection).await {
                 Ok(()) if attempt == MAX_ATTEMPTS => return Err(missing.into()),
                 Ok(()) => {}
                 // Another client was faster, or foreign functions have these names.
@@ -99,17 +99,6 @@ impl ScriptRegistry {
                 Err(error) => return Err(error.into()),
             }
         }
-    }
-
-    async fn load_functions<C: ConnectionLike>(
-        &self,
-        connection: &mut C,
-        library: Library,
-    ) -> Result<(), RedisError> {
-        let mut load = redis::cmd("FUNCTION");
-        load.arg("LOAD").arg(self.function_library(library.name, library.prefix));
-        // An existing library is not replaced, because it may be newer.
-        load.exec_async(connection).await
     }
 }
 

@@ -18,7 +18,7 @@ use include_dir::{Dir, include_dir};
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, ServerErrorKind, ToRedisArgs};
 
-pub(crate) use library::{Library, UNUSABLE};
+pub(crate) use library::UNUSABLE;
 pub use script::Script;
 
 use crate::error::Error;
@@ -34,8 +34,8 @@ static EMBEDDED: LazyLock<ScriptRegistry> = LazyLock::new(|| {
 pub(crate) enum CallBy {
     /// By the SHA-1 of its text.
     Sha1,
-    /// As a function of this library, which the server stores.
-    Function(Library),
+    /// As a function of a library that the server stores.
+    Function,
 }
 
 /// Lua scripts by name, which can be loaded into a Redis server and run there.
@@ -223,10 +223,10 @@ impl ScriptRegistry {
         C: ConnectionLike,
         T: FromRedisValue,
     {
-        if let CallBy::Function(library) = call_by {
-            return Box::pin(self.call_function(connection, library, name, write)).await;
+        match call_by {
+            CallBy::Sha1 => self.run_script(connection, name, write).await,
+            CallBy::Function => Box::pin(self.call_function(connection, name, write)).await,
         }
-        self.run_script(connection, name, write).await
     }
 
     /// Runs a script by its text. The server need not have the script.
