@@ -14,7 +14,7 @@ use crate::diagnosis::inquiry::server_error;
 use crate::diagnosis::{permission, unknown};
 use crate::error::ConnectErrorKind as Kind;
 use crate::error::{Error, cause_of, is_full, lacks_right};
-use crate::protocol::Keys;
+use crate::protocol::keys;
 use crate::scripts::{CallBy, ScriptRegistry, UNUSABLE};
 use crate::server::{Address, Cluster, Link, slot_of};
 use crate::wakeup::{self, Wakeups, process_name, sharded_name};
@@ -87,7 +87,7 @@ impl Probe {
         let connected = self.link.connection().await.map_err(|error| self.explain(error))?;
         let connection = &connected.dialed.connection;
         self.greet(connection).await?;
-        let keys = Keys::new(&self.prefix, &self.name);
+        let keys = keys(&self.prefix, &self.name);
         self.try_reads(connection, &keys).await?;
         let (registry, mut connection) = (ScriptRegistry::embedded(), connection.clone());
         if matches!(self.link.call_by(), CallBy::Sha1) {
@@ -96,7 +96,7 @@ impl Probe {
             loaded.map_err(|error| self.explain_script(error))?;
         }
         let write = |cmd: &mut Cmd| {
-            cmd.arg(keys.all().len()).arg(&keys.all()).arg(&["0", "1", "0", "1"]);
+            cmd.arg(keys.len()).arg(&keys).arg(&["0", "1", "0", "1"]);
         };
         let inspect = registry.run_with(&mut connection, self.link.call_by(), "inspect", write);
         inspect.await.map(|_: Value| ()).map_err(|error| self.explain_script(error))
@@ -104,8 +104,8 @@ impl Probe {
 
     /// Calls the commands of `inspect` outside a script, so that the server names a rejected
     /// command.
-    async fn try_reads(&self, connection: &Connection, keys: &Keys) -> Result<(), Error> {
-        let [permits, queue, _, state] = keys.all();
+    async fn try_reads(&self, connection: &Connection, keys: &[String; 4]) -> Result<(), Error> {
+        let [permits, queue, _, state] = keys;
         let mut commands = vec![
             vec!["TIME"],
             vec!["HMGET", state, "version"],
@@ -158,7 +158,7 @@ impl Probe {
         // EVAL is needed only if the server loses a script, but a missing permission must be found
         // now.
         let mut eval = redis::cmd("EVAL");
-        eval.arg("return 1").arg(1).arg(Keys::new(&self.prefix, &self.name).all()[0]);
+        eval.arg("return 1").arg(1).arg(&keys(&self.prefix, &self.name)[0]);
         let (eval, mut loading) = (ask::<()>(connection, eval), connection.clone());
         let load = ScriptRegistry::embedded().load(&mut loading);
         let (evaluated, loaded, refused) = join!(biased; eval, load, self.try_out(connection));
@@ -209,13 +209,13 @@ impl Probe {
     }
 
     async fn try_out(&self, connection: &Connection) -> Result<Refused, Error> {
-        let keys = Keys::new(&self.prefix, &self.name);
+        let keys = keys(&self.prefix, &self.name);
         let how = match self.node {
             None => Wakeups::PUBLISH,
             Some(_) => Wakeups::SHARDED_PUBLISH,
         };
         let write = |cmd: &mut Cmd| {
-            cmd.arg(keys.all().len()).arg(&keys.all()).arg(how.to_string()).arg(&self.name);
+            cmd.arg(keys.len()).arg(&keys).arg(how.to_string()).arg(&self.name);
         };
         let (registry, mut connection) = (ScriptRegistry::embedded(), connection.clone());
         let refused = registry.run_with(&mut connection, self.link.call_by(), "probe", write).await;

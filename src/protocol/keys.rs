@@ -6,32 +6,10 @@ use crate::protocol::id::MAX_CLIENT_NAME;
 const MAX_NAME: usize = 512;
 const MAX_PREFIX: usize = 200;
 
-/// The keys `permits`, `queue`, `clients` and `state`, in the order in which every script takes
-/// them. The name in braces is the hash tag, so a cluster keeps the keys together.
-pub(crate) struct Keys {
-    /// All keys in one text, to save memory: a process may have many semaphores.
-    joined: Box<str>,
-    ends: [u16; 4],
-}
-
-impl Keys {
-    pub(crate) fn new(prefix: &str, name: &str) -> Self {
-        let (mut joined, mut ends) = (String::new(), [0; 4]);
-        for (end, key) in ends.iter_mut().zip(["permits", "queue", "clients", "state"]) {
-            joined.extend([prefix, ":{", name, "}:", key]);
-            *end = u16::try_from(joined.len()).expect("the lengths of prefix and name are bounded");
-        }
-        Self { joined: joined.into(), ends }
-    }
-
-    pub(crate) fn all(&self) -> [&str; 4] {
-        let mut start = 0;
-        self.ends.map(|end| {
-            let key = &self.joined[start..end.into()];
-            start = end.into();
-            key
-        })
-    }
+/// Returns the keys `permits`, `queue`, `clients` and `state`, in the order in which every script
+/// takes them. The name in braces is the hash tag, so a cluster keeps the keys together.
+pub(crate) fn keys(prefix: &str, name: &str) -> [String; 4] {
+    ["permits", "queue", "clients", "state"].map(|key| format!("{prefix}:{{{name}}}:{key}"))
 }
 
 fn check_length(what: &'static str, text: &str, longest: usize) -> Result<(), Error> {

@@ -31,7 +31,7 @@ pub(crate) use remote::{Change, Limits};
 use crate::context::Context;
 use crate::metrics::Meter;
 use crate::protocol::message::HandOff;
-use crate::protocol::{Keys, id, millis};
+use crate::protocol::{id, keys, millis};
 use crate::releases::{Ending, Releases};
 use crate::semaphore::closing::Closing;
 use crate::semaphore::ledger::{Acquisition, Ledger};
@@ -46,7 +46,7 @@ use tokio::time::Instant;
 
 pub(crate) struct Core {
     pub(crate) name: String,
-    keys: Keys,
+    keys: [String; 4],
     /// The hash slot. Only a cluster needs the slot.
     pub(crate) slot: u16,
     pub(crate) channel: Arc<Channel>,
@@ -95,7 +95,7 @@ enum Job {
 impl Core {
     pub(crate) fn new(name: String, settings: Settings, context: Arc<Context>) -> Arc<Self> {
         let (prefix, client, router) = (&context.prefix, &context.client, &context.router);
-        let (keys, slot) = (Keys::new(prefix, &name), slot_of(&name));
+        let (keys, slot) = (keys(prefix, &name), slot_of(&name));
         let meter = context.meters.meter(&name);
         let channel = router.channel_for(prefix, &name, client, slot);
         let id_start = id::start(router.ours(), 1, millis(settings.first_lease()));
@@ -133,7 +133,7 @@ impl Core {
     /// Returns the semaphore's first key. `acquire_all` acquires permits in the order of these
     /// keys.
     pub(crate) fn key(&self) -> &str {
-        self.keys.all()[0]
+        &self.keys[0]
     }
 
     /// Creates an acquisition with a new ID. `head_start` is in ms.

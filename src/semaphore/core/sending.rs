@@ -35,8 +35,7 @@ impl Core {
     }
 
     pub(super) fn write_keys(&self, cmd: &mut Cmd) {
-        let keys = self.keys.all();
-        cmd.arg(keys.len()).arg(&keys);
+        cmd.arg(self.keys.len()).arg(&self.keys);
     }
 
     /// Makes a call. The releases of the permits and requests that were given up before `mark` are
