@@ -19,19 +19,29 @@ fn check_length(what: &'static str, text: &str, longest: usize) -> Result<(), Er
     }
 }
 
+/// Checks each character. `wanted` says which characters the text must have.
+fn check_characters(
+    what: &'static str,
+    text: &str,
+    is_allowed: impl Fn(&char) -> bool,
+    wanted: impl FnOnce() -> String,
+) -> Result<(), Error> {
+    match text.chars().find(|c| !is_allowed(c)) {
+        Some(c) => {
+            let reason = format!("{text:?} has {c:?} in it: must have {}", wanted());
+            Err(Error::invalid(what, reason))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Checks a name or prefix, which becomes part of keys. Braces would change the hash tag.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), Error> {
     check_length(what, name, MAX_NAME)?;
-    match name.chars().find(|c| matches!(c, '{' | '}') || c.is_ascii_control()) {
-        Some(c) => Err(Error::invalid(
-            what,
-            format!(
-                "{name:?} has {c:?} in it: must have no braces or control characters{}",
-                without_braces(what, name)
-            ),
-        )),
-        None => Ok(()),
-    }
+    let may_be_in_name = |c: &char| !matches!(c, '{' | '}') && !c.is_ascii_control();
+    check_characters(what, name, may_be_in_name, || {
+        format!("no braces or control characters{}", without_braces(what, name))
+    })
 }
 
 /// Suggests a name without braces if users have probably copied a key, or the braced part of a key.
@@ -54,28 +64,15 @@ fn without_braces(what: &str, name: &str) -> String {
 pub(crate) fn check_prefix(prefix: &str) -> Result<(), Error> {
     check_length("prefix", prefix, MAX_PREFIX)?;
     check_name("prefix", prefix)?;
-    match prefix.chars().find(|c| c.is_whitespace()) {
-        Some(c) => Err(Error::invalid(
-            "prefix",
-            format!("{prefix:?} has {c:?} in it: must have no white space"),
-        )),
-        None => Ok(()),
-    }
+    check_characters("prefix", prefix, |c| !c.is_whitespace(), || "no white space".to_owned())
 }
 
 /// Checks a client name, which becomes part of IDs and channels.
 pub(crate) fn check_client_name(client_name: &str) -> Result<(), Error> {
     check_length("client name", client_name, MAX_CLIENT_NAME)?;
-    match client_name.chars().find(|c| !may_be_in_client_name(c)) {
-        Some(c) => Err(Error::invalid(
-            "client name",
-            format!(
-                "{client_name:?} has {c:?} in it: must have only letters, digits, \".\", \"_\" \
-                 and \"-\""
-            ),
-        )),
-        None => Ok(()),
-    }
+    check_characters("client name", client_name, may_be_in_client_name, || {
+        "only letters, digits, \".\", \"_\" and \"-\"".to_owned()
+    })
 }
 
 pub(crate) fn may_be_in_client_name(c: &char) -> bool {
