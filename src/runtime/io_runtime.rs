@@ -24,17 +24,22 @@ pub(crate) async fn until<T>(
     deadline: Instant,
     work: impl Future<Output = T>,
 ) -> Result<T, Over> {
-    let (mut work, mut timer) = (pin!(work), Timer::New(deadline));
+    let (mut work, mut timer) = (pin!(work), None);
     poll_fn(|cx| match work.as_mut().poll(cx) {
         Poll::Ready(done) => Poll::Ready(Ok(done)),
-        Poll::Pending => timer.poll(io, cx).map(Err),
+        Poll::Pending => {
+            let is_here = is_current(io);
+            // The caller may have moved to another runtime.
+            timer.take_if(|timer| matches!(timer, Timer::Here(_)) && !is_here);
+            timer.get_or_insert_with(|| Timer::new(io, is_here, deadline)).poll(cx).map(Err)
+        }
     })
     .await
 }
 
 /// A timer of the I/O runtime.
 enum Timer {
-    New(Instant),
+    /// The caller is in the I/O runtime.
     Here(Pin<Box<Sleep>>),
     /// The caller is outside the I/O runtime. A `Sleep` must not be polled after its runtime has
     /// ended, so a task of the I/O runtime polls it.
@@ -42,26 +47,20 @@ enum Timer {
 }
 
 impl Timer {
-    fn poll(&mut self, io: &Handle, cx: &mut Context<'_>) -> Poll<Over> {
-        let is_here = is_current(io);
-        let unset = match self {
-            Self::New(deadline) => Some(*deadline),
-            Self::Here(sleep) if !is_here => Some(sleep.deadline()),
-            Self::Here(_) | Self::Elsewhere(_) => None,
-        };
-        if let Some(deadline) = unset {
-            *self = match is_here {
-                true => Self::Here(Box::pin(sleep_until(deadline))),
-                false => Self::Elsewhere(io.spawn(async move { sleep_until(deadline).await })),
-            };
+    fn new(io: &Handle, is_here: bool, deadline: Instant) -> Self {
+        match is_here {
+            true => Self::Here(Box::pin(sleep_until(deadline))),
+            false => Self::Elsewhere(io.spawn(async move { sleep_until(deadline).await })),
         }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Over> {
         match self {
             Self::Here(sleep) => sleep.as_mut().poll(cx).map(|()| Over::Deadline),
             Self::Elsewhere(task) => task.poll_unpin(cx).map(|slept| match slept {
                 Ok(()) => Over::Deadline,
                 Err(_) => Over::IoRuntime,
             }),
-            Self::New(_) => unreachable!("the timer was just started"),
         }
     }
 }
