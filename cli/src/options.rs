@@ -133,15 +133,16 @@ fn with_dash(option: Arg) -> Arg {
 }
 
 /// Adds a tip if the `--` before a command is missing, because clap shows the `--` only in the
-/// usage.
+/// usage. Removes the tip of clap to write a name that begins with a dash after `--`, where the
+/// command belongs.
 fn with_tip(mut error: clap::Error) -> clap::Error {
     let context = |kind| error.get(kind).map(ContextValue::to_string).unwrap_or_default();
     let is_word = !context(ContextKind::InvalidArg).starts_with('-');
     let wants_command = context(ContextKind::Usage).contains(" -- ");
-    if error.kind() == ErrorKind::UnknownArgument && is_word && wants_command {
+    if error.kind() == ErrorKind::UnknownArgument && wants_command {
         let tip = "write the command after '--': redis-semaphore run NAME -- COMMAND";
-        let tips = ContextValue::StyledStrs(vec![tip.into()]);
-        error.insert(ContextKind::Suggested, tips);
+        let tips = if is_word { vec![tip.into()] } else { Vec::new() };
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
     }
     error
 }

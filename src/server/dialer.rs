@@ -178,9 +178,10 @@ impl Dialer {
     pub(crate) async fn ready(&self, client: &Client) -> Result<Client, RedisError> {
         let mut info = self.tune(client.get_connection_info().clone());
         if let Some(provider) = &self.credentials {
-            let failed = |failure| {
+            let failed = |failure: String| {
                 let reason = "the credentials provider failed";
-                RedisError::from((ErrorKind::AuthenticationFailed, reason, failure))
+                let line = failure.split_whitespace().collect::<Vec<_>>().join(" ");
+                RedisError::from((ErrorKind::AuthenticationFailed, reason, line))
             };
             let credentials = self.ask(&**provider).await.map_err(failed)?;
             let settings = credentials.apply_to(info.redis_settings().clone()).map_err(failed)?;

@@ -3,6 +3,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use redis_semaphore::{Error, SemaphoreClient};
 use tokio::time::timeout;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -102,6 +103,26 @@ async fn each_loss_is_logged_once() {
 
 /// Only a change of the declared limit logs a warning. The new limit may come from another client
 /// or from the same client.
+/// A refresh that is under way at the deadline does not delay the log of the loss, and its failure
+/// is not logged.
+#[tokio::test]
+async fn a_permit_that_cannot_be_refreshed_is_logged_as_lost_at_its_deadline() {
+    let (log, _logged) = Log::here();
+    let server = Server::start();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let semaphore = client.semaphore("stopped").limit(1).lease(SHORT).build().unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    server.signal(Signal::SIGSTOP);
+    in_time("the loss", permit.lost()).await;
+    let failures = || log.count(&["refreshing failed"]);
+    let before = failures();
+    let losses = async || log.losses_of(permit.id());
+    eventually("logged", losses, |losses| *losses == 1).await;
+    server.signal(Signal::SIGCONT);
+    let _next = in_time("a permit", semaphore.acquire()).await.unwrap();
+    assert_eq!(failures(), before, "{log:?}");
+}
+
 #[tokio::test]
 async fn a_change_of_the_declared_limit_is_logged_once() {
     let (log, _logged) = Log::here();

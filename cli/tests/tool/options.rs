@@ -32,6 +32,9 @@ fn errors_for_wrong_arguments_suggest_the_correct_form() {
     }
     let other = Outcome::of(tool(&["ls", "a", "b"]));
     assert!(other.status == Some(2) && !other.stderr.contains("COMMAND"), "{other:?}");
+    // A name must not begin with a dash, and the command follows the `--`.
+    let dash = Outcome::of(tool(&["run", "-x", "--limit", "1", "--", "true"]));
+    assert!(dash.status == Some(2) && !dash.stderr.contains("tip"), "{dash:?}");
 }
 
 /// The crate humantime interprets 5M as five months.

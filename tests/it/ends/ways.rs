@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use redis_semaphore::{SemaphoreClient, SemaphoreClientBuilder, blocking};
 use tokio::runtime::{Builder, Runtime};
 
@@ -13,6 +14,8 @@ use crate::LEASE;
 
 /// The number of tasks that hold a permit when their runtime ends.
 const CROWD: u32 = 500;
+/// A number of permits that needs several calls.
+const HOARD: u32 = 5_000;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -159,6 +162,13 @@ fn of_async(way: &str, url: &str, name: &str, is_away: bool) -> Outcome {
                     let permit = many.acquire().await?;
                     tokio::spawn(async move { permit.lost().await });
                 }
+            }
+            // One task holds all permits, and drops them just before the runtime ends.
+            "hoard" => {
+                drop(permit);
+                let many = client.semaphore(name).limit(HOARD).lease(LEASE).build()?;
+                let acquired = try_join_all((0..HOARD).map(|_| many.acquire())).await?;
+                drop(acquired);
             }
             // The process's own tasks wait on two instances of the semaphore, and get permits while
             // the program ends.

@@ -48,7 +48,7 @@ impl Vault {
         async move {
             match says {
                 Says::Password(password) => Ok(Credentials::new(password).username(acl::USER)),
-                Says::Failure => Err("the vault is closed".to_owned()),
+                Says::Failure => Err("the vault\n\r is closed".to_owned()),
                 Says::Nothing => pending().await,
                 Says::Panics => panic!("the vault has collapsed, which is part of a test"),
             }

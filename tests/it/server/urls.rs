@@ -224,6 +224,19 @@ proptest! {
     }
 }
 
+/// A replica has the permits in the database of its primary.
+#[tokio::test]
+async fn servers_of_a_list_with_different_databases_are_rejected() {
+    let connect = |urls| SemaphoreClient::builder().connect_primary_of(urls);
+    for urls in [["redis://127.0.0.1:1/3", "redis://127.0.0.1:2/4"], ["redis://a", "redis://b/1"]] {
+        let refused = in_time("a reply", connect(urls)).await.unwrap_err();
+        assert!(matches!(refused, Error::Invalid { .. }), "{refused}");
+        assert!(refused.to_string().contains("the database must be the same"), "{refused}");
+    }
+    let refused = in_time("a reply", connect(["redis://127.0.0.1:1/3", "redis://127.0.0.1:2/3"]));
+    assert!(matches!(refused.await.unwrap_err(), Error::Connect { .. }));
+}
+
 #[tokio::test]
 async fn the_user_of_a_url_is_combined_with_a_password_of_a_provider() {
     let server = Server::start();

@@ -73,6 +73,29 @@ fn the_command_is_ended_before_its_lease_expires_if_the_cli_is_stopped() {
     assert_eq!(tool.ended().code(), Some(70));
 }
 
+/// Until the CLI continues the prepared process, that process is killed with its guard.
+#[test]
+fn a_command_is_prepared_again_if_the_guard_is_killed_before_the_command_begins() {
+    eventually("a prepared process", || {
+        let mut tool = start(&unique_name(), "30s", "echo on; exit 5");
+        let child_of = |parent| eventually("a child", || children(parent).first().copied());
+        let guard = child_of(tool.id());
+        let prepared = child_of(guard);
+        tool.signal(Signal::SIGSTOP);
+        // If the CLI was stopped too late, the command may have ended.
+        let settled = || state(prepared).is_none_or(|state| "TZX".contains(state)).then_some(());
+        eventually("a stopped or ended process", settled);
+        let is_prepared = state(prepared) == Some('T');
+        if is_prepared {
+            eventually("the report of the guard", || (state(guard) == Some('S')).then_some(()));
+            kill(Pid::from_raw(guard), Signal::SIGKILL).unwrap();
+        }
+        tool.signal(Signal::SIGCONT);
+        assert_eq!((tool.ended().code(), &*tool.line()), (Some(5), "on"));
+        is_prepared.then_some(())
+    });
+}
+
 #[test]
 fn the_cli_waits_for_the_end_of_its_guard() {
     let name = unique_name();
