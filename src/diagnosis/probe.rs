@@ -24,8 +24,6 @@ const REPLACE: &str = "load that file with FUNCTION LOAD REPLACE, or do not use 
 const SENTINEL: &str = "the server is a sentinel: connect with its sentinels, or use the address of \
                         a Redis server";
 
-/// The server's reply to HELLO.
-type Hello = HashMap<String, String>;
 /// The rejected commands, each with the server's error.
 type Refused = Vec<(String, String)>;
 
@@ -34,7 +32,7 @@ pub(crate) struct Probe {
     /// The cluster and the node, if the server is part of a cluster.
     pub(crate) node: Option<(Arc<Cluster>, Address)>,
     prefix: String,
-    /// The server's version, once it is known.
+    /// The server's version, as its reply to HELLO reports it.
     version: OnceLock<String>,
     /// A name that no semaphore and no client has.
     name: String,
@@ -66,7 +64,7 @@ impl Probe {
     pub(crate) async fn refused_commands(&self) -> Result<Vec<Error>, Error> {
         let connected = self.link.connection().await.map_err(|error| self.explain(error))?;
         let connection = &connected.dialed.connection;
-        let (server, refused) = match self.link.call_by() {
+        let (greeted, refused) = match self.link.call_by() {
             // HELLO and the scripts are sent together. The replies are read in order, so that the
             // first error is returned: a server that requires a password rejects the first
             // commands, and closes the connection after a long command.
@@ -76,10 +74,9 @@ impl Probe {
                 (Ok(self.greet(connection).await?), self.try_functions(connection).await)
             }
         };
-        let (server, refused) = (server?, refused?);
-        let explain =
-            |(command, reason): &(String, String)| self.explain_command(command, reason, &server);
-        Ok(refused.iter().map(explain).collect())
+        greeted?;
+        let refused = refused?.into_iter();
+        Ok(refused.map(|(command, reason)| self.explain_command(&command, &reason)).collect())
     }
 
     /// Tries all commands that read, and no command that writes.
@@ -126,8 +123,8 @@ impl Probe {
         Ok(())
     }
 
-    /// Returns the server's reply to HELLO, if the server is of the expected kind.
-    async fn greet(&self, connection: &Connection) -> Result<Hello, Error> {
+    /// Checks that the server is of the expected kind, and notes its version.
+    async fn greet(&self, connection: &Connection) -> Result<(), Error> {
         let ping = ask::<Value>(connection, redis::cmd("PING"));
         let asking = self.node.as_ref().map(|_| ask::<()>(connection, redis::cmd("ASKING")));
         let asking = OptionFuture::from(asking);
@@ -151,7 +148,7 @@ impl Probe {
             let reason = "the server is a cluster node: connect to it as a cluster";
             return Err(self.refused(Kind::Cluster, reason));
         }
-        Ok(server)
+        Ok(())
     }
 
     async fn try_scripts(&self, connection: &Connection) -> Result<Refused, Error> {
@@ -196,7 +193,7 @@ impl Probe {
                 false
             }
             Err(Error::Redis(error)) if unknown::is_unknown(&error.to_string()) => {
-                return Err(self.unknown("FCALL", version(&hello(&connection).await)));
+                return Err(self.unknown("FCALL"));
             }
             Err(Error::Redis(error)) if error.code() == Some("ERR") => true,
             Err(error) => return Err(self.explain_script(error)),
@@ -277,7 +274,7 @@ impl Probe {
     }
 
     /// Explains why a command fails in a script.
-    fn explain_command(&self, command: &str, reason: &str, server: &Hello) -> Error {
+    fn explain_command(&self, command: &str, reason: &str) -> Error {
         let reason = reason.trim_end();
         let (words, source) = (reason.to_lowercase(), server_error(reason));
         // A missing permission is checked first, because its error contains the user's name, which
@@ -289,7 +286,7 @@ impl Probe {
             return self.replica(source);
         }
         if unknown::is_unknown(reason) {
-            return self.unknown(command, version(server));
+            return self.unknown(command);
         }
         let cause = cause_of(&source);
         let reason =
@@ -297,7 +294,8 @@ impl Probe {
         self.said(cause.kind, reason, source)
     }
 
-    fn unknown(&self, command: &str, version: &str) -> Error {
+    fn unknown(&self, command: &str) -> Error {
+        let version = self.version.get().map_or("unknown", String::as_str);
         let is_cluster = self.node.is_some();
         let (kind, reason) = unknown::explain(command, version, is_cluster, self.link.call_by());
         self.refused(kind, reason)
@@ -322,7 +320,7 @@ impl Probe {
         }
         if unknown::is_unknown(&text) {
             let command = unknown::command_in(&text).unwrap_or_else(|| called.to_owned());
-            return self.unknown(&command, self.version.get().map_or("unknown", String::as_str));
+            return self.unknown(&command);
         }
         let cause = cause_of(&error);
         self.said(cause.kind, cause.reason(), error)
@@ -372,17 +370,13 @@ impl Probe {
     }
 }
 
-fn version(server: &Hello) -> &str {
-    server.get("version").map_or("unknown", String::as_str)
-}
-
 /// A name that no semaphore has.
 fn probe_name() -> String {
     format!("probe-{}", Uuid::new_v4().simple())
 }
 
 /// Returns the server's reply to HELLO. Every user may call HELLO, but a proxy may not support it.
-async fn hello(connection: &Connection) -> Hello {
+async fn hello(connection: &Connection) -> HashMap<String, String> {
     let response: Result<HashMap<String, Value>, _> = ask(connection, redis::cmd("HELLO")).await;
     let texts = response.unwrap_or_default().into_iter();
     texts.filter_map(|(key, value)| Some((key, redis::from_redis_value(value).ok()?))).collect()
