@@ -40,9 +40,7 @@ pub(crate) async fn check_one(
     let (allowed, subscribed) = join!(try_out(&probe, access), subscribe);
     let subscribed = subscribed.map_err(|error| probe.explain(error));
     match allowed.and(subscribed) {
-        Err(error) => {
-            Err(inquire(link.dialer(), |server| link.source().client_at(server), error).await)
-        }
+        Err(error) => Err(probe.inquire(error).await),
         done => done,
     }
 }
@@ -106,10 +104,7 @@ async fn check_node(
     };
     let (allowed, received) = join!(try_out(&probe, access), listen);
     match allowed.and(received) {
-        Err(error) => {
-            let link = &probe.link;
-            Err(inquire(link.dialer(), |server| link.source().client_at(server), error).await)
-        }
+        Err(error) => Err(probe.inquire(error).await),
         done => done,
     }
 }

@@ -41,7 +41,8 @@ pub(crate) async fn denial(link: &Arc<Link>, words: &[&str]) -> Option<RedisErro
     Some(server_error(&refusal))
 }
 
-/// Explains the error of a command.
+/// Explains the error of a command, and names the permission if it is missing. `is_sharded`: whether
+/// channels are sharded.
 pub(crate) fn explain(
     address: String,
     prefix: &str,
@@ -49,33 +50,19 @@ pub(crate) fn explain(
     command: &str,
     error: RedisError,
 ) -> Error {
-    if lacks_right(&error.to_string()) {
-        return lacking(address, prefix, is_sharded, command, error);
-    }
-    let cause = cause_of(&error);
-    let (kind, reason) = (cause.kind, cause.reason());
-    Error::Connect { address, kind, reason, right: None, source: Some(error) }
-}
-
-/// Returns an error that names the missing permission. `is_sharded`: whether channels are sharded.
-pub(crate) fn lacking(
-    address: String,
-    prefix: &str,
-    is_sharded: bool,
-    command: &str,
-    refusal: RedisError,
-) -> Error {
-    let right = right(prefix, is_sharded, command, &refusal.to_string());
-    let advice = "grant it with ACL SETUSER, see docs/production.md";
-    Error::Connect {
-        address,
-        kind: ConnectErrorKind::Permission,
-        reason: format!(
-            "the user lacks the right {right}, so the server rejects {command}: {advice}"
-        ),
-        right: Some(right),
-        source: Some(refusal),
-    }
+    let text = error.to_string();
+    let (kind, reason, right) = if lacks_right(&text) {
+        let right = right(prefix, is_sharded, command, &text);
+        let reason = format!(
+            "the user lacks the right {right}, so the server rejects {command}: grant it with ACL \
+             SETUSER, see docs/production.md"
+        );
+        (ConnectErrorKind::Permission, reason, Some(right))
+    } else {
+        let cause = cause_of(&error);
+        (cause.kind, cause.reason(), None)
+    };
+    Error::Connect { address, kind, reason, right, source: Some(error) }
 }
 
 fn right(prefix: &str, is_sharded: bool, command: &str, reason: &str) -> String {

@@ -10,10 +10,10 @@ use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, ServerErrorKind, Value};
 use tokio::join;
 use uuid::Uuid;
 
-use crate::diagnosis::inquiry::server_error;
+use crate::diagnosis::inquiry::{inquire, server_error};
 use crate::diagnosis::{permission, unknown};
 use crate::error::ConnectErrorKind as Kind;
-use crate::error::{Error, cause_of, is_full, lacks_right};
+use crate::error::{Error, cause_of, is_full, is_unknown_command, lacks_right};
 use crate::protocol::keys;
 use crate::scripts::{CallBy, ScriptRegistry, UNUSABLE};
 use crate::server::{Address, Cluster, Link, slot_of};
@@ -185,24 +185,20 @@ impl Probe {
         let (registry, mut connection) = (ScriptRegistry::embedded(), connection.clone());
         let call_by = self.link.call_by();
         let response = registry.run_with(&mut connection, call_by, name, no_keys).await;
-        let is_foreign = match response.map(|_: Value| ()) {
-            Ok(_) => true,
-            Err(Error::Redis(error))
-                if matches!(error.code(), Some("SEM_KEYS" | "SEM_ARG" | "OOM")) =>
-            {
-                false
-            }
-            Err(Error::Redis(error)) if unknown::is_unknown(&error.to_string()) => {
-                return Err(self.unknown("FCALL"));
-            }
-            Err(Error::Redis(error)) if error.code() == Some("ERR") => true,
-            Err(error) => return Err(self.explain_script(error)),
-        };
-        if is_foreign {
+        let foreign = || {
             let found = format!("its function for \"{name}\" differs from lua/functions.lua");
-            return Err(self.refused(Kind::Functions, format!("{found}: {REPLACE}")));
+            Err(self.refused(Kind::Functions, format!("{found}: {REPLACE}")))
+        };
+        match response.map(|_: Value| ()) {
+            Ok(()) => foreign(),
+            Err(Error::Redis(error)) => match error.code() {
+                Some("SEM_KEYS" | "SEM_ARG" | "OOM") => Ok(()),
+                _ if is_unknown_command(&error.to_string()) => Err(self.unknown("FCALL")),
+                Some("ERR") => foreign(),
+                _ => Err(self.explain_script(error.into())),
+            },
+            Err(error) => Err(self.explain_script(error)),
         }
-        Ok(())
     }
 
     async fn try_out(&self, connection: &Connection) -> Result<Refused, Error> {
@@ -280,12 +276,12 @@ impl Probe {
         // A missing permission is checked first, because its error contains the user's name, which
         // may be any text.
         if lacks_right(reason) {
-            return self.lacking(command, source);
+            return self.explain_as(command, source);
         }
         if words.contains("readonly") || words.contains("read only replica") {
             return self.replica(source);
         }
-        if unknown::is_unknown(reason) {
+        if is_unknown_command(reason) {
             return self.unknown(command);
         }
         let cause = cause_of(&source);
@@ -310,20 +306,29 @@ impl Probe {
     /// Explains an error of a call of this command.
     fn explain_call(&self, called: &str, error: RedisError) -> Error {
         let text = error.to_string();
-        if lacks_right(&text) {
-            // Redis quotes the command, unless the keys are rejected.
-            let command = text.split('\'').nth(1).unwrap_or(called);
-            return self.lacking(command, error);
-        }
         if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly) {
             return self.replica(error);
         }
-        if unknown::is_unknown(&text) {
+        // The error of a missing permission contains the user's name, which may be any text.
+        if is_unknown_command(&text) && !lacks_right(&text) {
             let command = unknown::command_in(&text).unwrap_or_else(|| called.to_owned());
             return self.unknown(&command);
         }
-        let cause = cause_of(&error);
-        self.said(cause.kind, cause.reason(), error)
+        // The error of a missing permission quotes the command, unless the keys are rejected.
+        let command = text.split('\'').nth(1).unwrap_or(called);
+        self.explain_as(command, error)
+    }
+
+    /// Explains an error of this command without a look at the server's version.
+    fn explain_as(&self, command: &str, error: RedisError) -> Error {
+        let (address, is_sharded) = (self.address(), self.node.is_some());
+        permission::explain(address, &self.prefix, is_sharded, command, error)
+    }
+
+    /// Makes an error of this server more exact.
+    pub(crate) async fn inquire(&self, error: Error) -> Error {
+        let source = self.link.source();
+        inquire(self.link.dialer(), |server| source.client_at(server), error).await
     }
 
     /// The error for a server that sent an unexpected reply.
@@ -362,11 +367,6 @@ impl Probe {
             CallBy::Sha1 => "evalsha",
             CallBy::Function => "fcall",
         }
-    }
-
-    fn lacking(&self, command: &str, refusal: RedisError) -> Error {
-        let (address, is_sharded) = (self.address(), self.node.is_some());
-        permission::lacking(address, &self.prefix, is_sharded, command, refusal)
     }
 }
 

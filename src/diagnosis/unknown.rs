@@ -2,7 +2,6 @@
 //! or disabled. The server's error is omitted, because it repeats everything that was sent.
 
 use crate::error::ConnectErrorKind as Kind;
-pub(super) use crate::error::is_unknown_command as is_unknown;
 use crate::scripts::CallBy;
 
 /// The unknown command, as the server's error names it.

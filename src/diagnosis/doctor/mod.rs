@@ -13,11 +13,11 @@ use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
-use redis::{Cmd, FromRedisValue, InfoDict, RedisError};
+use redis::{FromRedisValue, InfoDict, RedisError};
 use tokio::time::Instant;
 
 use crate::diagnosis::connect::Access;
-use crate::diagnosis::{Probe, inquire, permission};
+use crate::diagnosis::{Probe, permission};
 use crate::error::{ConnectErrorKind as Kind, Error, lacks_right};
 use crate::server::{Backoff, Servers};
 
@@ -98,14 +98,10 @@ async fn examine_server(
         let may_pass = matches!(&error, Error::Connect { kind: Kind::Closed, .. });
         let pause = backoff.next();
         if !may_pass || started.elapsed() + pause >= patience {
-            return Err(more_about(&probe, error).await);
+            return Err(probe.inquire(error).await);
         }
         tokio::time::sleep(pause).await;
     }
-}
-
-async fn more_about(probe: &Probe, error: Error) -> Error {
-    inquire(probe.link.dialer(), |server| probe.link.source().client_at(server), error).await
 }
 
 async fn look_at_all(probe: &Probe, access: Access) -> Result<ServerReport, Error> {
@@ -144,24 +140,18 @@ async fn look_at_all(probe: &Probe, access: Access) -> Result<ServerReport, Erro
 }
 
 /// Returns the server's reply, or the error that the server returned.
-async fn ask<T: FromRedisValue>(probe: &Probe, cmd: &Cmd) -> Result<Result<T, RedisError>, Error> {
-    let unreachable = |error| probe.explain(error);
-    let words: Vec<_> = cmd.args_iter().filter_map(word).collect();
-    if let Some(refusal) = permission::denial(&probe.link, &words).await {
+async fn ask<T: FromRedisValue>(
+    probe: &Probe,
+    words: &[&str],
+) -> Result<Result<T, RedisError>, Error> {
+    if let Some(refusal) = permission::denial(&probe.link, words).await {
         return Ok(Err(refusal));
     }
-    match probe.link.query(cmd).await {
+    match probe.link.query(redis::cmd(words[0]).arg(&words[1..])).await {
         Err(error) if error.is_io_error() || error.is_unrecoverable_error() => {
-            Err(unreachable(error))
+            Err(probe.explain(error))
         }
         response => Ok(response),
-    }
-}
-
-fn word(argument: redis::Arg<&[u8]>) -> Option<&str> {
-    match argument {
-        redis::Arg::Simple(word) => std::str::from_utf8(word).ok(),
-        _ => None,
     }
 }
 
@@ -191,7 +181,7 @@ impl Unchecked {
 }
 
 async fn look_around(probe: &Probe, user: &str) -> Result<Result<Facts, Unchecked>, Error> {
-    Ok(match ask::<InfoDict>(probe, &redis::cmd("INFO")).await? {
+    Ok(match ask::<InfoDict>(probe, &["INFO"]).await? {
         Ok(info) => Facts::read(&info).map_err(|lacking| Unchecked {
             finding: format!("INFO does not report {lacking}"),
             fix: "check the server's configuration".to_owned(),
@@ -208,9 +198,7 @@ async fn look_at_config(probe: &Probe, user: &str) -> Result<Result<Config, Unch
         ("appendfsync", &mut config.appendfsync),
         ("min-replicas-to-write", &mut config.min_replicas),
     ] {
-        let mut get = redis::cmd("CONFIG");
-        get.arg("GET").arg(name);
-        match ask::<HashMap<String, String>>(probe, &get).await? {
+        match ask::<HashMap<String, String>>(probe, &["CONFIG", "GET", name]).await? {
             Ok(mut response) => *value = response.remove(name).unwrap_or_default(),
             Err(refusal) => {
                 return Ok(Err(Unchecked::refused("CONFIG GET", "+config|get", user, &refusal)));
@@ -250,7 +238,7 @@ async fn try_looks(probe: &Probe, user: &str) -> Result<Vec<Check>, Error> {
 async fn try_to_listen(probe: &Probe, user: &str) -> Result<Vec<Check>, Error> {
     let unheard = match probe.ask_and_listen().await {
         Ok(()) => Vec::new(),
-        Err(error) => vec![more_about(probe, error).await],
+        Err(error) => vec![probe.inquire(error).await],
     };
     of_refused("messages", user, unheard, "the channels of grant messages can be subscribed to")
 }
@@ -300,7 +288,7 @@ fn with_advice(name: &'static str, reason: &str) -> Check {
 async fn compare_clocks(probe: &Probe, user: &str) -> Result<Check, Error> {
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let before = now();
-    match ask::<(u64, u64)>(probe, &redis::cmd("TIME")).await? {
+    match ask::<(u64, u64)>(probe, &["TIME"]).await? {
         Ok((seconds, micros)) => {
             let server = Duration::from_secs(seconds) + Duration::from_micros(micros);
             Ok(judge::clock(before, server, now()))
