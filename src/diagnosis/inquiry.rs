@@ -1,10 +1,11 @@
 //! Finds out more exactly why a server is unusable, with further requests. redis-rs drops the
 //! replies of servers that are not Redis, and some errors of Redis.
 
+use std::io;
 use std::time::Duration;
 
 use redis::{Client, Cmd, ConnectionAddr, RedisConnectionInfo, RedisError};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
@@ -12,8 +13,8 @@ use tokio::time::timeout;
 
 use crate::error::ConnectErrorKind as Kind;
 use crate::error::{Error, Rounded, cause_of};
-use crate::server::Dialer;
 use crate::server::credentials::{who, without_password};
+use crate::server::{Dialer, Duplex, is_tls};
 
 /// The timeout for a silent server is short, because the user has already waited for one timeout.
 const LONGEST: Duration = Duration::from_millis(500);
@@ -87,7 +88,8 @@ impl Found {
 async fn silence(client: &Client, patience: Duration) -> Option<Found> {
     let waited = Rounded(patience);
     let address = client.get_connection_info().addr();
-    let reason = match (address, may_connect(address, patience.min(LONGEST)).await) {
+    let is_open = matches!(timeout(patience.min(LONGEST), open(address)).await, Ok(Ok(_)));
+    let reason = match (address, is_open) {
         (_, false) => format!(
             "no connection within {waited}: check that the host is up and that no firewall drops \
              packets to it; a slow network needs a longer response_timeout"
@@ -106,49 +108,25 @@ async fn silence(client: &Client, patience: Duration) -> Option<Found> {
     Found::new(Kind::TimedOut, reason)
 }
 
-async fn may_connect(address: &ConnectionAddr, limit: Duration) -> bool {
-    let connected = match address {
+/// Opens a connection without TLS and login.
+async fn open(address: &ConnectionAddr) -> io::Result<Box<dyn Duplex>> {
+    Ok(match address {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-            timeout(limit, TcpStream::connect((host.as_str(), *port))).await.map(|tcp| tcp.is_ok())
+            Box::new(TcpStream::connect((host.as_str(), *port)).await?)
         }
         #[cfg(unix)]
-        ConnectionAddr::Unix(path) => {
-            timeout(limit, UnixStream::connect(path)).await.map(|unix| unix.is_ok())
-        }
-        // Other kinds of addresses cannot be tried.
-        _ => return true,
-    };
-    connected.unwrap_or(false)
+        ConnectionAddr::Unix(path) => Box::new(UnixStream::connect(path).await?),
+        _ => return Err(io::ErrorKind::Unsupported.into()),
+    })
 }
 
 /// Explains the server's reply to a PING.
 async fn stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Found> {
-    let limit = dialer.response_timeout();
-    let said = match client.get_connection_info().addr() {
-        ConnectionAddr::Tcp(host, port) => {
-            let ping = async { ping(TcpStream::connect((host.as_str(), *port)).await?).await };
-            timeout(limit, ping).await
-        }
-        #[cfg(unix)]
-        ConnectionAddr::Unix(path) => {
-            timeout(limit, async { ping(UnixStream::connect(path).await?).await }).await
-        }
-        ConnectionAddr::TcpTls { .. } => {
-            let ready = dialer.ready(client).await.ok()?;
-            let cut = "the TLS connection was closed: check the server's log, and whether this \
-                       port uses TLS; if not, try redis:// instead of rediss://";
-            // The reason for rejecting a certificate may be lost when the connection closes.
-            // Another attempt may receive it.
-            for _ in 0..TLS_ATTEMPTS {
-                if let Some(found) = replied(dialer, &ready, &redis::cmd("PING")).await {
-                    return Some(found);
-                }
-            }
-            return Found::new(kind, cut);
-        }
-        _ => return None,
-    };
-    match said.ok()? {
+    let address = client.get_connection_info().addr();
+    if is_tls(address) {
+        return tls_stranger(dialer, client, kind).await;
+    }
+    match timeout(dialer.response_timeout(), ping(address)).await.ok()? {
         Ok(said) if said.starts_with(&[0x15, 3]) => wants_tls(Kind::Tls),
         Ok(said) if said.starts_with(b"+PONG") => None,
         Ok(said) if said.starts_with(b"-") => Found::said(server_error(&printable(&said[1..]))),
@@ -160,12 +138,26 @@ async fn stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Found>
             )
         }
         // The server may be stopping, or may have stopped.
-        Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset => {
-            Found::said(error.into())
-        }
+        Err(error) if error.kind() != io::ErrorKind::ConnectionReset => Found::said(error.into()),
         _ if kind == Kind::Closed => wants_tls(kind),
         _ => None,
     }
+}
+
+async fn tls_stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Found> {
+    let ready = dialer.ready(client).await.ok()?;
+    // The reason for rejecting a certificate may be lost when the connection closes. Another
+    // attempt may receive it.
+    for _ in 0..TLS_ATTEMPTS {
+        if let Some(found) = replied(dialer, &ready, &redis::cmd("PING")).await {
+            return Some(found);
+        }
+    }
+    Found::new(
+        kind,
+        "the TLS connection was closed: check the server's log, and whether this port uses TLS; \
+         if not, try redis:// instead of rediss://",
+    )
 }
 
 fn wants_tls(kind: Kind) -> Option<Found> {
@@ -176,7 +168,8 @@ fn wants_tls(kind: Kind) -> Option<Found> {
     )
 }
 
-async fn ping<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) -> std::io::Result<Vec<u8>> {
+async fn ping(address: &ConnectionAddr) -> io::Result<Vec<u8>> {
+    let mut stream = open(address).await?;
     stream.write_all(b"*1\r\n$4\r\nPING\r\n").await?;
     let mut said = vec![0; MAX_BYTES];
     let length = stream.read(&mut said).await?;

@@ -51,13 +51,14 @@ pub(crate) use link::Link;
 #[cfg(feature = "local")]
 pub(crate) use local::{Local, Messages};
 pub use named::IntoServer;
-pub(crate) use named::{check_all_alike, server_of};
+pub(crate) use named::{check_all_alike, is_tls, server_of};
 #[cfg(feature = "tower")]
 pub(crate) use outage::Outage;
 pub(crate) use outage::{Line, Outages};
 pub(crate) use scan::QueryError;
 pub(crate) use slots::{Address, slot_of};
 pub(crate) use source::{Sentinels, Source};
+pub(crate) use stream::Duplex;
 
 pub(crate) enum Servers {
     One(Arc<Link>),
