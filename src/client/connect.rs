@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures_util::FutureExt;
 use redis::ConnectionInfo;
 use tokio::runtime::Handle;
 
@@ -268,15 +267,10 @@ impl SemaphoreClientBuilder {
         let new_cluster = || {
             Cluster::new(nodes.clone(), self.call_by, dialer.clone(), runtime.clone()).map(Arc::new)
         };
-        let connect = || {
-            let (cluster, prefix, access) =
-                (new_cluster(), self.prefix.clone(), self.settings.access);
-            let connect = async move {
-                let cluster = cluster?;
-                connect::check_cluster(&cluster, &prefix, access).await?;
-                Ok(cluster)
-            };
-            connect.boxed()
+        let connect = || async {
+            let cluster = new_cluster()?;
+            connect::check_cluster(&cluster, &self.prefix, self.settings.access).await?;
+            Ok(cluster)
         };
         let cluster = self.persist(&new_cluster()?.to_string(), connect).await?;
         let channels = Arc::new(Channels::default());
@@ -292,15 +286,11 @@ impl SemaphoreClientBuilder {
         let name = self.new_client();
         let channel = Arc::new(Channel::of_process(&self.prefix, &name));
         let server = source.to_string();
-        let connect = || {
-            let link = Link::new(source.clone(), self.call_by, dialer.clone());
-            let (link, prefix) = (Arc::new(link), self.prefix.clone());
-            let (channel, access) = (channel.clone(), self.settings.access);
-            let connect = async move {
-                let subscription = connect::check_one(&link, &prefix, &channel, access).await?;
-                Ok((link, subscription))
-            };
-            connect.boxed()
+        let connect = || async {
+            let link = Arc::new(Link::new(source.clone(), self.call_by, dialer.clone()));
+            let (prefix, access) = (&self.prefix, self.settings.access);
+            let subscription = connect::check_one(&link, prefix, &channel, access).await?;
+            Ok((link, subscription))
         };
         let (link, subscription) = self.persist(&server, connect).await?;
         let listener = Listener::Single(link.clone(), channel.clone(), subscription);

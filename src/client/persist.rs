@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::SemaphoreClientBuilder;
@@ -16,25 +15,27 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 impl SemaphoreClientBuilder {
     /// Connects, and retries after transient failures until the connect timeout has passed. Every
     /// attempt starts from scratch.
-    pub(super) async fn persist<T>(
+    pub(super) async fn persist<T, F>(
         &self,
         server: &str,
-        connect: impl Fn() -> BoxFuture<'static, Result<T, Error>>,
-    ) -> Result<T, Error> {
+        connect: impl Fn() -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
         let patience = self.connect_timeout;
         if patience.is_zero() {
-            return connect().await;
+            return Box::pin(connect()).await;
         }
         let deadline = Deadline::after(patience);
         let mut backoff = Backoff::of_connections(self.settings.response_timeout);
         let mut last: Option<Error> = None;
-        let mut is_logged = false;
         loop {
             let left = deadline.left_at(Instant::now());
-            let error = match timeout(left, connect()).await {
+            let error = match timeout(left, Box::pin(connect())).await {
                 Ok(Err(error)) if error.may_pass() => error,
                 Ok(done) => {
-                    if done.is_ok() && is_logged {
+                    if done.is_ok() && last.is_some() {
                         tracing::info!(
                             target: LOG_TARGET,
                             connection = "first",
@@ -54,7 +55,7 @@ impl SemaphoreClientBuilder {
             }
             // The last pauses are shorter, so that attempts continue until the time is over.
             let pause = backoff.next().min(left / 2);
-            if let (false, Error::Connect { address, reason, .. }) = (is_logged, &error) {
+            if let (None, Error::Connect { address, reason, .. }) = (&last, &error) {
                 tracing::warn!(
                     target: LOG_TARGET,
                     connection = "first",
@@ -62,7 +63,6 @@ impl SemaphoreClientBuilder {
                     error = reason,
                     "Redis is unavailable; connecting is retried"
                 );
-                is_logged = true;
             }
             last = Some(error);
             sleep(pause).await;
