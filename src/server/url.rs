@@ -4,6 +4,7 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use redis::{
     ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
@@ -158,10 +159,10 @@ fn host_and_port(place: &str) -> Result<(String, u16), Wrong> {
             let zone = if zone.is_empty() { String::new() } else { format!("%{zone}") };
             (format!("{address}{zone}"), port)
         }
-        None => match place.split_once(':') {
-            Some((host, _)) => (host.to_owned(), &place[host.len()..]),
-            None => (place.to_owned(), ""),
-        },
+        None => {
+            let (host, port) = place.split_at(place.find(':').unwrap_or(place.len()));
+            (host.to_owned(), port)
+        }
     };
     if host.is_empty() {
         return Err(Wrong::shown(format!("the host is missing, or {UNREADABLE}")));
@@ -173,15 +174,11 @@ fn host_and_port(place: &str) -> Result<(String, u16), Wrong> {
         return Err(unreadable());
     }
     check_is_no_wildcard(&host)?;
-    let port = match port.strip_prefix(':') {
-        None if port.is_empty() => DEFAULT_PORT,
-        Some("") => DEFAULT_PORT,
-        Some(digits) if is_number(digits) => {
-            digits.parse().ok().filter(|port| *port > 0).ok_or_else(unreadable)?
-        }
-        _ => return Err(unreadable()),
+    let port = match port {
+        "" | ":" => Some(DEFAULT_PORT),
+        port => port.strip_prefix(':').and_then(number).filter(|port| *port > 0),
     };
-    Ok((host, port))
+    Ok((host, port.ok_or_else(unreadable)?))
 }
 
 /// Whether the text is a name or an address. Anything else may contain a password.
@@ -309,30 +306,26 @@ fn protocol(value: &str) -> Result<ProtocolVersion, Wrong> {
 fn number_of(text: &str) -> Result<i64, Wrong> {
     match text {
         "" => Ok(0),
-        digits if is_number(digits) => {
-            digits.parse().map_err(|_| Wrong::shown("invalid database number"))
-        }
-        _ => Err(Wrong::shown("invalid database number")),
+        digits => number(digits).ok_or_else(|| Wrong::shown("invalid database number")),
     }
 }
 
-fn is_number(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+/// Returns the number if the text contains only digits. `parse` also accepts a sign.
+fn number<T: FromStr>(text: &str) -> Option<T> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 /// Decodes percent-encoded characters such as %40.
 fn decoded(text: &str) -> Result<String, Wrong> {
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
-    while let [byte, after @ ..] = rest {
-        (rest, _) = match (byte, after) {
-            (b'%', [high, low, after @ ..]) => {
-                let digits = [high, low].map(|digit| char::from(*digit).to_digit(16));
-                let [Some(high), Some(low)] = digits else { return Err(bad_percent()) };
-                (after, bytes.push((high * 16 + low) as u8))
-            }
-            (b'%', _) => return Err(bad_percent()),
-            _ => (after, bytes.push(*byte)),
-        };
+    let bad = || Wrong::shown("two hexadecimal digits must follow a % (write % itself as %25)");
+    let mut parts = text.split('%');
+    let mut bytes = Vec::from(parts.next().unwrap_or_default());
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2).ok_or_else(bad)?;
+        // `from_str_radix` also accepts a plus sign.
+        let byte = u8::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'));
+        bytes.push(byte.ok_or_else(bad)?);
+        bytes.extend(rest.as_bytes());
     }
     let text =
         String::from_utf8(bytes).map_err(|_| Wrong("the %-encoded text is not UTF-8".into()))?;
@@ -340,8 +333,4 @@ fn decoded(text: &str) -> Result<String, Wrong> {
         true => Err(Wrong::shown("it contains %00")),
         false => Ok(text),
     }
-}
-
-fn bad_percent() -> Wrong {
-    Wrong::shown("two hexadecimal digits must follow a % (write % itself as %25)")
 }
