@@ -83,22 +83,18 @@ impl SemaphoreClient {
     /// ```
     pub async fn names(&self) -> Result<Names, Error> {
         let context = self.context.clone();
-        self.context.in_a_task(async move { Search::new(&context).run().await }).await
+        let search =
+            async move { Search { context: &context, found: BTreeSet::new() }.run().await };
+        self.context.in_a_task(search).await
     }
 }
 
 struct Search<'a> {
     context: &'a Context,
-    pattern: String,
     found: BTreeSet<String>,
 }
 
-impl<'a> Search<'a> {
-    fn new(context: &'a Context) -> Self {
-        let pattern = pattern(&context.prefix);
-        Self { context, pattern, found: BTreeSet::new() }
-    }
-
+impl Search<'_> {
     async fn run(mut self) -> Result<Names, Error> {
         let (started, settings) = (Instant::now(), self.context.settings);
         let mut backoff = Backoff::of_connections(settings.response_timeout);
@@ -162,10 +158,11 @@ impl<'a> Search<'a> {
     }
 
     async fn look_through(&mut self, links: &[Arc<Link>]) -> Result<(), QueryError> {
-        let Self { context, pattern, found } = self;
-        let name = |key: Vec<u8>| name_in(&key, &context.prefix);
+        let (prefix, found) = (&self.context.prefix, &mut self.found);
+        let pattern = pattern(prefix);
+        let name = |key: Vec<u8>| name_in(&key, prefix);
         for link in links {
-            link.scan(pattern, |keys| found.extend(keys.into_iter().filter_map(name))).await?;
+            link.scan(&pattern, |keys| found.extend(keys.into_iter().filter_map(name))).await?;
         }
         Ok(())
     }
