@@ -319,7 +319,7 @@ impl Probe {
         self.explain_as(command, error)
     }
 
-    /// Explains an error of this command without a look at the server's version.
+    /// Explains an error of this command by a missing permission or by another cause.
     fn explain_as(&self, command: &str, error: RedisError) -> Error {
         let (address, is_sharded) = (self.address(), self.node.is_some());
         permission::explain(address, &self.prefix, is_sharded, command, error)

@@ -20,7 +20,6 @@ use tokio_rustls::client::TlsStream;
 use crate::error::Error;
 
 /// The TLS settings of all connections of a client.
-#[derive(Default)]
 pub(crate) struct Tls {
     certificates: Option<TlsCertificates>,
     /// Created at the first use.
