@@ -133,8 +133,8 @@ fn with_dash(option: Arg) -> Arg {
 }
 
 /// Adds a tip if the `--` before a command is missing, because clap shows the `--` only in the
-/// usage. Removes the tip of clap to write a name that begins with a dash after `--`, where the
-/// command belongs.
+/// usage. Removes the tip of clap to write a name that begins with a dash after `--`, because
+/// only the command follows `--`.
 fn with_tip(mut error: clap::Error) -> clap::Error {
     let context = |kind| error.get(kind).map(ContextValue::to_string).unwrap_or_default();
     let is_word = !context(ContextKind::InvalidArg).starts_with('-');

@@ -81,7 +81,7 @@ class Dropped(unittest.IsolatedAsyncioTestCase):
 
         with self.assertWarnsRegex(ResourceWarning, "client of .* was dropped and never closed"):
             thread, core = await asyncio.to_thread(work)
-        await until_async(lambda: not thread.is_alive())
+            await until_async(lambda: not thread.is_alive())
         self.assertTrue(self.keys.are_empty())
         self.assertEqual(core._link._lines, set())
 
