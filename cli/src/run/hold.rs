@@ -13,6 +13,7 @@ use super::guard::Guard;
 use super::guard::words::{Report, Word};
 use super::job;
 use super::signals::Signals;
+use super::starter::DIED_WITH_GUARD;
 use super::terminal::Terminal;
 use super::times::Times;
 use crate::failure::Failure;
@@ -41,6 +42,8 @@ pub struct Hold<'a> {
     /// `None` with --per, because such a permit cannot be lost.
     held: Option<Held<'a>>,
     command: Running,
+    /// The guard that prepared the command.
+    prepared_by: Option<Pid>,
     terminal: Option<Terminal>,
     is_stopped: bool,
     /// This process got a signal to stop, and has forwarded it to the command.
@@ -85,6 +88,7 @@ impl<'a> Hold<'a> {
         Self {
             held,
             command,
+            prepared_by: None,
             terminal,
             is_stopped: false,
             is_to_stop: false,
@@ -98,31 +102,14 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// Continues the prepared process, which then becomes the command. If the guard was killed, its
-    /// prepared process was killed, too, so the next guard prepares the command again.
-    pub async fn begin(&mut self) -> Result<(), Failure> {
-        loop {
-            self.to_foreground();
-            let Some(guard) = self.held.as_ref().map(|held| held.guard.process()) else {
-                return Ok(());
-            };
-            // The guard may have been killed just now, so the changes of children are handled
-            // first.
-            self.on(Signal::SIGCHLD).await;
-            self.look();
-            let Some(Held { permit, guard: current, .. }) = &mut self.held else { return Ok(()) };
-            if current.process() == guard {
-                self.command.signal(Signal::SIGCONT);
-                return Ok(());
-            }
-            self.command.group = current.prepare(permit).await?;
-            self.ended = None;
-        }
-    }
-
-    pub async fn until_ended(mut self, signals: &mut Signals) -> Outcome {
+    pub async fn until_ended(mut self, signals: &mut Signals) -> Result<Outcome, Failure> {
+        self.begin().await;
         let ended = loop {
             self.look();
+            if self.died_with_its_guard() {
+                self.prepare_again().await?;
+                self.begin().await;
+            }
             if let Some(ended) = self.ended.filter(|ended| self.is_done(*ended)) {
                 break ended;
             }
@@ -141,7 +128,37 @@ impl<'a> Hold<'a> {
         }
         let is_interrupted = had_terminal && ended.is_interrupt() && !self.is_interrupted;
         self.send(Word::Done);
-        Outcome { ended, was_terminated: self.is_lost, is_interrupted, to_end: self.to_end }
+        let (was_terminated, to_end) = (self.is_lost, self.to_end);
+        Ok(Outcome { ended, was_terminated, is_interrupted, to_end })
+    }
+
+    /// Continues the prepared process, which then becomes the command.
+    async fn begin(&mut self) {
+        self.to_foreground();
+        if let Some(Held { guard, .. }) = &self.held {
+            self.prepared_by = Some(guard.process());
+            // The guard may have been killed just now, so the changes of children are handled
+            // first.
+            self.on(Signal::SIGCHLD).await;
+            self.look();
+            self.command.signal(Signal::SIGCONT);
+        }
+    }
+
+    /// Returns whether the prepared process was killed with its guard before the process became the
+    /// command.
+    fn died_with_its_guard(&self) -> bool {
+        let is_replaced = |held: &Held| self.prepared_by != Some(held.guard.process());
+        self.ended == Some(Ended::Killed(DIED_WITH_GUARD as i32))
+            && self.held.as_ref().is_some_and(is_replaced)
+    }
+
+    async fn prepare_again(&mut self) -> Result<(), Failure> {
+        if let Some(Held { permit, guard, .. }) = &mut self.held {
+            self.command.group = guard.prepare(permit).await?;
+            self.ended = None;
+        }
+        Ok(())
     }
 
     async fn next(&mut self, signals: &mut Signals) -> Event {

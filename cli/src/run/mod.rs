@@ -169,11 +169,7 @@ async fn permitted(
             match (command, guard) {
                 (Ok(command), Some(guard)) => {
                     let held = Held { name: &asked.name, permit: &permit, times, guard };
-                    let mut hold = Hold::new(Some(held), command);
-                    let outcome = match hold.begin().await {
-                        Ok(()) => Ok(hold.until_ended(signals).await),
-                        Err(failure) => Err(failure),
-                    };
+                    let outcome = Hold::new(Some(held), command).until_ended(signals).await;
                     let is_interrupted = outcome.as_ref().is_ok_and(|it| it.is_interrupted);
                     let end = given_back(&client, asked, permit, outcome, signals).await;
                     // The signal is sent after the release, because it also reaches this process,
@@ -264,9 +260,7 @@ async fn let_expire(
             }
         }
     });
-    let mut hold = Hold::new(None, command);
-    hold.begin().await?;
-    let outcome = hold.until_ended(signals).await;
+    let outcome = Hold::new(None, command).until_ended(signals).await?;
     let to_end = outcome.to_end;
     let given_up = match unless_signalled(signals, to_end, expiring).await {
         Ok(Ok(None)) => None,

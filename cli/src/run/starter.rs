@@ -13,11 +13,15 @@ use super::command::not_started;
 use crate::failure::{Failure, LOST};
 use crate::role;
 
+/// The signal that kills the prepared process if its guard ends before the process becomes the
+/// command. Commands practically never die of this signal, so the CLI recognizes such an end.
+pub const DIED_WITH_GUARD: Signal = Signal::SIGVTALRM;
+
 /// Becomes the command, which is in the arguments. `guard` is the process that started this
 /// process.
 pub fn become_command(guard: &str) -> Result<ExitCode, Failure> {
     let failed = Failure::system("cannot start the command");
-    let die_with_the_guard = Some(rustix::process::Signal::KILL);
+    let die_with_the_guard = Some(rustix::process::Signal::VTALARM);
     set_parent_process_death_signal(die_with_the_guard).map_err(|error| failed(error.into()))?;
     let has_ended = || parent_id().to_string() != guard;
     if !has_ended() {

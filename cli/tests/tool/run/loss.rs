@@ -63,7 +63,7 @@ fn ends_before_its_lease(script: &str, break_server: impl FnOnce(&Server)) {
     let reported = tool.errors();
     let outage = format!("redis-semaphore: semaphore {name}: Redis at 127.0.0.1:");
     assert!(reported.starts_with(&outage) && reported.contains(" is unavailable: "), "{reported}");
-    assert!(reported.contains("the permit cannot be refreshed"), "{reported}");
+    assert!(reported.contains("the permit was not refreshed in time"), "{reported}");
 }
 
 #[test]

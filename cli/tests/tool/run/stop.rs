@@ -146,7 +146,7 @@ fn a_command_continued_in_an_outage_is_ended_before_its_lease_expires() {
     eventually("the end of the command", || (!is_alive(command)).then_some(()));
     let ended = now();
     assert!(ended < end, "it ended {} ms after its lease", ended - end);
-    shell.sees("the permit cannot be refreshed");
+    shell.sees("the permit was not refreshed in time");
     shell.sees("finally 70");
 }
 
