@@ -4,6 +4,7 @@
 
 require "cgi"
 require "json"
+require "openssl"
 require "redis"
 require "securerandom"
 require "socket"
@@ -409,6 +410,13 @@ class RedisSemaphore
 
   def passes?(error) = error.is_a?(Redis::BaseConnectionError) || error.message.match?(MAY_PASS)
 
+  # Runs the block. Version 4 of the library does not convert errors of a TLS handshake. Most of them may pass.
+  def self.converting_errors
+    yield
+  rescue OpenSSL::SSL::SSLError, SystemCallError => e
+    raise e.message.include?("certificate") ? Redis::BaseError : Redis::CannotConnectError, e.message
+  end
+
   # Calls scripts by their SHA-1. If the server does not know a script, this sends its source.
   class Scripts
     MANIFEST = File.expand_path("../../lua/manifest.json", __dir__)
@@ -420,7 +428,7 @@ class RedisSemaphore
 
     def call(name, keys, arguments)
       script = ALL.fetch(name)
-      begin
+      RedisSemaphore.converting_errors do
         @redis.call("EVALSHA", script["sha1"], keys.size, *keys, *arguments)
       rescue Redis::CommandError => e
         raise unless e.message.start_with?("NOSCRIPT ")
@@ -472,10 +480,12 @@ class RedisSemaphore
 
     def run(subscribe, channel)
       # The library's own subscribe does the same, but does not support sharded channels.
-      @redis._client.call_loop([subscribe, channel]) do |kind, _, text|
-        case kind
-        when "subscribe", "ssubscribe" then tell(:listening)
-        when "message", "smessage" then tell(text.to_s)
+      RedisSemaphore.converting_errors do
+        @redis._client.call_loop([subscribe, channel]) do |kind, _, text|
+          case kind
+          when "subscribe", "ssubscribe" then tell(:listening)
+          when "message", "smessage" then tell(text.to_s)
+          end
         end
       end
     rescue Redis::BaseError => e

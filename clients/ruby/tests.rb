@@ -198,4 +198,34 @@ begin
 rescue Redis::CommandError => e
   expect(e.message.scan("requires a password").size == 1, e.message)
 end
+
+# A server that ends each TLS handshake is unavailable: it closes the connection, replies in HTTP, or sends an alert.
+answers = ["", "HTTP/1.1 503 Service Unavailable\r\n\r\n", "\x15\x03\x03\x00\x02\x02\x28".b]
+answers.each do |answer|
+  peer = TCPServer.new("127.0.0.1", 0)
+  tries = 0
+  Thread.new do
+    loop do
+      socket = peer.accept
+      tries += 1
+      socket.write(answer)
+      socket.close
+    rescue SystemCallError
+      socket.close
+    end
+  end
+  url = "rediss://127.0.0.1:#{peer.addr[1]}"
+  begin
+    RedisSemaphore.new(name, limit: 1, url: url).acquire(timeout: 1500)
+    abort "FAILED: a peer without TLS grants a permit"
+  rescue RedisSemaphore::Timeout
+    expect(tries > 2, "#{tries} attempts to connect")
+  end
+  begin
+    RedisSemaphore::Listener.new(url, "channel")
+    abort "FAILED: a peer without TLS accepts a subscription"
+  rescue Redis::CannotConnectError
+    peer.close
+  end
+end
 puts "tests.rb: passed"
