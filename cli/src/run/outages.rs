@@ -58,7 +58,7 @@ pub fn reason() -> Option<String> {
     let ((_, server), outage) = state.outages.iter().min_by_key(|(_, outage)| outage.began)?;
     let since = Duration::from_secs(outage.began.elapsed().as_secs());
     Some(format!(
-        "Redis at {server} became unavailable {} ago: {}",
+        "Redis at {server} has been unavailable for at least {}: {}",
         format_duration(since),
         outage.reason
     ))
@@ -80,7 +80,7 @@ impl<S: Subscriber> Layer<S> for Connection {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let Fields { connection, server, error } = fields;
+        let Fields { message, connection, server, error } = fields;
         let mut state = state();
         let line = match *event.metadata().level() {
             Level::WARN => {
@@ -95,6 +95,8 @@ impl<S: Subscriber> Layer<S> for Connection {
                 state.outages.insert((connection, server), Outage { began, reason });
                 is_new.then_some(line)
             }
+            // This is not a recovery: the wait ends, or a node has left the cluster.
+            _ if message == "the server is no longer used" => None,
             _ => {
                 let was_out = state.outages.remove(&(connection, server)).is_some();
                 let is_over = was_out && state.outages.is_empty();
@@ -109,6 +111,7 @@ impl<S: Subscriber> Layer<S> for Connection {
 
 #[derive(Default)]
 struct Fields {
+    message: String,
     connection: String,
     server: String,
     error: String,
@@ -117,6 +120,7 @@ struct Fields {
 impl Visit for Fields {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
+            "message" => self.message.push_str(value),
             "connection" => self.connection.push_str(value),
             "server" => self.server.push_str(value),
             "error" => self.error.push_str(value),

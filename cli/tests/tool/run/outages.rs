@@ -203,6 +203,19 @@ fn an_acquire_timeout_in_an_outage_exits_with_69() {
     );
 }
 
+#[test]
+fn the_end_of_a_wait_is_not_reported_as_the_end_of_the_outage() {
+    let mut server = Server::start();
+    let (_holder, mut waiter) = two(&server, &unique_name(), &["--limit", "1"]);
+    server.kill();
+    waiter.reports("; retrying");
+    waiter.signal(Signal::SIGTERM);
+    assert_eq!(waiter.ended().signal(), Some(Signal::SIGTERM as i32));
+    let reported = waiter.errors();
+    assert!(!reported.contains("available again"), "{reported}");
+    assert_eq!(reported.matches("; retrying").count(), 1, "{reported}");
+}
+
 /// Earlier replies do not matter. Only a reply to the request itself means that all permits are
 /// held.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
