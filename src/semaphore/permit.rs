@@ -65,8 +65,7 @@ use crate::semaphore::permit_watch::PermitWatch;
 ///
 /// If a process is paused, for example with its virtual machine, the process finds out only later
 /// that its lease has expired. Every system of leases has this gap. If the gap matters, send the
-/// [fencing token](Self::fencing_token) with each write, and let the store reject writes with lower
-/// tokens.
+/// [fencing token](Self::fencing_token) with each write. The store must then reject lower tokens.
 ///
 /// # Dropping
 ///
@@ -108,8 +107,7 @@ impl Permit {
         let hold = core.meter.granted(origin, acquisition.weight, acquisition.created);
         let lease = Lease::new(grant, settings.first_lease(), settings.max_hold, hold);
         acquisition.begin_lease(lease);
-        let (semaphore, id) = (&core.name, &acquisition.id);
-        tracing::debug!(semaphore, id, token = grant.token, "granted");
+        tracing::debug!(semaphore = core.name, id = acquisition.id, token = grant.token, "granted");
         let on_drop = Some(settings.ending_on_drop());
         Self { core, acquisition, on_drop }
     }

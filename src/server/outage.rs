@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use redis::RedisError;
 
 use super::LOG_TARGET;
-use crate::error::{ConnectErrorKind, cause_of, is_full, is_refusal, says};
+use crate::error::{ConnectErrorKind, cause_of, is_end_of_runtime, is_full, is_refusal, says};
 
 /// If this script succeeds, any outage ends, because a server that grants permits accepts writes.
 const ACQUIRE: &str = "acquire";
@@ -103,8 +103,9 @@ impl Outages {
         self.state.lock().expect("no code panics while it holds the lock")
     }
 
-    /// Records the failure of an attempt that began at `began`. Returns true if
-    /// an earlier attempt of the current series of failures had already failed at that time.
+    /// Records the failure of an attempt that began at `began`. Returns true if an earlier attempt
+    /// of the current series of failures had already failed at that time. The end of a runtime does
+    /// not count, because it is no failure of the server.
     pub(crate) fn failed(
         &self,
         began: Instant,
@@ -112,6 +113,9 @@ impl Outages {
         server: String,
         error: &RedisError,
     ) -> bool {
+        if is_end_of_runtime(error) {
+            return false;
+        }
         let mut state = self.state();
         self.is_fine.store(false, Ordering::Relaxed);
         let rejected = script.filter(|_| is_refusal(error));

@@ -146,11 +146,13 @@ impl<'a> Hold<'a> {
     }
 
     /// Returns whether the prepared process was killed with its guard before the process became the
-    /// command.
+    /// command. If the command is to end, it is not prepared again.
     fn died_with_its_guard(&self) -> bool {
         let is_replaced = |held: &Held| self.prepared_by != Some(held.guard.process());
         self.ended == Some(Ended::Killed(DIED_WITH_GUARD as i32))
             && self.held.as_ref().is_some_and(is_replaced)
+            && self.to_end.is_none()
+            && !self.is_lost
     }
 
     async fn prepare_again(&mut self) -> Result<(), Failure> {

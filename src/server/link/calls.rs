@@ -8,7 +8,7 @@ use redis::{Cmd, FromRedisValue, RedisError};
 use tokio::time::timeout;
 
 use super::{Connected, Link};
-use crate::error::{Error, is_end_of_runtime, is_full, is_missing_function, says};
+use crate::error::{Error, is_full, is_missing_function, says};
 use crate::server::asking::MaybeAsking;
 use crate::server::backoff::Backoff;
 use crate::server::call_error::{CallError, within};
@@ -115,9 +115,7 @@ impl Link {
         let connected = match Box::pin(timeout(limit, self.connection())).await {
             Ok(connected) => connected.map_err(|error| {
                 let server = self.server();
-                if !is_end_of_runtime(&error) {
-                    self.outages.failed(started, None, server.clone(), &error);
-                }
+                self.outages.failed(started, None, server.clone(), &error);
                 CallError::unsent(error).at(server)
             })?,
             // This attempt was cut short, so the error of the previous attempt gives more

@@ -25,6 +25,14 @@ fn run(server: &Server, command: &str) {
     redis::cmd(words[0]).arg(&words[1..]).exec(&mut server.connect()).unwrap();
 }
 
+/// Brings the server into a state. Without a command, the server fails to save (MISCONF).
+fn enter(server: &Server, command: &str) {
+    match command {
+        "" => server.fail_to_save(),
+        command => run(server, command),
+    }
+}
+
 /// The text that a server returns in each state, and the commands that begin and end the state.
 const BY_CONFIG: [(&str, &str, &str); 4] = [
     ("NOREPLICAS", "CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
@@ -57,10 +65,7 @@ async fn connecting_waits_until_temporary_server_states_end() {
         let server = Server::start();
         // This connection stays open, however many other clients connect.
         let mut admin = server.connect();
-        match begin {
-            "" => server.fail_to_save(),
-            begin => run(&server, begin),
-        }
+        enter(&server, begin);
         let words: Vec<&str> = end.split_whitespace().collect();
         let end = || redis::cmd(words[0]).arg(&words[1..]).exec(&mut admin).unwrap();
         outlasted(&server, says, end).await;
@@ -119,10 +124,7 @@ async fn read_only_calls_work_while_the_server_rejects_writes() {
         let writes = SemaphoreClient::connect(&server.admin_url()).await.unwrap();
         let written = writes.semaphore("states").limit(3).build().unwrap();
         let _permit = written.acquire().await.unwrap();
-        match begin {
-            "" => server.fail_to_save(),
-            begin => run(&server, begin),
-        }
+        enter(&server, begin);
         let reads = SemaphoreClient::builder().read_only().connect(&server.admin_url()).await;
         let reads = reads.unwrap_or_else(|error| panic!("{begin}: {}", whole(&error)));
         assert_eq!(reads.names().await.unwrap().names, ["states"], "{begin}");
@@ -145,10 +147,7 @@ async fn a_release_that_a_temporary_state_rejects_is_repeated() {
         let client = SemaphoreClient::connect(&server.admin_url()).await.unwrap();
         let semaphore = client.semaphore("states").limit(1).build().unwrap();
         let permit = semaphore.acquire().await.unwrap();
-        match begin {
-            "" => server.fail_to_save(),
-            begin => run(&server, begin),
-        }
+        enter(&server, begin);
         // Redis 6.2 counts the errors of scripts under another name.
         let errors = async || -> String {
             redis::cmd("INFO").arg("errorstats").query(&mut server.connect()).unwrap()
