@@ -119,7 +119,7 @@ class SemaphoreClient:
             await self._look_at_server()
             self._listener = self._new_listener()
             await self._listener.start()
-            # The user needs the rights to EVAL, which follows a loss of the scripts, and to EVALSHA.
+            # The user needs the rights to EVALSHA, and to EVAL, which is sent if the server has lost the scripts.
             for call in (scripts.load, scripts.call):
                 refused = await self._call("probe", f"probe-{secrets.token_hex(16)}", ["P", self._client], call=call)
             if refused:
