@@ -16,6 +16,7 @@ use redis::{
 };
 #[cfg(unix)]
 use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -74,8 +75,11 @@ impl Dialer {
         self.response_timeout
     }
 
+    /// The settings of a connection for commands. A command must never wait for space in the
+    /// buffer of commands to write: commands that wait may be written in another order.
     pub(crate) fn config(&self) -> AsyncConnectionConfig {
         AsyncConnectionConfig::new()
+            .set_pipeline_buffer_size(Semaphore::MAX_PERMITS)
             .set_connection_timeout(Some(self.response_timeout))
             .set_response_timeout(Some(self.response_timeout))
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use futures_util::future::{join, join_all, poll_fn};
 use redis::{Cmd, FromRedisValue, RedisError};
+use tokio::task::unconstrained;
 
 use super::asking::MaybeAsking;
 use super::call_error::CallError;
@@ -91,7 +92,7 @@ pub(super) async fn run_in_order<T: FromRedisValue>(
         return run.await;
     }
     let calls = calls.into_iter().map(|call| run_earlier(&way, call));
-    // The futures are polled in this order, and the first poll writes the command.
+    // The futures are polled in this order.
     let (was_late, response) = Box::pin(join(join_all(calls), run)).await;
     if response.is_ok() && was_late.contains(&true) && writes.load(Ordering::Relaxed) == 1 {
         // An earlier call needed a second round trip, so the script overtook that call. Repeating
@@ -117,18 +118,42 @@ async fn run_earlier<E: EarlierCall>(way: &Way<'_>, call: E) -> bool {
     writes.into_inner() > 1
 }
 
-/// Calls `then` after the first poll.
+/// Calls `then` after the first poll, which writes the command: the buffer of the connection always
+/// has space (see [`Dialer::config`](super::Dialer::config)), and tokio does not interrupt the poll
+/// even if the task has used up its turn.
 async fn then_once_polled<T>(
     mut work: Pin<&mut impl Future<Output = T>>,
     then: impl FnOnce(),
 ) -> T {
     let mut then = Some(then);
-    poll_fn(|cx| {
-        let polled = work.as_mut().poll(cx);
-        if let Some(then) = then.take() {
+    poll_fn(|cx| match then.take() {
+        None => work.as_mut().poll(cx),
+        Some(then) => {
+            let polled = pin!(unconstrained(work.as_mut())).poll(cx);
             then();
+            polled
         }
-        polled
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use tokio::sync::mpsc;
+    use tokio::task::consume_budget;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_poll_sends_even_if_the_task_has_used_up_its_turn() {
+        while poll_fn(|cx| Poll::Ready(pin!(consume_budget()).poll(cx).is_ready())).await {}
+        let (sender, mut receiver) = mpsc::channel(1);
+        let mut was_sent = false;
+        then_once_polled(pin!(sender.send(())), || was_sent = receiver.try_recv().is_ok())
+            .await
+            .unwrap();
+        assert!(was_sent);
+    }
 }

@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
+use futures_util::future::{maybe_done, try_join_all};
 use redis_semaphore::{Error, ScriptRegistry, Semaphore, SemaphoreClient, acquire_all, blocking};
 
 use test_support::observer::{eventually, in_time};
@@ -201,6 +202,57 @@ fn blocking_calls_keep_the_order_of_the_program() {
             thread::spawn(move || drop(permit)).join().unwrap();
             drop(semaphore.try_acquire().unwrap().expect("a drop by a thread"));
         }
+    }
+}
+
+/// A task drops a permit and begins a call. Then another task makes a call.
+async fn dropped_before_a_call_of_another_task(client: &SemaphoreClient) {
+    let semaphore = build(client, 1);
+    let other = client.semaphore(semaphore.name()).limit(1).lease(LEASE).build().unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    let (dropped, is_dropped) = tokio::sync::oneshot::channel();
+    let available = tokio::spawn(async move {
+        is_dropped.await.expect("the test drops the permit");
+        other.available_permits().await.unwrap()
+    });
+    drop(permit);
+    let mut call = pin!(maybe_done(semaphore.limit()));
+    poll_once(call.as_mut()).await;
+    dropped.send(()).expect("the task waits for it");
+    call.await;
+    assert_eq!(available.await.unwrap(), 1);
+}
+
+/// Does `work` while another task makes many calls.
+async fn among_many_calls(client: &SemaphoreClient, work: impl Future) {
+    let busy = build(client, 1);
+    let calls = async move { try_join_all((0..400).map(|_| busy.limit())).await.map(drop) };
+    let calls = tokio::spawn(calls);
+    work.await;
+    calls.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_keep_the_order_of_the_program_among_many_calls() {
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    for _ in 0..ROUNDS {
+        among_many_calls(&client, dropped_before_a_call_of_another_task(&client)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_begin_together_take_effect_in_the_order_of_their_first_polls() {
+    const CALLS: u32 = 2000;
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    for _ in 0..ROUNDS {
+        let semaphore = build(&client, CALLS);
+        let acquires = async {
+            // As with tokio's semaphore, a call does not begin if its task has used up its turn.
+            tokio::task::yield_now().await;
+            let permits = try_join_all((0..CALLS).map(|_| semaphore.acquire())).await.unwrap();
+            assert!(permits.is_sorted_by_key(|permit| permit.fencing_token()));
+        };
+        among_many_calls(&client, acquires).await;
     }
 }
 
