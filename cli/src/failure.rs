@@ -131,7 +131,8 @@ fn with_cause(error: &Error) -> String {
 }
 
 /// Advice that names the library's API, and the same advice with the CLI's options.
-const WORDS: [(&str, &str); 5] = [
+const WORDS: [(&str, &str); 6] = [
+    ("use a longer lease or max_hold", "use a longer --lease"),
     ("pass the authority to the client", "pass the authority with --tls-ca"),
     ("pass the signing authority to the client", "pass the signing authority with --tls-ca"),
     ("pass one to the client", "pass one with --tls-cert and --tls-key"),

@@ -121,13 +121,17 @@ impl Core {
         Err(self.error("acquire", Failure::NoResponse { elapsed: patience, last }))
     }
 
+    /// Acquires a permit without queueing. If `patience` is set, waits for the reply no longer than
+    /// `patience`.
     pub(crate) fn try_acquire(
         self: &Arc<Self>,
         weight: u32,
+        patience: Option<Duration>,
     ) -> impl Future<Output = Result<Option<Permit>, Error>> {
         let span = tracing::debug_span!("try_acquire", semaphore = self.name, weight);
         async move {
-            let permit = self.unless_ended(pin!(self.try_now(weight))).await;
+            let permit = pin!(self.try_now("try_acquire", weight, patience));
+            let permit = self.unless_ended(permit).await;
             if matches!(permit, Ok(None)) {
                 self.meter.not_granted();
             }
@@ -172,15 +176,21 @@ impl Core {
         }
     }
 
-    async fn try_now(self: &Arc<Self>, weight: u32) -> Result<Option<Permit>, Error> {
-        let patience = self.context.settings.call_timeout();
+    async fn try_now(
+        self: &Arc<Self>,
+        operation: &'static str,
+        weight: u32,
+        patience: Option<Duration>,
+    ) -> Result<Option<Permit>, Error> {
+        let longest = self.context.settings.call_timeout();
+        let patience = patience.map_or(longest, |patience| patience.min(longest));
         self.check(weight)?;
         let acquisition = self.acquisition(weight, 0);
         let pending = Pending::new(self, &acquisition);
         let mut deadline = Deadline::since(acquisition.created, patience);
         let mut late_grants = 0;
         for _ in 0..MAX_TRIES {
-            let if_full = IfFull::Refuse("try_acquire");
+            let if_full = IfFull::Refuse(operation);
             let request = Acquire { acquisition: acquisition.clone(), if_full };
             let response = self.ask(request, deadline).await;
             let response = response.map_err(|error| pending.refused(error, late_grants))?;
@@ -189,7 +199,7 @@ impl Core {
                 Acquired::Granted { token } => {
                     let grant = Grant { token, since: response.sent };
                     match self
-                        .confirm(&acquisition, grant, AGES_BY_REPLY, "try_acquire", patience)
+                        .confirm(&acquisition, grant, AGES_BY_REPLY, operation, patience)
                         .await?
                     {
                         Some(grant) => return pending.into_permit(grant, Origin::AtOnce).map(Some),
@@ -215,7 +225,7 @@ impl Core {
     /// also polls its future once if the duration is zero.
     async fn without_waiting(self: &Arc<Self>, weight: u32) -> Result<Permit, Error> {
         let started = Instant::now();
-        Box::pin(self.try_now(weight)).await?.ok_or_else(|| Error::Timeout {
+        Box::pin(self.try_now("acquire", weight, None)).await?.ok_or_else(|| Error::Timeout {
             semaphore: self.name.clone(),
             waited: started.elapsed(),
             position: None,

@@ -265,7 +265,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<Permit>, Error> {
-        pin!(self.core.try_acquire(1)).await
+        pin!(self.core.try_acquire(1, None)).await
     }
 
     /// Takes a permit of weight `n` if it fits now and no request waits, and returns `None`
@@ -280,7 +280,7 @@ impl Semaphore {
     ///
     /// See [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_many(&self, n: u32) -> Result<Option<Permit>, Error> {
-        pin!(self.core.try_acquire(n)).await
+        pin!(self.core.try_acquire(n, None)).await
     }
 
     /// Closes this semaphore and its clones, like `close` of Tokio's semaphore. Every acquire that

@@ -166,7 +166,15 @@ impl AcquireRequest {
     /// See [`Semaphore::try_acquire`](crate::Semaphore::try_acquire).
     pub async fn try_acquire(self) -> Result<Option<Permit>, Error> {
         self.check_ahead()?;
-        pin!(self.core.try_acquire(self.weight)).await
+        pin!(self.core.try_acquire(self.weight, None)).await
+    }
+
+    /// Like [`try_acquire`](Self::try_acquire), but waits for the reply no longer than the timeout,
+    /// unless the timeout is zero.
+    #[cfg(feature = "tower")]
+    pub(crate) async fn try_acquire_in_time(self) -> Result<Option<Permit>, Error> {
+        let patience = self.timeout.filter(|timeout| !timeout.is_zero());
+        pin!(self.core.try_acquire(self.weight, patience)).await
     }
 }
 

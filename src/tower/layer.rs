@@ -1,12 +1,13 @@
 //! The tower layer, and its settings.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore as Places;
 
+use crate::error::Error;
 use crate::semaphore::Semaphore;
 
 /// A layer that limits how many requests a service handles at the same time: see the
@@ -19,10 +20,13 @@ pub struct SemaphoreLayer {
     retry_after: Duration,
     /// The number of the last outage that was logged.
     last_outage: Arc<AtomicU64>,
+    /// The time when an error was logged that is no outage.
+    last_error: Arc<Mutex<Option<Instant>>>,
 }
 
 /// The default for the maximum number of requests of a process that may wait at the same time.
 const MAX_WAITING: usize = 1000;
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 impl SemaphoreLayer {
     /// Creates a layer with default settings: at most 1,000 requests wait at the same time. Each
@@ -31,8 +35,8 @@ impl SemaphoreLayer {
     /// at most the outage tolerance.
     pub fn new(semaphore: Semaphore) -> Self {
         let places = Arc::new(Places::new(MAX_WAITING));
-        let last_outage = Arc::default();
-        Self { semaphore, places, retry_after: Duration::from_secs(1), last_outage }
+        let (last_outage, last_error) = (Arc::default(), Arc::default());
+        Self { semaphore, places, retry_after: Duration::from_secs(1), last_outage, last_error }
     }
 
     /// Sets the maximum number of requests of this process that may wait at the same time. All
@@ -74,6 +78,16 @@ impl SemaphoreLayer {
             tracing::warn!(semaphore, error, "a request is shed");
         }
         true
+    }
+
+    /// Logs the error that is the reason to shed a request, at most once a minute: many requests may
+    /// fail for the same reason.
+    pub(super) fn log_sometimes(&self, error: &Error) {
+        let mut last = self.last_error.lock().expect("no code panics while it holds the lock");
+        if last.is_none_or(|last| last.elapsed() >= LOG_INTERVAL) {
+            *last = Some(Instant::now());
+            tracing::warn!(semaphore = self.semaphore.name(), %error, "a request is shed");
+        }
     }
 
     pub(super) fn retry_after_seconds(&self) -> u64 {

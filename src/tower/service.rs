@@ -5,7 +5,6 @@ use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Request, Response, StatusCode, header};
-use tokio::time::timeout;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -75,7 +74,7 @@ impl SemaphoreLayer {
         let semaphore = &self.semaphore;
         let permit = match self.places.try_acquire() {
             Ok(_place) => semaphore.acquire().await.map(Some),
-            Err(_) => self.try_enter().await,
+            Err(_) => semaphore.request().try_acquire_in_time().await,
         };
         match permit {
             Ok(Some(permit)) => Some(permit),
@@ -86,18 +85,9 @@ impl SemaphoreLayer {
             Err(Error::Closed { .. } | Error::Shutdown) => None,
             Err(_) if self.is_outage() => None,
             Err(error) => {
-                tracing::warn!(semaphore = semaphore.name(), %error, "a request is shed");
+                self.log_sometimes(&error);
                 None
             }
-        }
-    }
-
-    /// Acquires a permit without queueing. Waits for the reply no longer than the acquire timeout.
-    async fn try_enter(&self) -> Result<Option<Permit>, Error> {
-        let request = self.semaphore.request();
-        match request.timeout {
-            Some(patience) => timeout(patience, request.try_acquire()).await.unwrap_or(Ok(None)),
-            None => request.try_acquire().await,
         }
     }
 

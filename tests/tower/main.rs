@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::routing::get;
 use axum::{Extension, Router};
+use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use nix::sys::signal::Signal;
 use redis_semaphore::tower::SemaphoreLayer;
@@ -290,32 +291,59 @@ impl Write for Log {
     }
 }
 
+/// Returns the logged lines about shed requests.
+fn shed_lines(log: &Log) -> Vec<String> {
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    text.lines().filter(|line| line.contains("a request is shed")).map(str::to_owned).collect()
+}
+
+fn logged_to(log: &Log) -> impl Sized {
+    let log = log.clone();
+    tracing_subscriber::fmt()
+        .with_writer(move || log.clone())
+        .with_ansi(false)
+        .finish()
+        .set_default()
+}
+
 /// The log line appears even if requests time out earlier than the outage tolerance.
 #[tokio::test]
 async fn an_outage_is_logged_once() {
     let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
-    let _logged = subscriber.with_ansi(false).finish().set_default();
-    let lines = || {
-        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-        let shed = text.lines().filter(|line| line.contains("a request is shed"));
-        shed.map(str::to_owned).collect::<Vec<_>>()
-    };
+    let _logged = logged_to(&log);
     let redis = Server::start();
     let impatient = |builder: SemaphoreBuilder| builder.acquire_timeout(Duration::from_millis(200));
     let service = Service::start(&redis.url(), impatient, waits).await;
     drop(redis);
     let logged = async || {
         assert!(is_shed(&service.get().await));
-        lines().len()
+        shed_lines(&log).len()
     };
     eventually("a line", logged, |lines| *lines > 0).await;
     for _ in 0..5 {
         assert!(is_shed(&service.get().await));
     }
-    assert_eq!(lines().len(), 1, "{:?}", lines());
-    assert!(lines()[0].contains("nothing listens there"), "{:?}", lines());
+    let lines = shed_lines(&log);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("nothing listens there"), "{lines:?}");
+}
+
+/// The calls of these requests are too short to prove an outage.
+#[tokio::test]
+async fn requests_that_fail_together_are_logged_once() {
+    let log = Log::default();
+    let _logged = logged_to(&log);
+    let redis = Server::start();
+    let patient = SemaphoreClient::builder().response_timeout(Duration::from_secs(600));
+    let semaphores = patient.connect(&redis.url()).await.unwrap();
+    let impatient = |builder: SemaphoreBuilder| builder.acquire_timeout(Duration::from_millis(100));
+    let service = Service::of(semaphores, impatient, sheds).await;
+    redis.signal(Signal::SIGSTOP);
+    let responses = join_all((0..20).map(|_| service.get())).await;
+    assert!(responses.iter().all(is_shed));
+    let lines = shed_lines(&log);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("try_acquire failed for"), "{lines:?}");
 }
 
 #[tokio::test]
