@@ -21,6 +21,7 @@ use crate::semaphore::core::{Acquire, Core, IfFull, Refresh};
 use crate::semaphore::lease::{Grant, lasts};
 use crate::semaphore::ledger::{ACQUIRE, ADOPT, Acquisition};
 use crate::server::Failure;
+use crate::wakeup;
 
 /// The maximum number of calls by one `try_acquire`. The call is repeated after a late grant, and
 /// if the script stopped at its bound. Each call removes up to 1,000 expired leases.
@@ -106,11 +107,13 @@ impl Core {
         Ok(())
     }
 
-    /// Waits until a connection is subscribed to this semaphore's grant messages. Fails after
+    /// Waits until a connection is subscribed to this semaphore's grant messages. Then sends the
+    /// waiting requests again: until now, the server skipped them at their turn. Fails after
     /// `patience`.
-    async fn listen_first(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
+    async fn listen(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
         let deadline = Instant::now().checked_add(patience);
         if self.context.until(deadline, self.channel.subscribed()).await.is_some() {
+            wakeup::Handler::may_have_missed(self.clone());
             return Ok(());
         }
         if self.context.is_shut_down() {
@@ -268,14 +271,9 @@ impl Core {
         let mut deadline = Deadline::since(acquisition.created, patience);
         let (mut late_grants, mut was_queued) = (0, false);
         loop {
-            // Only a queued request needs the subscription. A free permit is granted in the reply.
-            let if_full = match self.channel.is_subscribed() {
-                true => IfFull::Queue { head_start },
-                false => {
-                    self.channel.want();
-                    IfFull::Refuse("acquire")
-                }
-            };
+            let was_subscribed = self.channel.is_subscribed();
+            self.channel.want();
+            let if_full = IfFull::Queue { head_start };
             let request = Acquire { acquisition: acquisition.clone(), if_full };
             let response = self.ask(request, deadline).await;
             let response = response.map_err(|error| pending.refused(error, late_grants))?;
@@ -284,12 +282,10 @@ impl Core {
                 Acquired::Queued(_) => {
                     was_queued = true;
                     let _waiting = self.meter.waits();
+                    if !was_subscribed {
+                        Box::pin(self.listen(patience)).await?;
+                    }
                     Box::pin(Self::outcome(acquisition)).await?
-                }
-                Acquired::NotGranted if matches!(if_full, IfFull::Refuse(_)) => {
-                    Box::pin(self.listen_first(patience)).await?;
-                    deadline = Deadline::after(patience);
-                    continue;
                 }
                 Acquired::NotGranted => {
                     let text = "the script did not queue a waiting request: check that the \

@@ -57,8 +57,7 @@ impl Channel {
         }
     }
 
-    /// Waits for a subscription. If a request is queued before the subscription exists, the server
-    /// counts the request's client as dead.
+    /// Waits for a subscription. Until then, the server counts this client as dead.
     pub(crate) async fn subscribed(&self) {
         self.want();
         // The sender exists until the channel is dropped, so the wait cannot fail.

@@ -35,3 +35,49 @@ async fn a_denied_channel_does_not_block_messages_of_other_channels() {
     let refused = in_time("the end of the wait", refused).await.unwrap().unwrap_err();
     assert!(matches!(refused, Error::Unavailable { .. }), "{refused}");
 }
+
+/// Until a client has subscribed, its waiting requests are skipped at their turn, but they keep
+/// their places in the queue.
+#[tokio::test]
+async fn a_client_that_is_not_yet_subscribed_keeps_its_place_in_the_queue() {
+    let Some(mut cluster) = Cluster::start(1, false).await else { return };
+    let other = SemaphoreClient::builder().connect_cluster([cluster.nodes[0].admin_url()]);
+    let other = other.await.unwrap();
+    // The client tries to subscribe at intervals of a third of this timeout.
+    let heartbeat_timeout = Duration::from_secs(3);
+    let builder = SemaphoreClient::builder().heartbeat_timeout(heartbeat_timeout);
+    let client = builder.connect_cluster(cluster.urls()).await.unwrap();
+    let rules = acl::cluster_rules();
+    let silent = rules.iter().filter(|rule| !rule.starts_with('&')).cloned();
+    cluster.nodes[0].set_user(&silent.chain(["resetchannels".to_owned()]).collect::<Vec<_>>());
+
+    let semaphore = other.semaphore("queued").limit(1).build().unwrap();
+    let own = client.semaphore("queued").limit(1).build().unwrap();
+    let queued = async |number: u64| {
+        let queued = async || semaphore.inspect().await.unwrap().queued;
+        eventually("they wait", queued, |queued| *queued == number).await;
+    };
+    let holder = semaphore.acquire().await.unwrap();
+    let first = tokio::spawn(own.request().acquire());
+    queued(1).await;
+    let second = tokio::spawn(semaphore.request().acquire());
+    queued(2).await;
+    let third = tokio::spawn(semaphore.request().acquire());
+    queued(3).await;
+    holder.release().await.unwrap();
+    let holder = in_time("the turn of a live client", second).await.unwrap().unwrap();
+
+    cluster.nodes[0].set_user(rules);
+    let channels = async || -> usize {
+        let channels: Vec<String> =
+            redis::cmd("PUBSUB").arg("SHARDCHANNELS").query(&mut cluster.connect(0)).unwrap();
+        channels.len()
+    };
+    eventually("both clients are subscribed", channels, |channels| *channels == 2).await;
+    queued(2).await;
+    holder.release().await.unwrap();
+    let holder = in_time("the turn of the first request", first).await.unwrap().unwrap();
+    assert!(!third.is_finished());
+    holder.release().await.unwrap();
+    in_time("the turn of the last request", third).await.unwrap().unwrap().release().await.unwrap();
+}
