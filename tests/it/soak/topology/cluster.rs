@@ -9,6 +9,7 @@ use tokio::time::sleep;
 
 use test_support::cluster;
 use test_support::scripts::KEYS;
+use test_support::server::Server;
 
 use super::super::checker::Bounds;
 use super::super::crew::Log;
@@ -73,8 +74,10 @@ impl Topology for Cluster {
         match fault {
             Fault::KillConnections => kill_connections(&mut self.cluster.connect(home)),
             Fault::ForgetScripts => forget_scripts(&mut self.cluster.connect(home)),
-            Fault::KillNode => self.kill(home, nemesis.log),
-            Fault::StopNode => self.stop(home, nemesis.log),
+            Fault::KillNode => self.lose(home, Server::kill, nemesis.log),
+            Fault::StopNode => {
+                self.lose(home, |node| node.signal(Signal::SIGSTOP), nemesis.log);
+            }
             Fault::TakeOver => self.take_over(home),
             Fault::MoveSlot => self.move_slot(&name, home, nemesis).await,
             _ => unreachable!("{fault:?} is nothing that happens here"),
@@ -86,7 +89,7 @@ impl Cluster {
     /// Starts the cluster, or returns `None` if the servers are too old.
     pub async fn start() -> Option<Self> {
         let cluster = cluster::Cluster::start(PRIMARIES, true).await?;
-        (0..cluster.nodes.len()).for_each(|node| be_patient(&cluster, node));
+        (0..cluster.nodes.len()).for_each(|node| prepare(&cluster, node));
         let names = std::array::from_fn(|semaphore| cluster.name_at(semaphore % PRIMARIES));
         Some(Self { cluster, names, down: None })
     }
@@ -103,21 +106,16 @@ impl Cluster {
         self.cluster.is_in_step(primary, Self::other(primary));
     }
 
-    fn kill(&mut self, primary: usize, log: &Log) {
+    /// Kills or stops this primary, and waits for the failover.
+    fn lose(&mut self, primary: usize, lose: impl FnOnce(&mut Server), log: &Log) {
         self.is_ready(primary);
+        let replica = Self::other(primary);
+        may_fail_over(&self.cluster, replica, true);
         let since = now();
-        self.cluster.nodes[primary].kill();
-        self.cluster.sees_promoted(Self::other(primary));
+        lose(&mut self.cluster.nodes[primary]);
+        self.cluster.sees_promoted(replica);
         unsettle(log, since);
-        self.down = Some(primary);
-    }
-
-    fn stop(&mut self, primary: usize, log: &Log) {
-        self.is_ready(primary);
-        let since = now();
-        self.cluster.nodes[primary].signal(Signal::SIGSTOP);
-        self.cluster.sees_promoted(Self::other(primary));
-        unsettle(log, since);
+        may_fail_over(&self.cluster, replica, false);
         self.down = Some(primary);
     }
 
@@ -127,7 +125,7 @@ impl Cluster {
         if !self.cluster.nodes[node].is_running() {
             // The node replies only after it has received messages from the other nodes.
             self.cluster.nodes[node].start_again();
-            be_patient(&self.cluster, node);
+            prepare(&self.cluster, node);
             return self.is_demoted(node);
         }
         // For a moment the node still considers itself a primary. A client that looks up a slot at
@@ -169,8 +167,19 @@ impl Cluster {
     }
 }
 
-/// Sets the time without a reply after which this node considers another node failed.
-fn be_patient(cluster: &cluster::Cluster, node: usize) {
+/// Sets the time without a reply after which this node considers another node failed. Forbids
+/// automatic failovers: on a busy machine, a failover could happen at a time when no fault is
+/// active.
+fn prepare(cluster: &cluster::Cluster, node: usize) {
     let time = SILENCE.as_millis().to_string();
-    command(&mut cluster.connect(node), &["CONFIG", "SET", "cluster-node-timeout", &time])
+    let set = ["CONFIG", "SET", "cluster-node-timeout", &time];
+    let () = command(&mut cluster.connect(node), &set);
+    may_fail_over(cluster, node, false);
+}
+
+/// Sets whether this replica may replace its primary by itself.
+fn may_fail_over(cluster: &cluster::Cluster, replica: usize, may: bool) {
+    let forbidden = if may { "no" } else { "yes" };
+    let set = ["CONFIG", "SET", "cluster-replica-no-failover", forbidden];
+    command(&mut cluster.connect(replica), &set)
 }

@@ -81,8 +81,7 @@ const BOUNDS_WITH_FAILOVER: Bounds = Bounds { way: 1_000_000_000, ..BOUNDS };
 /// In this time, a call that is under way can fail, and one more call can fail after it.
 const CALLS_END: Duration = RESPONSE_TIMEOUT.saturating_mul(2);
 
-/// After this time without a reply, a server counts as failed. A slow server on an overloaded
-/// machine must not be replaced, because the nemesis would not record the loss of data.
+/// After this time without a reply, a server that the nemesis kills or stops counts as failed.
 const SILENCE: Duration = Duration::from_millis(2500);
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -8,6 +8,7 @@ use tokio::time::sleep;
 
 use test_support::observer::until;
 use test_support::replicated::{Pair, SERVICE, Sentinels};
+use test_support::server::Server;
 
 use super::super::KINDS;
 use super::super::checker::Bounds;
@@ -16,6 +17,10 @@ use super::super::faults::Fault;
 use super::super::history::now;
 use super::{Address, CALLS_END, Names, Nemesis, SILENCE, Topology};
 use super::{forget_scripts, kill_connections, unsettle};
+
+/// The sentinels' usual patience is long: on a busy machine, a failover could otherwise happen at a
+/// time when no fault is active.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Sentinel {
     pair: Pair,
@@ -67,8 +72,10 @@ impl Topology for Sentinel {
         match fault {
             Fault::KillConnections => kill_connections(&mut self.pair.connect(primary)),
             Fault::ForgetScripts => forget_scripts(&mut self.pair.connect(primary)),
-            Fault::KillPrimary => self.kill(primary, log),
-            Fault::StopPrimary => self.stop(primary, log),
+            Fault::KillPrimary => self.lose(primary, Server::kill, log),
+            Fault::StopPrimary => {
+                self.lose(primary, |server| server.signal(Signal::SIGSTOP), log);
+            }
             Fault::FailOver => self.fail_over(primary, log),
             _ => unreachable!("{fault:?} is nothing that happens here"),
         }
@@ -79,7 +86,6 @@ impl Sentinel {
     pub fn start() -> Self {
         let pair = Pair::start();
         let sentinels = Sentinels::watch(&pair);
-        sentinels.be_patient(SILENCE);
         Self { pair, sentinels, down: None }
     }
 
@@ -99,21 +105,15 @@ impl Sentinel {
         });
     }
 
-    fn kill(&mut self, primary: usize, log: &Log) {
+    /// Kills or stops this primary, and waits for the failover.
+    fn lose(&mut self, primary: usize, lose: impl FnOnce(&mut Server), log: &Log) {
         self.is_ready(primary);
+        self.sentinels.be_patient(SILENCE);
         let since = now();
-        self.pair.servers[primary].kill();
+        lose(&mut self.pair.servers[primary]);
         self.other_is_promoted(primary);
         unsettle(log, since);
-        self.down = Some(primary);
-    }
-
-    fn stop(&mut self, primary: usize, log: &Log) {
-        self.is_ready(primary);
-        let since = now();
-        self.pair.servers[primary].signal(Signal::SIGSTOP);
-        self.other_is_promoted(primary);
-        unsettle(log, since);
+        self.sentinels.be_patient(PATIENCE);
         self.down = Some(primary);
     }
 
