@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::mem;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use redis::{Cmd, RedisError};
 use tokio::time::Instant;
@@ -21,7 +21,6 @@ pub(crate) struct ReleaseCall {
     pub(crate) ending: Ending,
     entries: Vec<Numbered>,
     began: Instant,
-    /// The connection to which the call was written.
     written: Mutex<Option<u64>>,
 }
 
@@ -55,6 +54,11 @@ impl ReleaseCall {
     /// The number of requests in the call.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// The connection to which the call was written.
+    fn written_to(&self) -> MutexGuard<'_, Option<u64>> {
+        self.written.lock().expect("no code panics while it holds the lock")
     }
 
     fn first(&self) -> &Entry {
@@ -101,6 +105,10 @@ impl EarlierCall for ReleaseCall {
     }
 
     fn write(&self, cmd: &mut Cmd) {
+        // If the server did not have the script, the call is written again.
+        if self.written_to().is_some() {
+            self.releases.lapse();
+        }
         self.first().given_up.write_keys(cmd);
         if let Ending::Release(mode) = self.ending {
             cmd.arg(mode.text());
@@ -111,8 +119,12 @@ impl EarlierCall for ReleaseCall {
     }
 
     fn written(&self, connection: u64) {
-        *self.written.lock().expect("no code panics while it holds the lock") = Some(connection);
+        *self.written_to() = Some(connection);
         self.releases.with(|ledger| ledger.written(connection, &self.entries));
+    }
+
+    fn withdrawn(&self) {
+        self.releases.lapse();
     }
 
     fn replied(mut self, response: Result<Vec<i64>, RedisError>) {
@@ -134,8 +146,16 @@ impl Earlier for ReleaseCall {
         Vec::new()
     }
 
+    fn lapses(&self) -> u64 {
+        0
+    }
+
     fn written(&self, connection: u64) {
         EarlierCall::written(self, connection);
+    }
+
+    fn withdrawn(&self) {
+        EarlierCall::withdrawn(self);
     }
 }
 
@@ -144,7 +164,7 @@ impl Drop for ReleaseCall {
         if self.entries.is_empty() {
             return;
         }
-        let written = *self.written.lock().expect("no code panics while it holds the lock");
+        let written = *self.written_to();
         self.releases.with(|ledger| ledger.failed(written, &self.entries));
         self.releases.changed();
     }

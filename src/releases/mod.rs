@@ -20,7 +20,7 @@ mod ledger;
 
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tokio::sync::Notify;
@@ -111,14 +111,16 @@ pub(crate) struct Releases {
     ledger: Mutex<Ledger>,
     /// The number of entries that may have to be sent before a call.
     open: AtomicUsize,
+    /// The number of release calls that were written, but may take effect late or never.
+    lapses: AtomicU64,
     changes: Notify,
     meter: Arc<CallMeter>,
 }
 
 impl Releases {
     fn new(meter: Arc<CallMeter>) -> Self {
-        let (ledger, open) = (Mutex::default(), AtomicUsize::new(0));
-        Self { ledger, open, changes: Notify::new(), meter }
+        let (ledger, open, lapses) = (Mutex::default(), AtomicUsize::new(0), AtomicU64::new(0));
+        Self { ledger, open, lapses, changes: Notify::new(), meter }
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
@@ -149,6 +151,11 @@ impl Releases {
     /// The number of entries that may have to be sent before a call.
     pub(crate) fn len(&self) -> usize {
         self.open.load(Ordering::SeqCst)
+    }
+
+    /// Records that a release call may take effect later than a call that was written after it.
+    fn lapse(&self) {
+        self.lapses.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Notifies the keeper and waiting calls of a change.
@@ -235,6 +242,10 @@ impl Earlier for GivenUpBefore {
         }
         let entries = self.releases.with(|ledger| ledger.unwritten(connection));
         ReleaseCall::of(&self.releases, entries)
+    }
+
+    fn lapses(&self) -> u64 {
+        self.releases.lapses.load(Ordering::SeqCst)
     }
 }
 

@@ -3,7 +3,7 @@
 //! written.
 
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::{join, join_all, poll_fn};
 use redis::{Cmd, FromRedisValue, RedisError};
@@ -27,8 +27,14 @@ pub(crate) trait Earlier: Sync {
     /// Returns the calls that are not yet written to this connection.
     fn unwritten(&self, connection: u64) -> Vec<Self::Call>;
 
+    /// The number of these calls so far that may take effect late, although they were written.
+    fn lapses(&self) -> u64;
+
     /// Called when the call that must run after these calls has been written to this connection.
     fn written(&self, _connection: u64) {}
+
+    /// Called when that call ends without a reply.
+    fn withdrawn(&self) {}
 }
 
 /// A call that is sent before another call.
@@ -38,6 +44,10 @@ pub(crate) trait EarlierCall: Send {
     fn write(&self, cmd: &mut Cmd);
 
     fn written(&self, connection: u64);
+
+    /// Called when the call ends without a reply, and before redis-rs notices that the call has
+    /// ended: redis-rs then no longer sends the command.
+    fn withdrawn(&self);
 
     fn replied(self, response: Result<Vec<i64>, RedisError>);
 }
@@ -79,62 +89,72 @@ pub(super) async fn run_in_order<T: FromRedisValue>(
     earlier: &impl Earlier,
     (script, write): (&str, impl Fn(&mut Cmd)),
 ) -> Result<T, Error> {
+    let lapses = earlier.lapses();
+    let response = run_after(&way, earlier, (script, &write)).await;
+    // A release needs no order, and a second release would find nothing.
+    if response.is_err() || script == RELEASE || earlier.lapses() == lapses {
+        return response;
+    }
+    // The script may have overtaken an earlier call: the server did not have the earlier call's
+    // script, or the earlier call timed out before it was sent. Repeating the script is safe.
+    Box::pin(run_after(&way, earlier, (script, &write))).await
+}
+
+async fn run_after<T: FromRedisValue>(
+    way: &Way<'_>,
+    earlier: &impl Earlier,
+    (script, write): (&str, impl Fn(&mut Cmd)),
+) -> Result<T, Error> {
     let number = way.number;
     let calls = earlier.unwritten(number);
-    let writes = AtomicU32::new(0);
-    let counted = |cmd: &mut Cmd| {
-        writes.fetch_add(1, Ordering::Relaxed);
-        write(cmd);
-    };
-    let run = pin!(way.run(script, counted));
-    let run = then_once_polled(run, || earlier.written(number));
+    let run = pin!(way.run(script, write));
+    let run = write_first(run, || earlier.written(number), || earlier.withdrawn());
     if calls.is_empty() {
         return run.await;
     }
-    let calls = calls.into_iter().map(|call| run_earlier(&way, call));
+    let calls = calls.into_iter().map(|call| run_earlier(way, call));
     // The futures are polled in this order.
-    let (was_late, response) = Box::pin(join(join_all(calls), run)).await;
-    if response.is_ok() && was_late.contains(&true) && writes.load(Ordering::Relaxed) == 1 {
-        // An earlier call needed a second round trip, so the script overtook that call. Repeating
-        // the script is safe.
-        return Box::pin(way.run(script, &write)).await;
-    }
-    response
+    Box::pin(join(join_all(calls), run)).await.1
 }
 
-/// Runs an earlier call. Returns true if the call was sent twice, and so took effect late, because
-/// the server did not have the call's script.
-async fn run_earlier<E: EarlierCall>(way: &Way<'_>, call: E) -> bool {
-    let writes = AtomicU32::new(0);
+async fn run_earlier<E: EarlierCall>(way: &Way<'_>, call: E) {
     let response = {
-        let write = |cmd: &mut Cmd| {
-            writes.fetch_add(1, Ordering::Relaxed);
-            call.write(cmd);
-        };
-        let run = pin!(way.run(call.script(), write));
-        then_once_polled(run, || call.written(way.number)).await
+        let run = pin!(way.run(call.script(), |cmd| call.write(cmd)));
+        write_first(run, || call.written(way.number), || call.withdrawn()).await
     };
     call.replied(response.map_err(|error| CallError::from(error).error));
-    writes.into_inner() > 1
 }
 
-/// Calls `then` after the first poll, which writes the command: the buffer of the connection always
-/// has space (see [`Dialer::config`](super::Dialer::config)), and tokio does not interrupt the poll
-/// even if the task has used up its turn.
-async fn then_once_polled<T>(
-    mut work: Pin<&mut impl Future<Output = T>>,
-    then: impl FnOnce(),
+/// Runs a call. Calls `written` after the first poll, which writes the command: the buffer of the
+/// connection always has space (see [`Dialer::config`](super::Dialer::config)), and tokio does not
+/// interrupt the poll even if the task has used up its turn. Calls `withdrawn` if this future is
+/// dropped before the call has ended.
+async fn write_first<T>(
+    mut call: Pin<&mut impl Future<Output = T>>,
+    written: impl FnOnce(),
+    withdrawn: impl FnMut(),
 ) -> T {
-    let mut then = Some(then);
-    poll_fn(|cx| match then.take() {
-        None => work.as_mut().poll(cx),
-        Some(then) => {
-            let polled = pin!(unconstrained(work.as_mut())).poll(cx);
-            then();
+    let mut written = Some(written);
+    let mut guard = OnDrop(Some(withdrawn));
+    let done = poll_fn(|cx| match written.take() {
+        None => call.as_mut().poll(cx),
+        Some(written) => {
+            let polled = pin!(unconstrained(call.as_mut())).poll(cx);
+            written();
             polled
         }
-    })
-    .await
+    });
+    let done = done.await;
+    guard.0 = None;
+    done
+}
+
+struct OnDrop<F: FnMut()>(Option<F>);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(|then| then());
+    }
 }
 
 #[cfg(test)]
@@ -151,9 +171,8 @@ mod tests {
         while poll_fn(|cx| Poll::Ready(pin!(consume_budget()).poll(cx).is_ready())).await {}
         let (sender, mut receiver) = mpsc::channel(1);
         let mut was_sent = false;
-        then_once_polled(pin!(sender.send(())), || was_sent = receiver.try_recv().is_ok())
-            .await
-            .unwrap();
+        let send = pin!(sender.send(()));
+        write_first(send, || was_sent = receiver.try_recv().is_ok(), || ()).await.unwrap();
         assert!(was_sent);
     }
 }

@@ -89,8 +89,7 @@ impl Servers {
     /// Makes one attempt to run a script for a semaphore in this slot. The calls of `earlier` take
     /// effect before the script. The attempt has two parts: the wait until `earlier` is
     /// ready, and the call, with connecting. Each part takes at most the response timeout, and both
-    /// together take at most `limit`. Exception: if the server lacks the script, and `limit` leaves
-    /// the whole response timeout to the call, the call may take twice the response timeout.
+    /// together take at most `limit`.
     pub(crate) async fn attempt<T: FromRedisValue>(
         &self,
         slot: u16,

@@ -23,10 +23,8 @@ const SLOW_TRIP: Duration = Duration::from_millis(200);
 
 impl Link {
     /// Makes one attempt to run a script. The attempt takes at most the shorter of `limit` and the
-    /// response timeout, including the time to connect if no connection exists. Exception: if the
-    /// connection exists, `limit` is not shorter, and the server lacks the script, then a second
-    /// round trip may take the response timeout again. `is_asking`: the slot is moving to this
-    /// server.
+    /// response timeout, including the time to connect if no connection exists. `is_asking`: the
+    /// slot is moving to this server.
     pub(crate) async fn attempt<T: FromRedisValue>(
         self: &Arc<Self>,
         is_asking: bool,
@@ -37,17 +35,16 @@ impl Link {
     ) -> Result<T, CallError> {
         let (connected, limit) = self.connected_within(limit).await?;
         let sent = Instant::now();
+        let mut connection = connected.dialed.connection.clone();
+        // redis-rs must not give up a call before `run_in_order` has noticed.
+        connection.set_response_timeout(Duration::MAX);
         let way = Way {
-            connection: MaybeAsking { connection: connected.dialed.connection.clone(), is_asking },
+            connection: MaybeAsking { connection, is_asking },
             number: connected.number,
             call_by: self.call_by,
             has_released: &connected.has_released,
         };
-        let run = run_in_order(way, earlier, (script, write));
-        let response = match limit == self.response_timeout() {
-            true => run.await, // the connection has this timeout for each command
-            false => within(limit, run).await,
-        };
+        let response = within(limit, run_in_order(way, earlier, (script, write))).await;
         self.judge(&connected, sent, Some(script), response)
     }
 

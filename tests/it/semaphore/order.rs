@@ -8,9 +8,11 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use futures_util::future::{maybe_done, try_join_all};
+use futures_util::future::{join_all, maybe_done, try_join_all};
+use nix::sys::signal::Signal;
 use redis_semaphore::{Error, ScriptRegistry, Semaphore, SemaphoreClient, acquire_all, blocking};
 
+use test_support::acl;
 use test_support::observer::{eventually, in_time};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_url, unique_name};
@@ -319,6 +321,32 @@ async fn the_order_of_calls_is_kept_when_connections_are_cut() {
         let (permit, ()) = tokio::join!(semaphore.try_acquire(), cut);
         assert!(permit.unwrap().is_some(), "round {round}");
     }
+}
+
+/// The socket is full, so a release waits in the connection's buffer until the release times out.
+/// redis-rs does not send a command that has timed out, but sends the next call.
+#[tokio::test]
+async fn a_call_does_not_overtake_a_release_that_times_out_before_it_is_sent() {
+    const TIMEOUT: Duration = Duration::from_secs(2);
+    let server = Server::start();
+    let builder = SemaphoreClient::builder().response_timeout(TIMEOUT);
+    let (socket, user, password) = (server.socket(), acl::USER, acl::PASSWORD);
+    let url = format!("unix://{}?user={user}&pass={password}", socket.display());
+    let client = builder.connect(&url).await.unwrap();
+    let semaphore = build(&client, 1);
+    let permit = semaphore.acquire().await.unwrap();
+    let busy = build(&client, 1);
+    server.signal(Signal::SIGSTOP);
+    // The buffer of the socket is smaller than these calls.
+    let calls = tokio::spawn(async move { join_all((0..3000).map(|_| busy.limit())).await });
+    tokio::time::sleep(TIMEOUT / 4).await;
+    drop(permit);
+    tokio::time::sleep(TIMEOUT / 2).await;
+    let next = tokio::spawn(async move { semaphore.try_acquire().await });
+    tokio::time::sleep(TIMEOUT * 3 / 4).await;
+    server.signal(Signal::SIGCONT);
+    assert!(next.await.unwrap().unwrap().is_some());
+    calls.await.unwrap();
 }
 
 /// A server that was restarted or promoted may know the script of the next call, but not the script

@@ -29,6 +29,9 @@ pub struct Bounds {
     /// The longest pause between a fault and the moment at which a client subscribes again. A
     /// client that is not subscribed is skipped.
     pub reconnecting: Moment,
+    /// The longest time from a process's first wait on a semaphore to its subscription, if the
+    /// process subscribes only then. Until then, its requests are skipped.
+    pub subscribing: Moment,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -11,6 +11,11 @@ impl Case<'_> {
     fn order_of(&self, turns: &[&Turn]) -> Option<Violation> {
         for (index, first) in turns.iter().enumerate() {
             let Some((from, until)) = first.queued else { continue };
+            let mut own = turns.iter().filter(|turn| turn.process == first.process);
+            let wait = own.find(|turn| turn.call != Call::TryAcquire).map_or(0, |turn| turn.asked);
+            if first.asked - wait < self.bounds.subscribing {
+                continue;
+            }
             let asked_then = turns[index + 1..].iter().take_while(|second| second.asked < until);
             for second in asked_then.filter(|second| self.came_after(second, from)) {
                 let Some(grant) = second.grant.filter(|grant| grant.at < until) else { continue };

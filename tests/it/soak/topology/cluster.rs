@@ -38,7 +38,8 @@ impl Topology for Cluster {
         Fault::TakeOver,
         Fault::MoveSlot,
     ];
-    const BOUNDS: Bounds = super::BOUNDS_WITH_FAILOVER;
+    const BOUNDS: Bounds =
+        Bounds { subscribing: super::BOUNDS.reconnecting, ..super::BOUNDS_WITH_FAILOVER };
     const RECOVERY: Duration = Duration::from_secs(30);
 
     fn names(&self) -> Names {

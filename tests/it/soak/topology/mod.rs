@@ -73,6 +73,7 @@ const BOUNDS: Bounds = Bounds {
     // The server counts in ms, and its time may be slewed.
     tick: 2_000_000,
     reconnecting: RESPONSE_TIMEOUT.as_nanos() as Moment / 2,
+    subscribing: 0,
 };
 
 /// The bounds with failovers. The first call after a failover has to find the new primary.

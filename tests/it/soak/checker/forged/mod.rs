@@ -9,8 +9,16 @@ mod queue;
 use super::super::history::{ALL, Call, Counts, Event, How, Moment, What, Why};
 use super::{Bounds, judge};
 
-const BOUNDS: Bounds =
-    Bounds { lease: 30, late: 10, way: 5, wait: 1000, patience: 20, tick: 1, reconnecting: 2 };
+const BOUNDS: Bounds = Bounds {
+    lease: 30,
+    late: 10,
+    way: 5,
+    wait: 1000,
+    patience: 20,
+    tick: 1,
+    reconnecting: 2,
+    subscribing: 0,
+};
 
 fn event(at: Moment, process: u32, what: What) -> Event {
     Event { at, process, what }
@@ -50,10 +58,14 @@ fn limit(at: Moment, limit: u64) -> [Event; 2] {
 
 /// Returns the violated rules of a history that begins with a limit of 1.
 fn broken(events: &[Event]) -> Vec<String> {
+    broken_within(BOUNDS, events)
+}
+
+fn broken_within(bounds: Bounds, events: &[Event]) -> Vec<String> {
     let mut history = limit(0, 1).to_vec();
     history.extend_from_slice(events);
     history.sort_by_key(|event| event.at);
-    let violations = judge(&history, BOUNDS).unwrap();
+    let violations = judge(&history, bounds).unwrap();
     violations.into_iter().map(|violation| violation.rule).collect()
 }
 

@@ -32,6 +32,13 @@ fn the_checker_detects_a_request_that_overtakes_a_waiter() {
     // An earlier fault is no excuse if the process had enough time to subscribe again.
     assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(4, true)].concat()), NONE);
     assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(3, true)].concat()), ["order"]);
+    // The first request may be skipped if its process has just begun to subscribe.
+    let within = |subscribing| Bounds { subscribing, ..BOUNDS };
+    let earlier = [asks(2, 1, 0), event(3, 1, What::GivesUp { turn: 0, why: Why::Refused })];
+    assert_eq!(broken_within(within(1), &overtaken(7, 21)), NONE);
+    let with_earlier = [&overtaken(7, 21)[..], &earlier].concat();
+    assert_eq!(broken_within(within(4), &with_earlier), NONE);
+    assert_eq!(broken_within(within(3), &with_earlier), ["order"]);
 }
 
 #[test]
