@@ -107,6 +107,9 @@ impl<'a> Hold<'a> {
         let ended = loop {
             self.look();
             if self.died_with_its_guard() {
+                if let Some(signal) = self.to_end {
+                    break Ended::Killed(signal as i32);
+                }
                 self.prepare_again().await?;
                 self.begin().await;
             }
@@ -146,12 +149,11 @@ impl<'a> Hold<'a> {
     }
 
     /// Returns whether the prepared process was killed with its guard before the process became the
-    /// command. If the command is to end, it is not prepared again.
+    /// command. If the permit is lost, the command is not prepared again.
     fn died_with_its_guard(&self) -> bool {
         let is_replaced = |held: &Held| self.prepared_by != Some(held.guard.process());
         self.ended == Some(Ended::Killed(DIED_WITH_GUARD as i32))
             && self.held.as_ref().is_some_and(is_replaced)
-            && self.to_end.is_none()
             && !self.is_lost
     }
 
@@ -261,7 +263,8 @@ impl<'a> Hold<'a> {
                 // The status is unknown, because the guard was killed before it could report the
                 // status.
                 if self.ended.is_none() && self.command.is_gone() {
-                    self.ended = Some(Ended::Killed(Signal::SIGKILL as i32));
+                    let signal = self.to_end.unwrap_or(Signal::SIGKILL);
+                    self.ended = Some(Ended::Killed(signal as i32));
                 }
             }
         }

@@ -76,8 +76,22 @@ fn the_command_is_ended_before_its_lease_expires_if_the_cli_is_stopped() {
 /// Until the CLI continues the prepared process, that process is killed with its guard.
 #[test]
 fn a_command_is_prepared_again_if_the_guard_is_killed_before_the_command_begins() {
+    let mut tool = with_its_guard_killed(|_| ());
+    assert_eq!(tool.ended().code(), Some(5), "{}", tool.errors());
+    assert_eq!(tool.line(), "on");
+}
+
+#[test]
+fn a_command_that_is_to_end_is_not_prepared_again() {
+    let mut tool = with_its_guard_killed(|tool| tool.signal(Signal::SIGTERM));
+    assert_eq!(tool.ended().code(), Some(128 + 15), "{}", tool.errors());
+}
+
+/// Starts a tool whose guard is killed before the command begins. Calls `meanwhile` before the tool
+/// notices that.
+fn with_its_guard_killed(meanwhile: impl Fn(&Tool)) -> Tool {
     eventually("a prepared process", || {
-        let mut tool = start(&unique_name(), "30s", "echo on; exit 5");
+        let tool = start(&unique_name(), "30s", "echo on; exit 5");
         // If this test is too slow, the command may have begun or ended. The test is then repeated.
         let child_of = |parent| {
             let found = || Some(children(parent).first().copied());
@@ -93,13 +107,11 @@ fn a_command_is_prepared_again_if_the_guard_is_killed_before_the_command_begins(
         if is_prepared {
             eventually("the report of the guard", || (state(guard) == Some('S')).then_some(()));
             kill(Pid::from_raw(guard), Signal::SIGKILL).unwrap();
+            meanwhile(&tool);
         }
         tool.signal(Signal::SIGCONT);
-        let status = tool.ended().code();
-        assert_eq!(status, Some(5), "{}", tool.errors());
-        assert_eq!(tool.line(), "on");
-        is_prepared.then_some(())
-    });
+        is_prepared.then_some(tool)
+    })
 }
 
 #[test]
