@@ -10,6 +10,8 @@ use crate::output::{unwritable, write};
 
 /// Prints the man page. `tool` defines the whole command line.
 pub fn print(tool: Command) -> Result<ExitCode, Failure> {
+    // clap_mangen would omit the text of an option that the short help hides.
+    let tool = tool.mut_args(|option| option.hide_short_help(false));
     let mut whole = tool.disable_help_subcommand(true);
     // Gives each command its full name.
     whole.build();

@@ -12,6 +12,7 @@ use super::command::{Change, Ended, Running, changes};
 use super::guard::Guard;
 use super::guard::words::{Report, Word};
 use super::job;
+use super::outages;
 use super::signals::Signals;
 use super::starter::DIED_WITH_GUARD;
 use super::terminal::Terminal;
@@ -367,14 +368,13 @@ impl<'a> Hold<'a> {
         self.kill_at = Some(Instant::now() + grace);
         guard.send(Word::Ending(grace));
         let reason = match permit.is_lost() {
-            true => {
-                "the permit was lost (revoked, lost by the server, or not refreshed while \
-                 redis-semaphore was stopped)"
-            }
-            false => {
-                "the permit was not refreshed in time (Redis is unavailable, or redis-semaphore was \
-                 stopped), and its lease expires soon"
-            }
+            true => "the permit was lost (revoked, lost by the server, or not refreshed while \
+                     redis-semaphore was stopped)"
+                .to_owned(),
+            false => format!(
+                "the permit was not refreshed in time ({}), and its lease expires soon",
+                outages::refresh_failure(name, times.lease)
+            ),
         };
         let fate = match self.command.is_out_of_reach() {
             true => {

@@ -214,7 +214,7 @@ async fn give_up(client: &SemaphoreClient, name: &str) {
 
 /// Returns why the outcome of a call is unknown.
 fn unconfirmed() -> String {
-    outages::reason().unwrap_or_else(|| format!("no reply from Redis within {PATIENCE:?}"))
+    outages::reason().unwrap_or_else(|| format!("no confirmation from Redis within {PATIENCE:?}"))
 }
 
 /// Does the remaining work with Redis after the command has ended. After a fatal signal, this

@@ -18,13 +18,16 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::failure::with_options;
 use crate::output::note;
 
-static STATE: Mutex<State> = Mutex::new(State { semaphore: None, outages: BTreeMap::new() });
+static STATE: Mutex<State> =
+    Mutex::new(State { semaphore: None, outages: BTreeMap::new(), refresh: None });
 
 struct State {
     /// The semaphore for which outages are reported.
     semaphore: Option<String>,
     /// Outages by connection and server.
     outages: BTreeMap<(String, String), Outage>,
+    /// The last failure of a refresh.
+    refresh: Option<(Instant, String)>,
 }
 
 struct Outage {
@@ -64,14 +67,25 @@ pub fn reason() -> Option<String> {
     ))
 }
 
+/// Returns why the permit of this semaphore was not refreshed during its lease.
+pub fn refresh_failure(semaphore: &str, lease: Duration) -> String {
+    let failure = state().refresh.clone().filter(|(at, _)| at.elapsed() < lease);
+    failure
+        .map_or("Redis is unavailable, or redis-semaphore was stopped".to_owned(), |(_, reason)| {
+            reason.replacen(&format!("semaphore {semaphore}: "), "", 1)
+        })
+}
+
 struct Connection;
 
-/// Returns a layer that receives the log events of the library about its connections: see
-/// docs/troubleshooting.md.
+/// The events about connections: see docs/troubleshooting.md.
+const CONNECTIONS: &str = "redis_semaphore::connection";
+const REFRESHES: &str = "redis_semaphore::semaphore::core::auto_refresh";
+
+/// Returns a layer that receives the log events of the library about its connections and refreshes.
 pub fn listener<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
-    let of_connections =
-        Targets::new().with_target("redis_semaphore::connection", LevelFilter::INFO);
-    Connection.with_filter(of_connections)
+    let received = [(CONNECTIONS, LevelFilter::INFO), (REFRESHES, LevelFilter::WARN)];
+    Connection.with_filter(Targets::new().with_targets(received))
 }
 
 impl<S: Subscriber> Layer<S> for Connection {
@@ -82,6 +96,10 @@ impl<S: Subscriber> Layer<S> for Connection {
         event.record(&mut fields);
         let Fields { message, connection, server, error } = fields;
         let mut state = state();
+        if event.metadata().target() == REFRESHES {
+            state.refresh = Some((Instant::now(), with_options(&error)));
+            return;
+        }
         let line = match *event.metadata().level() {
             Level::WARN => {
                 let reason = with_options(&error);

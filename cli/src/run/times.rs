@@ -19,7 +19,7 @@ pub struct Times {
     pub grace: Duration,
     /// The time from SIGKILL to the expiry of the lease, because a signal takes time to act.
     margin: Duration,
-    lease: Duration,
+    pub lease: Duration,
 }
 
 impl Times {

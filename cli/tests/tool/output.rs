@@ -93,11 +93,13 @@ fn the_manual_describes_commands_and_their_options() {
     }
     assert!(manual.contains("<fINAMEfR> -- <fICOMMANDfR>..."), "the usage of run: {manual}");
     assert_eq!(manual.matches("--password-file").count(), 2, "in the synopsis and in the list");
+    assert!(manual.contains("Only the environment variable may contain a password"), "{manual}");
 }
 
 #[test]
 fn bash_completes_the_options_of_a_command() {
     let script = Outcome::of(tool(&["completions", "bash"])).stdout;
+    assert!(!script.contains("<NAME>"), "no user types this: {script}");
     // Completes like bash: calls the registered function with the command, the word and the
     // previous word.
     let complete = "\

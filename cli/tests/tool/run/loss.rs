@@ -36,6 +36,19 @@ fn a_lost_permit_ends_the_command() {
     }
 }
 
+#[test]
+fn the_reason_is_named_if_refreshes_are_rejected() {
+    let server = Server::start();
+    let script = "echo on; exec sleep 600";
+    let mut tool = Tool::start(&mut run(&server.url, &arguments(&unique_name(), "3s", script)));
+    assert_eq!(tool.line(), "on");
+    server.run("ACL SETUSER default -zadd");
+    assert_eq!(tool.ended().code(), Some(70));
+    let reported = tool.errors();
+    let reason = "the permit was not refreshed in time (refresh was rejected (127.0.0.1:";
+    assert!(reported.contains(reason) && reported.contains("lacks a right"), "{reported}");
+}
+
 /// Waits for a refresh and returns the new expiry. The next refresh begins a third of the lease
 /// later.
 fn just_refreshed(url: &str, name: &str) -> u128 {
