@@ -1,7 +1,9 @@
 """Permits that are dropped, or held for too long."""
 
 import asyncio
+import copy
 import gc
+import pickle
 import threading
 import time
 import unittest
@@ -32,6 +34,20 @@ class Dropped(unittest.IsolatedAsyncioTestCase):
                     pass
         self.assertIn("was dropped and never released", logs.output[0])
         self.assertTrue(self.keys.are_empty())
+
+    async def test_a_permit_cannot_be_copied(self):
+        # The end of a copy would release the permit of the original.
+        permit = await self.semaphore.acquire()
+        with redis_lease_semaphore.SemaphoreClient(URL) as client:
+            blocking = client.semaphore(new_name(), limit=1).acquire()
+            for original in [permit, blocking]:
+                for copied in [copy.copy, copy.deepcopy, pickle.dumps]:
+                    with self.assertRaisesRegex(TypeError, "cannot be copied or pickled"):
+                        copied(original)
+            blocking.release()
+        gc.collect()
+        self.assertIsNone(await self.semaphore.try_acquire())
+        self.assertTrue(await permit.release())
 
     async def test_one_in_a_cycle_comes_back_when_it_is_collected(self):
         permit = await self.semaphore.acquire()

@@ -21,6 +21,7 @@ from . import permit as core_permit
 from . import semaphore as core_semaphore
 from . import client as core
 from .errors import NOT_CONNECTED, Closed, PermitLost, Unavailable
+from .unique import Unique
 
 logger = logging.getLogger("redis_lease_semaphore")
 _T = TypeVar("_T")
@@ -385,7 +386,7 @@ def _give_back(permit: Optional[core_permit.Permit]) -> None:
         permit._release_in_background()
 
 
-class Permit:
+class Permit(Unique):
     """A permit like redis_lease_semaphore.asyncio.Permit. `lost` is a threading.Event."""
 
     def __init__(self, client: SemaphoreClient, core: core_permit.Permit) -> None:

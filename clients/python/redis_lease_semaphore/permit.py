@@ -14,6 +14,7 @@ from typing import Optional, Protocol
 
 from .errors import Closed, PermitLost, Unavailable
 from .release import Release
+from .unique import Unique
 
 logger = logging.getLogger("redis_lease_semaphore")
 
@@ -113,7 +114,7 @@ class Held:
             self._timer.cancel()
 
 
-class Permit:
+class Permit(Unique):
     """A permit. It is held until it is released or lost. Its lease is refreshed in the background.
 
     `lost` is an event that is set at the deadline of the lease at the latest, even if Redis is unreachable.
