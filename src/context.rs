@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -50,6 +50,7 @@ pub(crate) struct Context {
     /// context is dropped.
     end: CancellationToken,
     _ends: DropGuard,
+    has_noticed_end: AtomicBool,
     /// The calls that remain when the I/O runtime ends. `None` once that runtime has ended, and
     /// after a shutdown that has timed out.
     remaining: Mutex<Option<Vec<Remaining>>>,
@@ -135,6 +136,7 @@ impl Context {
             tasks: TaskTracker::new(),
             _ends: end.clone().drop_guard(),
             end,
+            has_noticed_end: AtomicBool::new(false),
             remaining: Mutex::new(Some(Vec::new())),
             process: std::process::id(),
         })
@@ -216,10 +218,12 @@ impl Context {
     }
 
     /// Ends all semaphores, because the I/O runtime ends. That runtime drops its tasks one by one.
-    /// Several tasks and callers may notice the end and call this method.
+    /// Each task and caller that notices the end calls this method. The first call ends all.
     pub(crate) fn end_with_io_runtime(&self) {
         self.end.cancel();
-        self.router.end_all();
+        if !self.has_noticed_end.swap(true, Ordering::SeqCst) {
+            self.router.end_all();
+        }
     }
 
     /// Returns a token that is canceled when [`is_shut_down`](Self::is_shut_down) becomes true.

@@ -198,7 +198,7 @@ impl Permit {
             let deadline = Deadline::after(core.context.settings.call_timeout());
             let was_lost = self.let_go();
             let (ending, acquisition) = (how.unless_lost(was_lost), self.acquisition.clone());
-            let operation = ending.operation();
+            let operation = how.operation();
             let response = match ending {
                 Ending::Release(mode) => core.ask(Release { acquisition, mode }, deadline).await,
                 Ending::LetExpire => {

@@ -1,9 +1,11 @@
 //! Tests of runtimes that end while calls are under way.
 
 use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use redis_semaphore::{Error, Permit, SemaphoreClient};
 
 use super::{DEADLINE, Scene, ended, one_thread, one_worker};
@@ -47,6 +49,27 @@ fn waiting_for_the_loss_of_a_permit_continues_in_another_runtime() {
         second.block_on(in_time("the loss", lost));
     }
     assert!(permit.is_lost());
+}
+
+/// A supervisor would kill a program that takes long to end. Then no permit would be released.
+#[test]
+fn a_runtime_with_thousands_of_semaphores_ends_quickly() {
+    for home in [one_thread(), one_worker()] {
+        home.block_on(async {
+            let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+            let acquires = (0..6000).map(|_| {
+                let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
+                async move { semaphore.acquire().await.unwrap() }
+            });
+            drop(join_all(acquires).await);
+        });
+        let (ends, has_ended) = mpsc::channel();
+        thread::spawn(move || {
+            drop(home);
+            ends.send(()).expect("the test waits for it");
+        });
+        has_ended.recv_timeout(DEADLINE).expect("the runtime ends");
+    }
 }
 
 /// The timer of the I/O runtime ends with the I/O runtime.
