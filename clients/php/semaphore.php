@@ -133,6 +133,12 @@ final class Semaphore
         $this->keys = array_map(fn ($key) => "sem:{{$name}}:$key", ['permits', 'queue', 'clients', 'state']);
     }
 
+    /** A copy in another process would be another client, and would contain the password. */
+    public function __serialize(): array
+    {
+        throw new \LogicException('a Semaphore cannot be serialized: create it in each process');
+    }
+
     /** Returns what print_r and var_dump show: not the URL, which may contain a password. */
     public function __debugInfo(): array
     {

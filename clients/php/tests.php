@@ -65,6 +65,12 @@ expect($semaphore->release($permit), 'a repeated release reports a loss');
 expect($permit->expiresIn() === 0, 'a released permit still expires');
 expect(!str_contains(print_r($semaphore, true), '://'), 'the output of print_r has the URL');
 expect(!$semaphore->release($permit), 'a released permit is still held');
+try {
+    serialize($semaphore);
+    expect(false, 'a serialized semaphore contains the password');
+} catch (LogicException $e) {
+    expect(str_contains($e->getMessage(), 'cannot be serialized'), $e->getMessage());
+}
 
 // A failure of wake does not change a successful reply, and does not delay it for long.
 foreach (['NOPERM no', 'LOADING no'] as $failure) {

@@ -80,6 +80,7 @@ class RedisSemaphore
 
   # Releases a permit. Returns whether this process held it until now.
   def release(permit)
+    raise ArgumentError, "a Permit is released, not #{permit.inspect}" unless permit.is_a?(Permit)
     raise ArgumentError, "the permit belongs to the semaphore #{permit.name}, not to #{@name}" unless permit.name == @name
     return false unless permit.own?
 

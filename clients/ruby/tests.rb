@@ -123,6 +123,13 @@ signals = (1..).take_while do |point|
 end
 expect(signals.size > 20, "only #{signals.size} signals came")
 
+[nil, "id"].each do |wrong|
+  semaphore.release(wrong)
+  abort "FAILED: #{wrong.inspect} is released"
+rescue ArgumentError => e
+  expect(e.message.end_with?("not #{wrong.inspect}"), e.message)
+end
+
 [nil, :jobs, "a{b", "\xff", ""].each do |wrong|
   RedisSemaphore.new(wrong, limit: 1)
   abort "FAILED: the name #{wrong.inspect} is not rejected"

@@ -1,6 +1,8 @@
 //! The tower layer, and its settings.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::mem::{self, Discriminant};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -20,8 +22,8 @@ pub struct SemaphoreLayer {
     retry_after: Duration,
     /// The number of the last outage that was logged.
     last_outage: Arc<AtomicU64>,
-    /// The time when an error was logged that is no outage.
-    last_error: Arc<Mutex<Option<Instant>>>,
+    /// When each kind of error that is no outage was last logged.
+    last_errors: Arc<Mutex<HashMap<Discriminant<Error>, Instant>>>,
 }
 
 /// The default for the maximum number of requests of a process that may wait at the same time.
@@ -35,8 +37,8 @@ impl SemaphoreLayer {
     /// at most the outage tolerance.
     pub fn new(semaphore: Semaphore) -> Self {
         let places = Arc::new(Places::new(MAX_WAITING));
-        let (last_outage, last_error) = (Arc::default(), Arc::default());
-        Self { semaphore, places, retry_after: Duration::from_secs(1), last_outage, last_error }
+        let (last_outage, last_errors) = (Arc::default(), Arc::default());
+        Self { semaphore, places, retry_after: Duration::from_secs(1), last_outage, last_errors }
     }
 
     /// Sets the maximum number of requests of this process that may wait at the same time. All
@@ -80,12 +82,13 @@ impl SemaphoreLayer {
         true
     }
 
-    /// Logs the error that is the reason to shed a request, at most once a minute: many requests may
-    /// fail for the same reason.
+    /// Logs the error that is the reason to shed a request. Logs each kind of error at most once a
+    /// minute, because many requests may fail for the same reason.
     pub(super) fn log_sometimes(&self, error: &Error) {
-        let mut last = self.last_error.lock().expect("no code panics while it holds the lock");
-        if last.is_none_or(|last| last.elapsed() >= LOG_INTERVAL) {
-            *last = Some(Instant::now());
+        let mut last = self.last_errors.lock().expect("no code panics while it holds the lock");
+        let kind = mem::discriminant(error);
+        if last.get(&kind).is_none_or(|last| last.elapsed() >= LOG_INTERVAL) {
+            last.insert(kind, Instant::now());
             tracing::warn!(semaphore = self.semaphore.name(), %error, "a request is shed");
         }
     }
