@@ -50,6 +50,7 @@ pub(crate) struct Context {
     /// context is dropped.
     end: CancellationToken,
     _ends: DropGuard,
+    /// Whether the end of the I/O runtime was noticed.
     has_noticed_end: AtomicBool,
     /// The calls that remain when the I/O runtime ends. `None` once that runtime has ended, and
     /// after a shutdown that has timed out.

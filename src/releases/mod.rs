@@ -9,7 +9,9 @@
 //! 2. Before a call is sent, each release that is not yet written to the call's connection is
 //!    written to this connection. Redis executes a connection's commands in order. So the order
 //!    costs no extra round trip, and is kept even if the connection is lost.
-//! 3. If a request is given up while its call is under way, the request is released when that call
+//! 3. If a written release times out before redis-rs sends it, or is written a second time, a call
+//!    that was written after it may have overtaken it. That call is repeated.
+//! 4. If a request is given up while its call is under way, the request is released when that call
 //!    ends. Later calls wait until that release can be sent.
 //!
 //! A task, the keeper, sends the releases that precede no call, and retries failed releases. The

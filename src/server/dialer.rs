@@ -16,7 +16,6 @@ use redis::{
 };
 #[cfg(unix)]
 use tokio::net::UnixStream;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -75,11 +74,11 @@ impl Dialer {
         self.response_timeout
     }
 
-    /// The settings of a connection for commands. A command must never wait for space in the
-    /// buffer of commands to write: commands that wait may be written in another order.
+    /// The settings of a connection for commands. Commands that wait for space in the connection's
+    /// buffer may be written in another order, so the buffer has the largest size that tokio allows.
     pub(crate) fn config(&self) -> AsyncConnectionConfig {
         AsyncConnectionConfig::new()
-            .set_pipeline_buffer_size(Semaphore::MAX_PERMITS)
+            .set_pipeline_buffer_size(tokio::sync::Semaphore::MAX_PERMITS)
             .set_connection_timeout(Some(self.response_timeout))
             .set_response_timeout(Some(self.response_timeout))
     }

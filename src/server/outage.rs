@@ -103,9 +103,9 @@ impl Outages {
         self.state.lock().expect("no code panics while it holds the lock")
     }
 
-    /// Records the failure of an attempt that began at `began`. Returns true if an earlier attempt
-    /// of the current series of failures had already failed at that time. The end of a runtime does
-    /// not count, because it is no failure of the server.
+    /// Records the failure of an attempt that began at `began`. Returns true if the attempt began
+    /// after another attempt had failed, and no attempt has succeeded in between. If the error is
+    /// the end of a runtime, nothing is recorded: the server has not failed.
     pub(crate) fn failed(
         &self,
         began: Instant,

@@ -346,6 +346,29 @@ async fn requests_that_fail_together_are_logged_once() {
     assert!(lines[0].contains("try_acquire failed for"), "{lines:?}");
 }
 
+/// One line a minute for all errors would hide the second error.
+#[tokio::test]
+async fn each_kind_of_error_is_logged() {
+    let log = Log::default();
+    let _logged = logged_to(&log);
+    let redis = Server::start();
+    let semaphores = SemaphoreClient::connect(&redis.admin_url()).await.unwrap();
+    let acknowledged =
+        |builder: SemaphoreBuilder| builder.acknowledged_by(1, Duration::from_millis(50));
+    let service = Service::of(semaphores, acknowledged, waits).await;
+    assert!(is_shed(&service.get().await));
+    let mut admin = redis.connect();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("sem:*:state").query(&mut admin).unwrap();
+    let permits = keys[0].replace(":state", ":permits");
+    redis::cmd("SET").arg(permits).arg(1).exec(&mut admin).unwrap();
+    for _ in 0..2 {
+        assert!(is_shed(&service.get().await));
+    }
+    let lines = shed_lines(&log);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[0].contains("0 of 1 replicas") && lines[1].contains("SEM_TYPE"), "{lines:?}");
+}
+
 #[tokio::test]
 async fn a_handler_finds_a_watch_of_its_permit() {
     let service = Service::start(&shared_url(), with_long_lease, waits).await;

@@ -11,12 +11,11 @@ use tokio::time::{sleep, timeout};
 use super::command::{Change, Ended, Running, changes};
 use super::guard::Guard;
 use super::guard::words::{Report, Word};
-use super::job;
-use super::outages;
 use super::signals::Signals;
 use super::starter::DIED_WITH_GUARD;
 use super::terminal::Terminal;
 use super::times::Times;
+use super::{job, outages};
 use crate::failure::Failure;
 use crate::output::note;
 

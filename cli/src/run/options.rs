@@ -21,7 +21,7 @@ Examples: one job of this name at a time; at most ten starts in any minute:
 Exit status: that of the command; 128 plus the number of the signal that killed it; or
   2    an option is wrong, or no limit exists and --limit is missing
   69   Redis failed
-  70   the permit was lost, rarely before the command began
+  70   the permit was lost; in rare cases, the command had not begun
   71   the system refused a resource
   75   no permit within --timeout, or none immediately with --no-wait
   126  the command cannot be started

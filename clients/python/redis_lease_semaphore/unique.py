@@ -1,4 +1,4 @@
-"""Objects of which a copy would be a second owner: the end of the copy would end what the original has."""
+"""A base class for permits, which cannot be copied: when a copy is collected, it would release the permit."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from typing import NoReturn, SupportsIndex
 
 class Unique:
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled: pass on the object itself in this process")
+        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled: use the object itself")

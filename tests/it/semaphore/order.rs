@@ -323,11 +323,18 @@ async fn the_order_of_calls_is_kept_when_connections_are_cut() {
     }
 }
 
+/// Lets all tasks run. If tokio's clock is paused, it does not advance.
+async fn let_tasks_run() {
+    for _ in 0..10_000 {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// The socket is full, so a release waits in the connection's buffer until the release times out.
 /// redis-rs does not send a command that has timed out, but sends the next call.
 #[tokio::test]
 async fn a_call_does_not_overtake_a_release_that_times_out_before_it_is_sent() {
-    const TIMEOUT: Duration = Duration::from_secs(2);
+    const TIMEOUT: Duration = Duration::from_secs(120);
     let server = Server::start();
     let builder = SemaphoreClient::builder().response_timeout(TIMEOUT);
     let (socket, user, password) = (server.socket(), acl::USER, acl::PASSWORD);
@@ -337,13 +344,19 @@ async fn a_call_does_not_overtake_a_release_that_times_out_before_it_is_sent() {
     let permit = semaphore.acquire().await.unwrap();
     let busy = build(&client, 1);
     server.signal(Signal::SIGSTOP);
+    tokio::time::pause();
     // The buffer of the socket is smaller than these calls.
     let calls = tokio::spawn(async move { join_all((0..3000).map(|_| busy.limit())).await });
-    tokio::time::sleep(TIMEOUT / 4).await;
+    let_tasks_run().await;
     drop(permit);
-    tokio::time::sleep(TIMEOUT / 2).await;
+    let_tasks_run().await;
+    tokio::time::advance(TIMEOUT / 2).await;
     let next = tokio::spawn(async move { semaphore.try_acquire().await });
-    tokio::time::sleep(TIMEOUT * 3 / 4).await;
+    let_tasks_run().await;
+    // The release times out, but not the next call.
+    tokio::time::advance(TIMEOUT * 3 / 4).await;
+    let_tasks_run().await;
+    tokio::time::resume();
     server.signal(Signal::SIGCONT);
     assert!(next.await.unwrap().unwrap().is_some());
     calls.await.unwrap();
