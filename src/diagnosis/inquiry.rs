@@ -218,7 +218,7 @@ async fn replied(dialer: &Dialer, client: &Client, command: &Cmd) -> Option<Foun
     let ask = async {
         let config = dialer.config();
         let dialed = dialer.open(client, &config).await?;
-        command.exec_async(&mut dialed.connection.clone()).await
+        command.exec_async(&mut dialed.connection()).await
     };
     match timeout(dialer.response_timeout(), ask).await.ok()? {
         Err(error) if error.code().is_some() || cause_of(&error).kind == Kind::Tls => {

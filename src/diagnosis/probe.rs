@@ -63,7 +63,7 @@ impl Probe {
     /// for each rejected command.
     pub(crate) async fn refused_commands(&self) -> Result<Vec<Error>, Error> {
         let connected = self.link.connection().await.map_err(|error| self.explain(error))?;
-        let connection = &connected.dialed.connection;
+        let connection = &connected.dialed.connection();
         let (greeted, refused) = match self.link.call_by() {
             // HELLO and the scripts are sent together. The replies are read in order, so that the
             // first error is returned: a server that requires a password rejects the first
@@ -82,7 +82,7 @@ impl Probe {
     /// Tries all commands that read, and no command that writes.
     pub(crate) async fn try_looks(&self) -> Result<(), Error> {
         let connected = self.link.connection().await.map_err(|error| self.explain(error))?;
-        let connection = &connected.dialed.connection;
+        let connection = &connected.dialed.connection();
         self.greet(connection).await?;
         let keys = keys(&self.prefix, &self.name);
         self.try_reads(connection, &keys).await?;
@@ -229,7 +229,7 @@ impl Probe {
     /// Returns the server's name and version, or an empty text if the server does not return them.
     pub(crate) async fn version(&self) -> Result<String, Error> {
         let explain = |error| self.explain(error);
-        let connection = self.link.connection().await.map_err(explain)?.dialed.connection;
+        let connection = self.link.connection().await.map_err(explain)?.dialed.connection();
         let server = hello(&connection).await;
         let reported = ["server", "version"].map(|field| server.get(field).map(String::as_str));
         Ok(reported.into_iter().flatten().collect::<Vec<_>>().join(" "))

@@ -36,8 +36,23 @@ const SHORTEST_USER_TIMEOUT: Duration = Duration::from_secs(2);
 /// A connection, which ends when its last copy is dropped.
 #[derive(Clone)]
 pub(crate) struct Dialed {
-    pub(crate) connection: MultiplexedConnection,
+    unlimited: MultiplexedConnection,
+    response_timeout: Duration,
     _driver: Option<Arc<AbortOnDropHandle<()>>>,
+}
+
+impl Dialed {
+    /// The connection. Each of its commands takes at most the response timeout.
+    pub(crate) fn connection(&self) -> MultiplexedConnection {
+        let mut connection = self.unlimited.clone();
+        connection.set_response_timeout(self.response_timeout);
+        connection
+    }
+
+    /// The connection without a response timeout. The caller must limit the time of its commands.
+    pub(crate) fn unlimited(&self) -> MultiplexedConnection {
+        self.unlimited.clone()
+    }
 }
 
 #[derive(Clone)]
@@ -80,7 +95,7 @@ impl Dialer {
         AsyncConnectionConfig::new()
             .set_pipeline_buffer_size(tokio::sync::Semaphore::MAX_PERMITS)
             .set_connection_timeout(Some(self.response_timeout))
-            .set_response_timeout(Some(self.response_timeout))
+            .set_response_timeout(None)
     }
 
     /// The number of a new connection. No other connection of this client has this number.
@@ -109,13 +124,21 @@ impl Dialer {
             let config = config.clone().set_connection_timeout(Some(self.steps(client)));
             let connecting = client.get_multiplexed_async_connection_with_config(&config);
             let connection = connecting.await.map_err(|error| hidden(error, client))?;
-            return Ok(Dialed { connection, _driver: None });
+            return Ok(self.dialed(connection, None));
         };
         let (first_error, settings) = (stream.first_error(), settings_of(client));
         let set_up = MultiplexedConnection::new_with_config(settings, stream, config.clone());
         let (connection, driver) = self.log_in(client, first_error, set_up).await?;
         let driver = AbortOnDropHandle::new(tokio::spawn(driver));
-        Ok(Dialed { connection, _driver: Some(Arc::new(driver)) })
+        Ok(self.dialed(connection, Some(Arc::new(driver))))
+    }
+
+    fn dialed(
+        &self,
+        unlimited: MultiplexedConnection,
+        driver: Option<Arc<AbortOnDropHandle<()>>>,
+    ) -> Dialed {
+        Dialed { unlimited, response_timeout: self.response_timeout, _driver: driver }
     }
 
     /// Opens a connection for messages.

@@ -11,7 +11,6 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, ready};
-use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
@@ -160,9 +159,8 @@ impl Listener {
 
     /// Receives messages until the connection is lost.
     async fn listen(&mut self, subscriptions: &mut Subscriptions) -> Result<Infallible, Lost> {
-        let (interval, connection) =
-            (self.router.ping_interval, subscriptions.dialed.connection.clone());
-        let mut pong = pin!(next_pong(interval, &connection));
+        let (interval, dialed) = (self.router.ping_interval, subscriptions.dialed.clone());
+        let mut pong = pin!(next_pong(interval, &dialed));
         let mut is_behind = true;
         loop {
             let mut asks_again = false;
@@ -175,7 +173,7 @@ impl Listener {
                 () = ready(()), if is_behind => {}
                 response = &mut pong => {
                     response?;
-                    pong.set(next_pong(interval, &connection));
+                    pong.set(next_pong(interval, &dialed));
                     asks_again = true;
                 }
             }
@@ -233,8 +231,7 @@ impl Listener {
         let new = new.filter(|channel| !is_subscribed(channel) && may_be_asked(channel));
         let new: Vec<_> = new.take(MAX_AT_ONCE).collect();
         let mut may_have_missed = Vec::new();
-        let subscribing =
-            new.iter().map(|channel| send(&dialed.connection, "SSUBSCRIBE", &channel.name));
+        let subscribing = new.iter().map(|channel| send(dialed, "SSUBSCRIBE", &channel.name));
         for (channel, response) in new.iter().zip(join_all(subscribing).await) {
             match response {
                 Ok(()) => {
@@ -269,7 +266,7 @@ async fn unsubscribe(subscriptions: &mut Subscriptions, wanted: &Wanted) -> Resu
     refused.retain(|name| wanted.contains_key(name));
     let gone: Vec<String> =
         subscribed.extract_if(|name, _| !wanted.contains_key(name)).map(|(name, _)| name).collect();
-    let unsubscribing = gone.iter().map(|name| send(&dialed.connection, "SUNSUBSCRIBE", name));
+    let unsubscribing = gone.iter().map(|name| send(dialed, "SUNSUBSCRIBE", name));
     let responses = join_all(unsubscribing).await;
     responses.into_iter().collect::<Result<_, _>>().map_err(|_| Lost)
 }
@@ -289,24 +286,18 @@ pub(crate) async fn try_sharded(
     channel: &str,
 ) -> Result<(), RedisError> {
     let Subscriptions { dialed, .. } = connect(cluster, node).await?;
-    let [on, off] =
-        ["SSUBSCRIBE", "SUNSUBSCRIBE"].map(|command| send(&dialed.connection, command, channel));
+    let [on, off] = ["SSUBSCRIBE", "SUNSUBSCRIBE"].map(|command| send(&dialed, command, channel));
     let (on, off) = tokio::join!(biased; on, off);
     on.and(off)
 }
 
-async fn send(
-    connection: &MultiplexedConnection,
-    command: &str,
-    channel: &str,
-) -> Result<(), RedisError> {
-    redis::cmd(command).arg(channel).query_async::<Value>(&mut connection.clone()).await.map(|_| ())
+async fn send(dialed: &Dialed, command: &str, channel: &str) -> Result<(), RedisError> {
+    redis::cmd(command).arg(channel).exec_async(&mut dialed.connection()).await
 }
 
-async fn next_pong(interval: Duration, connection: &MultiplexedConnection) -> Result<(), Lost> {
+async fn next_pong(interval: Duration, dialed: &Dialed) -> Result<(), Lost> {
     sleep(interval).await;
-    let ping = redis::cmd("PING");
-    match ping.query_async::<Value>(&mut connection.clone()).await {
+    match redis::cmd("PING").exec_async(&mut dialed.connection()).await {
         Ok(_) => Ok(()),
         // A server that cannot save rejects a ping, but still sends messages.
         Err(error) if is_refusal(&error) => Ok(()),

@@ -40,9 +40,9 @@ impl Replication {
         let Acknowledgement { replicas, within } = wanted;
         let mut kept = self.0.lock().await;
         let call = async {
-            let connected = connection(&mut kept, link, within).await;
+            let connected = connection(&mut kept, link).await;
             let dialed = connected.map_err(CallError::unsent)?;
-            let mut connection = dialed.connection.clone();
+            let mut connection = dialed.unlimited();
             let registry = ScriptRegistry::embedded();
             let mut reply: Vec<i64> =
                 registry.run_with(&mut connection, link.call_by(), "refresh", write).await?;
@@ -66,7 +66,6 @@ impl Replication {
 async fn connection(
     kept: &mut Option<Box<Connection>>,
     link: &Arc<Link>,
-    within: Duration,
 ) -> Result<Dialed, RedisError> {
     let main = link.connection().await?;
     if let Some(kept) = kept.as_ref()
@@ -76,9 +75,7 @@ async fn connection(
         return Ok(kept.dialed.clone());
     }
     let dialer = link.dialer();
-    let patience = dialer.response_timeout().saturating_add(within);
-    let config = dialer.config().set_response_timeout(Some(patience));
-    let dialed = dialer.connect(&main.client, &config).await?;
+    let dialed = dialer.connect(&main.client, &dialer.config()).await?;
     let (link, beside) = (link.clone(), main.number);
     *kept = Some(Box::new(Connection { link, beside, dialed: dialed.clone() }));
     Ok(dialed)

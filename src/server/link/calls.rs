@@ -35,11 +35,9 @@ impl Link {
     ) -> Result<T, CallError> {
         let (connected, limit) = self.connected_within(limit).await?;
         let sent = Instant::now();
-        let mut connection = connected.dialed.connection.clone();
-        // redis-rs must not give up a call before `run_in_order` has noticed.
-        connection.set_response_timeout(Duration::MAX);
         let way = Way {
-            connection: MaybeAsking { connection, is_asking },
+            // redis-rs must not give up a call before `run_in_order` has noticed.
+            connection: MaybeAsking { connection: connected.dialed.unlimited(), is_asking },
             number: connected.number,
             call_by: self.call_by,
             has_released: &connected.has_released,
@@ -63,7 +61,7 @@ impl Link {
         connected: &Connected,
         command: &Cmd,
     ) -> Result<T, RedisError> {
-        let mut connection = connected.dialed.connection.clone();
+        let mut connection = connected.dialed.unlimited();
         let sent = Instant::now();
         let run = async { Ok(command.query_async(&mut connection).await?) };
         let response = within(self.response_timeout(), run).await;
@@ -89,7 +87,7 @@ impl Link {
 
     /// Fails if the connection is broken, or if its server is a replica but must be a primary.
     pub(crate) async fn check_over(&self, connected: &Connected) -> Result<(), RedisError> {
-        let mut connection = connected.dialed.connection.clone();
+        let mut connection = connected.dialed.unlimited();
         let sent = Instant::now();
         let check = async { Ok(self.source.check(&mut connection).await?) };
         let checked = within(self.response_timeout(), check).await;

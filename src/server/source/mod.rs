@@ -176,7 +176,7 @@ async fn connect_to_primary(
     dialer: &Dialer,
 ) -> Result<(Client, Dialed), RedisError> {
     let dialed = dialer.connect(client, &dialer.config()).await?;
-    is_primary(&mut dialed.connection.clone()).await?;
+    is_primary(&mut dialed.connection()).await?;
     Ok((client.clone(), dialed))
 }
 

@@ -113,5 +113,5 @@ async fn masters(
     let dialed = dialer.connect(sentinel, &dialer.config()).await?;
     let mut command = redis::cmd("SENTINEL");
     command.arg("MASTERS");
-    command.query_async(&mut dialed.connection.clone()).await
+    command.query_async(&mut dialed.connection()).await
 }
