@@ -13,8 +13,9 @@ impl Display for Error {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Invalid { what, reason } => write!(f, "{what}: {reason}"),
-            Self::Connect { address, reason, .. } => {
-                write!(f, "cannot connect to Redis at {address}: {reason}")
+            Self::Connect { kind, address, reason, .. } => {
+                let what = if kind.is_connected() { "use" } else { "connect to" };
+                write!(f, "cannot {what} Redis at {address}: {reason}")
             }
             Self::TooHeavy { semaphore, weight, limit } => write!(
                 f,

@@ -62,6 +62,14 @@ pub enum ConnectErrorKind {
 }
 
 impl ConnectErrorKind {
+    /// Whether the server accepted the connection, but cannot be used.
+    pub(super) fn is_connected(self) -> bool {
+        use ConnectErrorKind::{
+            Cluster, Functions, NotReady, Permission, Replica, TooOld, Unusable,
+        };
+        matches!(self, NotReady | Permission | TooOld | Replica | Cluster | Functions | Unusable)
+    }
+
     /// See [`Error::is_transient`](crate::Error::is_transient).
     pub(crate) fn is_transient(self) -> bool {
         matches!(

@@ -472,3 +472,9 @@ test("a sentinel is not supported", async (t) => {
   const message = /^127\.0\.0\.1:\d+ is a Redis Sentinel/;
   await assert.rejects(SemaphoreClient.connect(sentinel.url), { code: "SEM_UNSUPPORTED", message });
 });
+
+test("node-redis creates no AbortSignal for a command", async (t) => {
+  const signals = t.mock.method(AbortSignal, "timeout");
+  await (await (await connect(t)).semaphore(newName(), { limit: 1 }).acquire()).release();
+  assert.equal(signals.mock.callCount(), 0);
+});

@@ -170,8 +170,10 @@ async fn names_reports_a_missing_scan_right_and_omits_keys_without_dbsize() {
     let rules = &acl::looker_rules()[0];
     make_looker(&server, &acl::without(rules, "+scan"));
     let client = builder().connect(&server.url_of(acl::LOOKER)).await.unwrap();
-    match client.names().await {
-        Err(Error::Connect { right: Some(right), kind, .. }) => {
+    let error = client.names().await.unwrap_err();
+    assert!(error.to_string().starts_with("cannot use Redis at "), "{error}");
+    match error {
+        Error::Connect { right: Some(right), kind, .. } => {
             assert_eq!((&*right, kind), ("+scan", ConnectErrorKind::Permission));
         }
         other => panic!("{other:?}"),

@@ -161,6 +161,22 @@ async fn a_release_that_a_temporary_state_rejects_is_repeated() {
     }
 }
 
+#[tokio::test]
+async fn a_release_that_a_busy_server_rejects_is_repeated() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
+    // The lease ends later than the test.
+    let semaphore = client.semaphore("states").limit(1).lease(LONG * 10).build().unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    let script = EndlessScript::start(&server).await;
+    let before = proxy.passed_requests();
+    drop(permit);
+    eventually("attempts", async || proxy.passed_requests(), |passed| *passed >= before + 2).await;
+    script.kill();
+    let _permit = in_time("the permit", semaphore.acquire()).await.unwrap();
+}
+
 /// The server is not too old: it supports the command, but its configuration disables the command.
 #[tokio::test]
 async fn connecting_names_a_command_that_the_server_has_disabled() {
