@@ -84,14 +84,15 @@ fn has_password(argument: &str) -> bool {
     })
 }
 
-/// Returns the text after the scheme of a URL. The URL may follow the name of an option, as in
-/// `--url=redis://...`.
+/// Returns the text after the scheme of a URL. The URL may follow other text: the name of an
+/// option, as in `--url=redis://...`, or white space.
 fn behind_scheme(text: &str) -> Option<&str> {
     let (before, rest) = text.split_once(':')?;
-    let scheme = before.rsplit('=').next().unwrap_or_default().to_ascii_lowercase();
-    let is_any = !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphabetic() || b == b'+');
+    let is_of_scheme = |c: char| c.is_ascii_alphabetic() || c == '+';
+    let scheme = before.rsplit(|c| !is_of_scheme(c)).next().unwrap_or_default();
+    let scheme = scheme.to_ascii_lowercase();
     match rest.strip_prefix("//") {
-        Some(rest) if is_any => Some(rest),
+        Some(rest) if !scheme.is_empty() => Some(rest),
         None if rest.starts_with('/') && SCHEMES.contains(&&*scheme) => Some(rest),
         _ => None,
     }

@@ -49,6 +49,13 @@ fn a_password_in_an_argument_is_rejected_and_not_repeated() {
         format!("unix:/socket?db=1&pass={PASSWORD}"),
         format!("unix:///:{PASSWORD}@/socket"),
         format!("unix://:{PASSWORD}@/socket"),
+        // Text before the URL.
+        format!(" redis://:{PASSWORD}@127.0.0.1:1/"),
+        format!("\nredis://:{PASSWORD}@127.0.0.1:1/"),
+        format!("\u{a0}redis://:{PASSWORD}@127.0.0.1:1/"),
+        format!("redis://127.0.0.1:1/, redis://:{PASSWORD}@127.0.0.1:1/"),
+        format!("'redis://:{PASSWORD}@127.0.0.1:1/'"),
+        format!("\u{feff}unix:/socket?pass={PASSWORD}"),
     ] {
         let option = format!("--url={url}");
         for arguments in [

@@ -166,7 +166,7 @@ async fn a_release_that_a_busy_server_rejects_is_repeated() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
-    // The lease ends later than the test.
+    // The lease expires long after the test.
     let semaphore = client.semaphore("states").limit(1).lease(LONG * 10).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let script = EndlessScript::start(&server).await;
