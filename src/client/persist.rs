@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::client::SemaphoreClientBuilder;
 use crate::error::{ConnectErrorKind, Error, Rounded};
 use crate::runtime::Deadline;
-use crate::server::{Backoff, LOG_TARGET};
+use crate::server::{Backoff, LOG_TARGET, next_outage_number};
 
 /// If less time than this remains, no further attempt is made.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
@@ -29,6 +29,7 @@ impl SemaphoreClientBuilder {
         }
         let deadline = Deadline::after(patience);
         let mut backoff = Backoff::of_connections(self.settings.response_timeout);
+        let outage = next_outage_number();
         let mut last: Option<Error> = None;
         loop {
             let left = deadline.left_at(Instant::now());
@@ -39,6 +40,7 @@ impl SemaphoreClientBuilder {
                         tracing::info!(
                             target: LOG_TARGET,
                             connection = "first",
+                            outage,
                             server,
                             "Redis is available"
                         );
@@ -59,6 +61,7 @@ impl SemaphoreClientBuilder {
                 tracing::warn!(
                     target: LOG_TARGET,
                     connection = "first",
+                    outage,
                     server = address,
                     error = reason,
                     "Redis is unavailable; connecting is retried"

@@ -79,11 +79,16 @@ impl Rejection {
     }
 }
 
+/// Returns the number of a new outage. No other outage of this process has this number.
+pub(crate) fn next_number() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
 /// An outage that is logged.
 #[derive(Clone)]
 #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only the tower layer reads it"))]
 pub(crate) struct Outage {
-    /// No other outage has this number.
     pub(crate) number: u64,
     /// The finding, and advice.
     pub(crate) reason: String,
@@ -143,12 +148,11 @@ impl Outages {
         // If the kind of the cause changes to a permanent kind, the outage is logged again.
         let is_known = |known: &Outage| known.kind == cause.kind || cause.kind.is_transient();
         if !state.outage.as_ref().is_some_and(is_known) {
-            static NUMBERS: AtomicU64 = AtomicU64::new(1);
-            let new = || NUMBERS.fetch_add(1, Ordering::Relaxed);
-            let number = state.outage.take().map_or_else(new, |known| known.number);
+            let number = state.outage.take().map_or_else(next_number, |known| known.number);
             tracing::warn!(
                 target: LOG_TARGET,
                 connection = self.line.name(),
+                outage = number,
                 server = state.server,
                 error = reason,
                 "{message}"
@@ -183,10 +187,11 @@ impl Outages {
 
     fn end(&self, state: Option<State>, message: &'static str) {
         self.is_fine.store(true, Ordering::Relaxed);
-        if let Some(State { server, outage: Some(_), .. }) = state {
+        if let Some(State { server, outage: Some(outage), .. }) = state {
             tracing::info!(
                 target: LOG_TARGET,
                 connection = self.line.name(),
+                outage = outage.number,
                 server,
                 "{message}"
             );

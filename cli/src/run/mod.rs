@@ -159,7 +159,9 @@ async fn permitted(
         permit = acquire::acquire(&client, asked, times, began) => permit.map(Ok),
         signal = signals.next_fatal(pick_up_children) => Ok(Err(signal)),
     };
-    let _reporting = (!stderr().is_terminal()).then_some(reporting);
+    // Without a permit, the last message gives the reason.
+    let reports = matches!(permit, Ok(Ok(_))) && !stderr().is_terminal();
+    let _reporting = reports.then_some(reporting);
     match permit {
         Ok(Ok(permit)) => {
             let command = match &mut guard {
@@ -289,6 +291,7 @@ async fn given_back(
 ) -> Result<End, Failure> {
     if let Ok(Outcome { was_terminated: true, .. }) = outcome {
         // The permit may be lost, and the server may be unavailable, so the CLI waits only briefly.
+        outages::stop_reporting();
         drop(permit);
         let _ = timeout(PATIENCE, client.shutdown()).await;
         return Ok(End::Lost);

@@ -24,13 +24,15 @@ static STATE: Mutex<State> =
 struct State {
     /// The semaphore for which outages are reported.
     semaphore: Option<String>,
-    /// Outages by connection and server.
-    outages: BTreeMap<(String, String), Outage>,
+    /// Outages by the numbers that the library gives them. Another server than the failed server may
+    /// end an outage.
+    outages: BTreeMap<u64, Outage>,
     /// The last failure of a refresh.
     refresh: Option<(Instant, String)>,
 }
 
 struct Outage {
+    server: String,
     began: Instant,
     reason: String,
 }
@@ -39,7 +41,7 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Outages are reported until this value is dropped.
+/// Outages are reported until this value is dropped, or until [`stop_reporting`] is called.
 pub struct Reporting;
 
 impl Reporting {
@@ -51,20 +53,23 @@ impl Reporting {
 
 impl Drop for Reporting {
     fn drop(&mut self) {
-        state().semaphore = None;
+        stop_reporting();
     }
+}
+
+/// Must be called before the client is shut down in an outage: its connections are then no longer
+/// used, but Redis is not available again.
+pub fn stop_reporting() {
+    state().semaphore = None;
 }
 
 /// Returns since when Redis is unavailable, and why. Returns `None` if it is available.
 pub fn reason() -> Option<String> {
     let state = state();
-    let ((_, server), outage) = state.outages.iter().min_by_key(|(_, outage)| outage.began)?;
-    let since = Duration::from_secs(outage.began.elapsed().as_secs());
-    Some(format!(
-        "Redis at {server} has been unavailable for at least {}: {}",
-        format_duration(since),
-        outage.reason
-    ))
+    let Outage { server, began, reason } =
+        state.outages.values().min_by_key(|outage| outage.began)?;
+    let since = format_duration(Duration::from_secs(began.elapsed().as_secs()));
+    Some(format!("Redis at {server} has been unavailable for at least {since}: {reason}"))
 }
 
 /// Returns why the permit of this semaphore was not refreshed during its lease.
@@ -94,7 +99,7 @@ impl<S: Subscriber> Layer<S> for Connection {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let Fields { message, connection, server, error } = fields;
+        let Fields { outage, server, error } = fields;
         let mut state = state();
         if event.metadata().target() == REFRESHES {
             state.refresh = Some((Instant::now(), with_options(&error)));
@@ -105,18 +110,17 @@ impl<S: Subscriber> Layer<S> for Connection {
                 let reason = with_options(&error);
                 let line = format!("Redis at {server} is unavailable: {reason}; retrying");
                 let is_first = state.outages.is_empty();
-                let before = state.outages.remove(&(connection.clone(), server.clone()));
+                let before = state.outages.remove(&outage);
                 // The library warns again if the cause changes to a cause that does not pass by
                 // itself.
                 let is_new = is_first || before.is_some();
                 let began = before.map_or_else(Instant::now, |outage| outage.began);
-                state.outages.insert((connection, server), Outage { began, reason });
+                state.outages.insert(outage, Outage { server, began, reason });
                 is_new.then_some(line)
             }
-            // This is not a recovery: the wait ends, or a node has left the cluster.
-            _ if message == "the server is no longer used" => None,
+            // The server works again. Or it is no longer used, for example after a failover.
             _ => {
-                let was_out = state.outages.remove(&(connection, server)).is_some();
+                let was_out = state.outages.remove(&outage).is_some();
                 let is_over = was_out && state.outages.is_empty();
                 is_over.then(|| "Redis is available again".to_owned())
             }
@@ -129,17 +133,20 @@ impl<S: Subscriber> Layer<S> for Connection {
 
 #[derive(Default)]
 struct Fields {
-    message: String,
-    connection: String,
+    outage: u64,
     server: String,
     error: String,
 }
 
 impl Visit for Fields {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        if field.name() == "outage" {
+            self.outage = value;
+        }
+    }
+
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
-            "message" => self.message.push_str(value),
-            "connection" => self.connection.push_str(value),
             "server" => self.server.push_str(value),
             "error" => self.error.push_str(value),
             _ => {}

@@ -5,7 +5,9 @@ use std::os::unix::process::ExitStatusExt;
 
 use nix::sys::signal::Signal;
 use redis_semaphore::ScriptRegistry;
+use test_support::cluster::Cluster;
 use test_support::proxy::{Flow, Proxy};
+use test_support::replicated::Pair;
 
 use super::support::server::{await_held_and_queued, connect, lease_end};
 use super::support::tool::{Tool, outcome, run};
@@ -166,6 +168,47 @@ fn a_waiting_run_reports_the_start_and_the_end_of_an_outage() {
     server.start_again();
     assert_eq!((waiter.ended().code(), &*waiter.line()), (Some(0), "ran"));
     assert_reported_once(&waiter.errors(), &name);
+}
+
+/// Another server than the failed server ends the outage. A later outage is a new outage.
+#[test]
+fn a_failover_is_reported_as_the_end_of_an_outage() {
+    let mut pair = Pair::start();
+    let (url, name) = (pair.urls().join(","), unique_name());
+    let request = [&*name, "--limit", "1", "--"];
+    let holds = [&request[..], &["sh", "-c", "echo on; sleep 600"]].concat();
+    let holder = Tool::start(&mut run(&url, &holds));
+    assert_eq!(holder.line(), "on");
+    let mut waiter = Tool::start(&mut run(&url, &[&request[..], &["true"]].concat()));
+    await_held_and_queued(&pair.urls()[0], &name, (1, 1));
+    pair.is_in_step();
+    pair.servers[0].kill();
+    waiter.reports("; retrying");
+    pair.promote(1);
+    waiter.reports("Redis is available again");
+    pair.servers[1].kill();
+    waiter.reports_times("; retrying", 2);
+    waiter.signal(Signal::SIGTERM);
+    assert_eq!(waiter.ended().signal(), Some(Signal::SIGTERM as i32));
+    let reported = waiter.errors();
+    let lines =
+        ["; retrying", "Redis is available again"].map(|text| reported.matches(text).count());
+    assert_eq!(lines, [2, 1], "{reported}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_in_a_cluster_is_reported_as_the_end_of_an_outage() {
+    let Some(mut cluster) = Cluster::start(3, true).await else { return };
+    let (url, name) = (cluster.urls().join(","), cluster.name_at(0));
+    let request = ["--cluster", &*name, "--limit", "1", "--"];
+    let holds = [&request[..], &["sh", "-c", "echo on; sleep 600"]].concat();
+    let holder = Tool::start(&mut run(&url, &holds));
+    assert_eq!(holder.line(), "on");
+    cluster.is_in_step(0, 3);
+    cluster.nodes[0].kill();
+    holder.reports("; retrying");
+    cluster.sees_promoted(3);
+    holder.reports("Redis is available again");
 }
 
 #[test]

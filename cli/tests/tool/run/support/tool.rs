@@ -113,7 +113,13 @@ impl Tool {
 
     /// Waits until the error output of the CLI contains this text.
     pub fn reports(&self, text: &str) {
-        eventually(text, || self.reported.lock().unwrap().contains(text).then_some(()));
+        self.reports_times(text, 1);
+    }
+
+    /// Waits until the error output of the CLI contains this text this number of times.
+    pub fn reports_times(&self, text: &str, times: usize) {
+        let reported = || self.reported.lock().unwrap().matches(text).count();
+        eventually(text, || (reported() >= times).then_some(()));
     }
 
     /// Returns the whole error output, after the CLI has closed it.
