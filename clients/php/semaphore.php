@@ -160,7 +160,7 @@ final class Semaphore
         return $this->acquireBy($until, fn ($id) => $this->ask($id, 'try', $until) ?? $this->wait($id, $until));
     }
 
-    /** Releases a permit. Returns whether this process held it until now. */
+    /** Releases a permit. Returns whether this process held it until now: false if it was lost or released before. */
     public function release(Permit $permit): bool
     {
         if ($permit->name !== $this->name) {
@@ -170,7 +170,10 @@ final class Semaphore
             fn () => $this->giveBack($permit, min($permit->expiresIn(), self::PATIENCE)));
     }
 
-    /** Calls $work with a permit, and then releases it. Throws Lost afterwards if the permit was lost. */
+    /**
+     * Calls $work with a permit, and then releases it. Throws Lost afterwards if the permit was lost, or released by
+     * $work, unless $work throws an exception.
+     */
     public function withPermit(callable $work, ?int $timeout = null): mixed
     {
         // No signal can arrive between the grant and the block that releases the permit.
@@ -184,7 +187,7 @@ final class Semaphore
                 unset(self::$held[$permit->id]);
                 $held = $this->release($permit);
             }
-            return $held ? $result : throw new Lost("semaphore $this->name: the permit $permit->id was lost");
+            return $held ? $result : throw new Lost("semaphore $this->name: the permit $permit->id was lost or released before");
         });
     }
 

@@ -35,12 +35,13 @@ class Dropped(unittest.IsolatedAsyncioTestCase):
         self.assertIn("was dropped and never released", logs.output[0])
         self.assertTrue(self.keys.are_empty())
 
-    async def test_a_permit_cannot_be_copied(self):
-        # The end of a copy would release the permit of the original.
+    async def test_no_object_can_be_copied(self):
+        # The end of a copy would release the permit, or close the client.
         permit = await self.semaphore.acquire()
         with redis_lease_semaphore.SemaphoreClient(URL) as client:
-            blocking = client.semaphore(new_name(), limit=1).acquire()
-            for original in [permit, blocking]:
+            semaphore = client.semaphore(new_name(), limit=1)
+            blocking = semaphore.acquire()
+            for original in [permit, self.semaphore, self.client, blocking, semaphore, client]:
                 for copied in [copy.copy, copy.deepcopy, pickle.dumps]:
                     with self.assertRaisesRegex(TypeError, "cannot be copied or pickled"):
                         copied(original)

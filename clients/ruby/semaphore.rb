@@ -78,7 +78,7 @@ class RedisSemaphore
     give_back_on_error(new_id) { |id| acquire_as(id, wait_until) }
   end
 
-  # Releases a permit. Returns whether this process held it until now.
+  # Releases a permit. Returns whether this process held it until now: false if it was lost or released before.
   def release(permit)
     raise ArgumentError, "a Permit is released, not #{permit.inspect}" unless permit.is_a?(Permit)
     raise ArgumentError, "the permit belongs to the semaphore #{permit.name}, not to #{@name}" unless permit.name == @name
@@ -87,28 +87,32 @@ class RedisSemaphore
     undisturbed { give_back(permit, [permit.expires_in, PATIENCE].min) }
   end
 
-  # Yields while a permit is held. Raises Lost afterwards if the permit was lost.
+  # Yields while a permit is held. Raises Lost afterwards if the permit was lost, or released by the block, unless the
+  # block raises an exception.
   def with_permit(timeout: nil)
     wait_until = wait_until(timeout)
     id = new_id
-    permit = held = begun = nil
+    permit = begun = has_failed = nil
     finish = lambda do
       begun = true
       permit ? release(permit) : give_up(id)
     end
     begin
       permit = acquire_as(id, wait_until)
-      result = yield permit
+      yield permit
+    rescue Exception
+      has_failed = true
+      raise
     ensure
       begin
         held = undisturbed(&finish)
       ensure # A signal may have arrived just before the release began.
         undisturbed(&finish) unless begun
       end
+      # The block may also have ended with break, return or throw.
+      lost = permit && !held && !has_failed
+      raise Lost, "semaphore #{@name}: the permit #{id} was lost or released before" if lost
     end
-    raise Lost, "semaphore #{@name}: the permit #{id} was lost" unless held
-
-    result
   end
 
   def close = @redis.close

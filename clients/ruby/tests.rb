@@ -82,6 +82,17 @@ Process.wait
 permit = semaphore.try_acquire
 expect(permit, "a permit is not released when the main thread ends")
 
+# The permit is lost while the block runs, and the block ends with break.
+begin
+  RedisSemaphore.new("#{name}-lost", limit: 1, lease: 500).with_permit do |held|
+    sleep 0.01 until held.expires_in.zero?
+    break
+  end
+  abort "FAILED: a block that ends with break hides the loss of the permit"
+rescue RedisSemaphore::Lost
+  # This error is expected.
+end
+
 # A thread is killed while it waits.
 redis = Redis.new(url: ENV.fetch("REDIS_URL", "redis://127.0.0.1"))
 waits = -> { redis.zcard("sem:{#{name}}:queue") == 1 }

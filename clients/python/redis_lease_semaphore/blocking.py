@@ -29,7 +29,7 @@ _THE_END = "the program ends"  # while Python finalizes, the threads of clients 
 _RETRY_INTERVAL = 0.01  # in seconds
 
 
-class SemaphoreClient:
+class SemaphoreClient(Unique):
     """A client like redis_lease_semaphore.asyncio.SemaphoreClient. Threads may share the client.
 
     A forked process may use a connected client. The process connects separately, with its first acquire. When the
@@ -360,7 +360,7 @@ class _Answer(Generic[_T]):
         return self.value
 
 
-class Semaphore:
+class Semaphore(Unique):
     """A semaphore. SemaphoreClient.semaphore() creates it."""
 
     def __init__(self, client: SemaphoreClient, core: core_semaphore.Semaphore) -> None:

@@ -7,7 +7,6 @@ asyncio.run(), and in a forked process, it has a twin with the same settings.
 from __future__ import annotations
 
 import asyncio
-import copy
 import logging
 import os
 import secrets
@@ -24,12 +23,13 @@ from .link import Link
 from .listener import Listener
 from .permit import Held
 from .semaphore import Semaphore
+from .unique import Unique
 from .worker import Worker
 
 logger = logging.getLogger("redis_lease_semaphore")
 
 
-class SemaphoreClient:
+class SemaphoreClient(Unique):
     """Connections to a Redis server, shared by any number of semaphores. Times are in seconds.
 
     `prefix` begins all keys and channels. The server skips the requests of a client that sends no heartbeat
@@ -310,7 +310,8 @@ class SemaphoreClient:
         for loop, client in list(original._twins.items()):
             if loop.is_closed() and not client._is_forked():
                 original._twins.pop(loop, None)
-        twin = copy.copy(original)
+        twin = SemaphoreClient.__new__(SemaphoreClient)
+        vars(twin).update(vars(original))
         twin._begin()
         original._twins[asyncio.get_running_loop()] = twin
         return twin

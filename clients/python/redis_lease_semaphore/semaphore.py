@@ -16,6 +16,7 @@ from .claims import Claim
 from .errors import AcquireTimeout, Closed, SemaphoreError, Unavailable
 from .permit import Held, Permit
 from .release import Release
+from .unique import Unique
 
 
 class Client(Protocol):
@@ -45,7 +46,7 @@ class Client(Protocol):
     ) -> Any: ...
 
 
-class Semaphore:
+class Semaphore(Unique):
     """A semaphore. SemaphoreClient.semaphore() creates it."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A base class for permits, which cannot be copied: when a copy is collected, it would release the permit."""
+"""A base class for objects that cannot be copied: when a copy is collected, it would end what the original uses."""
 
 from __future__ import annotations
 
