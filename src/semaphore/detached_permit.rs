@@ -14,7 +14,7 @@ use crate::semaphore::Permit;
 ///
 /// Until a process adopts the permit, no process refreshes or releases it. If no process adopts the
 /// permit before its lease expires, the permit is free again. Keep this value secret: any process
-/// that has the value can adopt the permit.
+/// that has the value can adopt the permit. `Debug` does not print the ID and the fencing token.
 ///
 /// The text is one line: ID, fencing token, [`expires_in`](Self::expires_in) in ms, and the name of
 /// the semaphore, separated by spaces. The text does not contain the server or the key prefix, so
@@ -45,7 +45,7 @@ use crate::semaphore::Permit;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[must_use = "a detached permit that is never adopted expires with its lease"]
 pub struct DetachedPermit {
     name: String,
@@ -109,6 +109,14 @@ impl fmt::Display for DetachedPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, id, token, expires_in, .. } = self;
         write!(f, "{id} {token} {} {name}", expires_in.as_millis())
+    }
+}
+
+impl fmt::Debug for DetachedPermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut printed = f.debug_struct("DetachedPermit");
+        printed.field("name", &self.name).field("weight", &self.weight);
+        printed.field("expires_in", &self.expires_in).finish_non_exhaustive()
     }
 }
 
