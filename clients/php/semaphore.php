@@ -187,7 +187,8 @@ final class Semaphore
                 unset(self::$held[$permit->id]);
                 $held = $this->release($permit);
             }
-            return $held ? $result : throw new Lost("semaphore $this->name: the permit $permit->id was lost or released before");
+            $lost = "semaphore $this->name: the permit $permit->id was lost or released before";
+            return $held ? $result : throw new Lost($lost);
         });
     }
 

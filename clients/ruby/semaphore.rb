@@ -110,8 +110,8 @@ class RedisSemaphore
         undisturbed(&finish) unless begun
       end
       # The block may also have ended with break, return or throw.
-      lost = permit && !held && !has_failed
-      raise Lost, "semaphore #{@name}: the permit #{id} was lost or released before" if lost
+      is_lost = permit && !held && !has_failed
+      raise Lost, "semaphore #{@name}: the permit #{id} was lost or released before" if is_lost
     end
   end
 

@@ -91,6 +91,7 @@ impl Dialer {
 
     /// The settings of a connection for commands. Commands that wait for space in the connection's
     /// buffer may be written in another order, so the buffer has the largest size that tokio allows.
+    /// [`Dialed`] sets the response timeout.
     pub(crate) fn config(&self) -> AsyncConnectionConfig {
         AsyncConnectionConfig::new()
             .set_pipeline_buffer_size(tokio::sync::Semaphore::MAX_PERMITS)

@@ -87,10 +87,13 @@ pub(crate) fn next_number() -> u64 {
 
 /// An outage that is logged.
 #[derive(Clone)]
-#[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only the tower layer reads it"))]
 pub(crate) struct Outage {
     pub(crate) number: u64,
     /// The finding, and advice.
+    #[cfg_attr(
+        not(feature = "tower"),
+        expect(dead_code, reason = "only the tower layer reads it")
+    )]
     pub(crate) reason: String,
     kind: ConnectErrorKind,
 }

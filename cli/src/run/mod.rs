@@ -160,8 +160,8 @@ async fn permitted(
         signal = signals.next_fatal(pick_up_children) => Ok(Err(signal)),
     };
     // Without a permit, the last message gives the reason.
-    let reports = matches!(permit, Ok(Ok(_))) && !stderr().is_terminal();
-    let _reporting = reports.then_some(reporting);
+    let is_reported = matches!(permit, Ok(Ok(_))) && !stderr().is_terminal();
+    let _reporting = is_reported.then_some(reporting);
     match permit {
         Ok(Ok(permit)) => {
             let command = match &mut guard {

@@ -24,8 +24,8 @@ static STATE: Mutex<State> =
 struct State {
     /// The semaphore for which outages are reported.
     semaphore: Option<String>,
-    /// Outages by the numbers that the library gives them. Another server than the failed server may
-    /// end an outage.
+    /// Outages by the numbers that the library gives them. After a failover, the log of an outage's
+    /// end names another server than the log of its beginning.
     outages: BTreeMap<u64, Outage>,
     /// The last failure of a refresh.
     refresh: Option<(Instant, String)>,
@@ -118,7 +118,7 @@ impl<S: Subscriber> Layer<S> for Connection {
                 state.outages.insert(outage, Outage { server, began, reason });
                 is_new.then_some(line)
             }
-            // The server works again. Or it is no longer used, for example after a failover.
+            // The server works again, or is no longer used, for example after a failover.
             _ => {
                 let was_out = state.outages.remove(&outage).is_some();
                 let is_over = was_out && state.outages.is_empty();

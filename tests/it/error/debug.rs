@@ -36,13 +36,6 @@ async fn debug_output_is_short_with_a_thousand_waits() {
     assert_short(&permit.watch());
     assert_short(&semaphore.acquire_many(0).await.unwrap_err());
     assert!(format!("{permit:?}").contains(&name));
-    // Any process that has the ID and the token can adopt the permit.
-    let detached = permit.detach();
-    let printed = format!("{detached:?}");
-    assert!(printed.contains(&name), "{printed}");
-    for secret in [detached.id(), &detached.fencing_token().to_string()] {
-        assert!(!printed.contains(secret), "{printed}");
-    }
 }
 
 #[tokio::test]

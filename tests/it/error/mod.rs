@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use test_support::errors::{chain, kind_of};
 use test_support::observer::in_time;
 use test_support::proxy::{Flow, Proxy};
-use test_support::server::{Server, shared_admin_url, unique_name};
+use test_support::server::{Server, shared_admin_url, shared_url, unique_name};
 
 /// A timeout that is long enough for a reply on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -285,6 +285,27 @@ async fn a_timeout_error_rounds_the_waiting_time_and_gives_advice() {
     let heavy = semaphore.acquire_many(2).await.unwrap_err();
     assert!(heavy.to_string().contains("request less, or raise the limit"), "{heavy}");
     assert!(!heavy.is_transient());
+}
+
+#[tokio::test]
+async fn the_error_of_a_lost_permit_names_the_method_that_was_called() {
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let builder = client.semaphore(unique_name()).limit(3).max_hold(Duration::from_millis(100));
+    let semaphore = builder.build().unwrap();
+    let lost = async || {
+        let permit = semaphore.acquire().await.unwrap();
+        in_time("the loss", permit.lost()).await;
+        permit
+    };
+    let failed = [
+        (lost().await.release().await, "release"),
+        (lost().await.forget().await, "forget"),
+        (lost().await.let_expire().await, "let_expire"),
+    ];
+    for (result, called) in failed {
+        let error = result.unwrap_err();
+        assert!(matches!(error, Error::Lost { operation, .. } if operation == called), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -1,13 +1,28 @@
-//! Tests of the text of a permit that moves to another process.
+//! Tests of the texts of a permit that moves to another process.
 
 use std::time::Duration;
 
 use redis_semaphore::{DetachedPermit, Error, SemaphoreClient};
 
-use test_support::server::shared_url;
+use test_support::server::{shared_url, unique_name};
 
 /// A duration that is longer than any test.
 const LONG: Duration = Duration::from_secs(300);
+
+/// Any process that has the ID and the token can adopt the permit.
+#[tokio::test]
+async fn debug_output_of_a_detached_permit_hides_its_id_and_token() {
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let name = unique_name();
+    let semaphore = client.semaphore(&*name).limit(1).build().unwrap();
+    let detached = semaphore.acquire().await.unwrap().detach();
+    let printed = format!("{detached:?}");
+    assert!(printed.contains(&name), "{printed}");
+    for secret in [detached.id(), &detached.fencing_token().to_string()] {
+        assert!(!printed.contains(secret), "{printed}");
+    }
+    semaphore.adopt(detached).await.unwrap().release().await.unwrap();
+}
 
 #[tokio::test]
 async fn the_text_of_a_detached_permit_is_parsed_and_other_texts_are_rejected() {

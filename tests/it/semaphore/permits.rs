@@ -28,27 +28,6 @@ fn public_types_are_send_sync_and_static() {
 }
 
 #[tokio::test]
-async fn the_error_of_a_lost_permit_names_the_method_that_was_called() {
-    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let builder = client.semaphore(unique_name()).limit(3).max_hold(Duration::from_millis(100));
-    let semaphore = builder.build().unwrap();
-    let lost = async || {
-        let permit = semaphore.acquire().await.unwrap();
-        in_time("the loss", permit.lost()).await;
-        permit
-    };
-    let failed = [
-        (lost().await.release().await, "release"),
-        (lost().await.forget().await, "forget"),
-        (lost().await.let_expire().await, "let_expire"),
-    ];
-    for (result, called) in failed {
-        let error = result.unwrap_err();
-        assert!(matches!(error, Error::Lost { operation, .. } if operation == called), "{error}");
-    }
-}
-
-#[tokio::test]
 async fn a_permit_is_lost_at_its_deadline_while_redis_is_unreachable() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
