@@ -9,6 +9,7 @@ namespace RedisSemaphore;
 require_once __DIR__ . '/signals.php';
 
 const RESPONSE_SECONDS = 2.0;
+const IDLE = 100; // ms: after this time without a reply, the connection is checked before a release
 
 /** Texts of a server, which may contain a password. */
 final class Texts
@@ -103,6 +104,8 @@ final class Scripts
     private ?int $pid = null;
     /** The number of connections so far. */
     public int $made = 0;
+    /** The time of the last reply. */
+    private int $repliedAt = 0;
 
     private readonly array $server;
 
@@ -145,6 +148,7 @@ final class Scripts
             $error = $exception->getMessage();
         }
         if ($error === null) {
+            $this->repliedAt = now();
             return $reply;
         }
         if (preg_match('/^[A-Z_]+ /', $error) === 1) {
@@ -152,6 +156,17 @@ final class Scripts
         }
         $this->disconnect();
         throw new ConnectionError($error);
+    }
+
+    /** Notices that the server or a proxy has closed an idle connection. The next command connects again. */
+    public function check(): void
+    {
+        if ($this->redis !== null && now() - $this->repliedAt > IDLE) {
+            try {
+                $this->command('PING');
+            } catch (ConnectionError | CommandError) { // After an error of the server, the connection is used again.
+            }
+        }
     }
 
     /** Disconnects. The next command connects again. */

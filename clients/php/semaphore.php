@@ -166,8 +166,11 @@ final class Semaphore
         if ($permit->name !== $this->name) {
             throw new \InvalidArgumentException("the permit belongs to the semaphore $permit->name, not to $this->name");
         }
-        return $permit->isOwn() && Signals::defer(
-            fn () => $this->giveBack($permit, min($permit->expiresIn(), self::PATIENCE)));
+        return $permit->isOwn() && Signals::defer(function () use ($permit) {
+            // On a closed connection, the first attempt fails. A lost permit then looks like a released one.
+            $this->scripts->check();
+            return $this->giveBack($permit, min($permit->expiresIn(), self::PATIENCE));
+        });
     }
 
     /**

@@ -63,6 +63,15 @@ try {
 }
 expect($semaphore->release($permit), 'a repeated release reports a loss');
 expect($permit->expiresIn() === 0, 'a released permit still expires');
+
+// The permit is lost, and the server closes the idle connection.
+$permit = $semaphore->acquire();
+$other = new RedisSemaphore\Scripts(getenv('REDIS_URL') ?: 'redis://127.0.0.1');
+$other->command('CLIENT', 'KILL', 'ID', $scripts->command('CLIENT', 'ID'));
+(new ReflectionProperty($scripts, 'repliedAt'))->setValue($scripts, 0);
+$other->command('DEL', "sem:{{$permit->name}}:permits");
+expect(!$semaphore->release($permit), 'a lost permit counts as released because the connection was closed');
+
 expect(!str_contains(print_r($semaphore, true), '://'), 'the output of print_r has the URL');
 expect(!$semaphore->release($permit), 'a released permit is still held');
 try {

@@ -21,6 +21,7 @@ class RedisSemaphore
   PATIENCE = 30_000 # ms: how long a call is retried while Redis is unavailable
   GIVE_BACK = 2_000 # ms: how long the release of a request without a permit is retried
   RESPONSE_SECONDS = 2
+  IDLE = 100 # ms: after this time without a reply, the connection is checked before a release
   MAX_WEIGHT = 4_294_967_295 # also the largest limit
   MAX_LEASE = 604_800_000
   LEAST = { "acquire" => 5, "release" => 3, "wake" => 2 }.freeze # the numbers in a reply, at least
@@ -84,7 +85,11 @@ class RedisSemaphore
     raise ArgumentError, "the permit belongs to the semaphore #{permit.name}, not to #{@name}" unless permit.name == @name
     return false unless permit.own?
 
-    undisturbed { give_back(permit, [permit.expires_in, PATIENCE].min) }
+    undisturbed do
+      # On a closed connection, the first attempt fails. A lost permit then looks like a released one.
+      @scripts.check
+      give_back(permit, [permit.expires_in, PATIENCE].min)
+    end
   end
 
   # Yields while a permit is held. Raises Lost afterwards if the permit was lost, or released by the block, unless the
@@ -429,17 +434,27 @@ class RedisSemaphore
 
     def initialize(redis)
       @redis = redis
+      @replied_at = 0
     end
 
     def call(name, keys, arguments)
       script = ALL.fetch(name)
-      RedisSemaphore.converting_errors do
+      reply = RedisSemaphore.converting_errors do
         @redis.call("EVALSHA", script["sha1"], keys.size, *keys, *arguments)
       rescue Redis::CommandError => e
         raise unless e.message.start_with?("NOSCRIPT ")
 
         @redis.call("EVAL", script["source"], keys.size, *keys, *arguments)
       end
+      @replied_at = RedisSemaphore.now
+      reply
+    end
+
+    # Notices that the server or a proxy has closed an idle connection. The next call connects again.
+    def check
+      RedisSemaphore.converting_errors { @redis.ping } if RedisSemaphore.now - @replied_at > IDLE
+    rescue Redis::BaseError # After an error of the server, the connection is used again.
+      nil
     end
   end
 

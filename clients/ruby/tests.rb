@@ -42,6 +42,15 @@ expect(semaphore.release(permit), "a repeated release reports a loss")
 expect(permit.expires_in.zero?, "a released permit still expires")
 expect(!semaphore.release(permit), "a released permit is still held")
 
+# The permit is lost, and the server closes the idle connection.
+permit = semaphore.acquire
+connection = scripts.instance_variable_get(:@redis)
+other = Redis.new(url: ENV.fetch("REDIS_URL", "redis://127.0.0.1"))
+other.call("CLIENT", "KILL", "ID", connection.call("CLIENT", "ID"))
+other.del("sem:{#{name}}:permits")
+scripts.instance_variable_set(:@replied_at, 0)
+expect(!semaphore.release(permit), "a lost permit counts as released because the connection was closed")
+
 # A failure of wake does not change a successful reply, and does not delay it for long.
 [Redis::CommandError.new("NOPERM no"), Redis::CannotConnectError.new("no")].each do |failure|
   scripts.define_singleton_method(:call) do |script, *arguments|

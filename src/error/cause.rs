@@ -61,12 +61,7 @@ const CODES: [Known; 13] = [
         "retry when the data is loaded",
     ),
     ("BUSY", Kind::NotReady, TAKES_LONG.0, TAKES_LONG.1),
-    (
-        "CLUSTERDOWN",
-        Kind::NotReady,
-        "the cluster is down (CLUSTERDOWN)",
-        "check CLUSTER INFO for failed nodes and uncovered slots",
-    ),
+    ("CLUSTERDOWN", Kind::NotReady, "the cluster is down (CLUSTERDOWN)", SEE_CLUSTER),
     (
         "MASTERDOWN",
         Kind::NotReady,
@@ -107,7 +102,8 @@ const CODES: [Known; 13] = [
 ];
 
 /// Errors whose code does not name the cause, by text.
-const DETAILS: [Known; 7] = [
+const DETAILS: [Known; 8] = [
+    (NO_NODE, Kind::NotReady, NO_NODE, SEE_CLUSTER),
     (
         SENTINEL_WANTS_PASSWORD,
         Kind::Authentication,
@@ -168,14 +164,18 @@ pub(crate) const RUNTIME_ENDED: &str = "the runtime ended while the client conne
 pub(crate) const IS_REPLICA: &str = "it is a replica";
 /// The texts of `server/source/sentinel.rs` for a sentinel. redis-rs has the first text, too.
 pub(crate) const NO_SENTINEL: &str = "Address does not point to a sentinel node";
+pub(crate) const PRIMARY_DOWN: &str = "the primary is down";
 pub(crate) const SENTINEL_WANTS_PASSWORD: &str = "Authentication required by a sentinel.";
 /// The text of `server/replies.rs`.
 pub(crate) const TOO_LARGE: &str = "a reply is larger than any reply of a semaphore script";
+/// The text of `server/cluster.rs` for a slot without a node.
+pub(crate) const NO_NODE: &str = "no node of the cluster serves the slot of this semaphore";
 /// The text of `server/cluster.rs` for an empty map.
 pub(crate) const NO_SLOTS: &str = "no node of the cluster has a slot yet";
 const SEE_STRANGER: &str = "check which program listens there";
 const SEE_NETWORK: &str = "check that the server runs and that the network reaches it";
 const SEE_FAILOVER: &str = "a failover may be in progress; otherwise check each server";
+const SEE_CLUSTER: &str = "check CLUSTER INFO for failed nodes and uncovered slots";
 const SEE_SOURCE: &str = "see the source of this error for details";
 
 fn of_network(error: &RedisError) -> Option<Cause> {
@@ -316,8 +316,12 @@ fn of_client(error: &RedisError) -> Cause {
                 .unwrap_or("no sentinel knows a primary with that name")
                 .to_owned()
                 .into(),
-            "a failover may be in progress; otherwise check the name against the reply of \
-             SENTINEL MASTERS",
+            match what == PRIMARY_DOWN {
+                true => {
+                    "a failover may be in progress; otherwise check the primary and SENTINEL CKQUORUM"
+                }
+                false => "check the name against the reply of SENTINEL MASTERS",
+            },
         ),
         ErrorKind::Io if what.starts_with(NONE_IS_PRIMARY) => (
             Kind::NoPrimary,

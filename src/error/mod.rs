@@ -17,8 +17,9 @@ use std::time::Duration;
 use redis::RedisError;
 
 pub(crate) use cause::{
-    IS_REPLICA, NO_SENTINEL, NO_SLOTS, RUNTIME_ENDED, SENTINEL_WANTS_PASSWORD, TOO_LARGE,
-    is_end_of_runtime, lacks_files, lacks_right, of as cause_of, of_redis,
+    IS_REPLICA, NO_NODE, NO_SENTINEL, NO_SLOTS, PRIMARY_DOWN, RUNTIME_ENDED,
+    SENTINEL_WANTS_PASSWORD, TOO_LARGE, is_end_of_runtime, lacks_files, lacks_right,
+    of as cause_of, of_redis,
 };
 pub use kind::ConnectErrorKind;
 pub(crate) use outlook::{is_full, is_refusal, is_transient};

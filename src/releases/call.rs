@@ -98,10 +98,7 @@ impl ReleaseCall {
 
 impl EarlierCall for ReleaseCall {
     fn script(&self) -> &'static str {
-        match self.ending {
-            Ending::Release(_) => "release",
-            Ending::LetExpire => "refresh",
-        }
+        self.ending.script()
     }
 
     fn write(&self, cmd: &mut Cmd) {

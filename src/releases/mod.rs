@@ -88,6 +88,13 @@ impl Ending {
         }
     }
 
+    pub(crate) fn script(self) -> &'static str {
+        match self {
+            Self::Release(_) => "release",
+            Self::LetExpire => "refresh",
+        }
+    }
+
     /// Returns the ending to use. If the permit was lost, it is released instead of forgotten,
     /// because a lost permit must not change the limit. `LetExpire` stays unchanged even if the
     /// permit was lost, because the permit counts as a start.

@@ -15,6 +15,8 @@ use crate::semaphore::Permit;
 /// Until a process adopts the permit, no process refreshes or releases it. If no process adopts the
 /// permit before its lease expires, the permit is free again. Keep this value secret: any process
 /// that has the value can adopt the permit. `Debug` does not print the ID and the fencing token.
+/// A process that knows only the ID can adopt the permit, too. The debug log and
+/// [`inspect`](crate::Semaphore::inspect) show IDs, so give access to them only to trusted users.
 ///
 /// The text is one line: ID, fencing token, [`expires_in`](Self::expires_in) in ms, and the name of
 /// the semaphore, separated by spaces. The text does not contain the server or the key prefix, so

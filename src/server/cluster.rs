@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -20,9 +20,10 @@ use super::call_error::CallError;
 use super::dialer::Dialer;
 use super::earlier::Earlier;
 use super::link::Link;
+use super::outage::{Line, Outages};
 use super::slots::{Address, SlotMap};
 use super::source::{Source, first_ok};
-use crate::error::{Error, NO_SLOTS, is_transient};
+use crate::error::{Error, NO_NODE, NO_SLOTS, is_transient};
 use crate::scripts::CallBy;
 
 /// The maximum number of attempts of one call. A call for a moving slot needs up to three attempts:
@@ -47,6 +48,10 @@ pub(crate) struct Cluster {
     /// Notifies its receivers when the map changes.
     changes: watch::Sender<()>,
     is_refreshing: AtomicBool,
+    /// The outage of the slots that no node serves.
+    unserved: Outages,
+    /// The last slot without a node that a call needed.
+    unserved_slot: AtomicU16,
 }
 
 impl Cluster {
@@ -72,6 +77,8 @@ impl Cluster {
             links: Mutex::default(),
             changes: watch::Sender::new(()),
             is_refreshing: AtomicBool::new(false),
+            unserved: Outages::new(Line::Commands),
+            unserved_slot: AtomicU16::new(0),
         })
     }
 
@@ -114,8 +121,16 @@ impl Cluster {
     fn node_or_none(self: &Arc<Self>, slot: u16) -> Result<Address, CallError> {
         self.node_of(slot).ok_or_else(|| {
             self.refresh_soon();
-            unserved("no node of the cluster serves the slot")
+            let failure = unserved(NO_NODE);
+            self.unserved_slot.store(slot, Ordering::Relaxed);
+            self.unserved.failed(Instant::now(), None, self.to_string(), &failure.error);
+            failure
         })
+    }
+
+    /// The outage of the slots that no node serves.
+    pub(super) fn unserved(&self) -> &Outages {
+        &self.unserved
     }
 
     pub(super) fn link_of(self: &Arc<Self>, slot: u16) -> Result<Arc<Link>, CallError> {
@@ -178,6 +193,10 @@ impl Cluster {
 
     pub(crate) fn node_of(&self, slot: u16) -> Option<Address> {
         self.slots().node(slot).cloned()
+    }
+
+    pub(crate) fn unserved_slots(&self) -> usize {
+        self.slots().unserved()
     }
 
     pub(crate) fn nodes(&self) -> Vec<Address> {
@@ -290,6 +309,9 @@ impl Cluster {
         self.links().iter().filter(|(node, _)| !primaries.contains(node)).for_each(|(_, link)| {
             link.retire();
         });
+        if let Some(node) = slots.node(self.unserved_slot.load(Ordering::Relaxed)) {
+            self.unserved.succeeded(None, || self.describe(node));
+        }
         *self.slots() = slots;
         self.changes.send_replace(());
     }
@@ -306,8 +328,9 @@ impl fmt::Display for Cluster {
     }
 }
 
-fn unserved(reason: &'static str) -> CallError {
-    CallError::unsent((ErrorKind::Io, reason).into())
+fn unserved(reason: &str) -> CallError {
+    let code = "CLUSTERDOWN".to_owned();
+    CallError::unsent(redis::make_extension_error(code, Some(reason.to_owned())))
 }
 
 fn address_of(node: &ConnectionInfo) -> Result<Address, Error> {

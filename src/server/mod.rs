@@ -162,13 +162,25 @@ impl Servers {
     /// Why the last attempt at the server that has `slot` failed, or `None` if the attempt
     /// succeeded.
     pub(crate) fn last_failure(&self, slot: u16) -> Option<String> {
-        self.link_of(slot).ok().flatten()?.last_failure()
+        self.outages(slot, Outages::last_failure)
     }
 
     /// The current outage of the server that has `slot`.
     #[cfg(feature = "tower")]
     pub(crate) fn outage(&self, slot: u16) -> Option<Outage> {
-        self.link_of(slot).ok().flatten()?.outage()
+        self.outages(slot, Outages::current)
+    }
+
+    fn outages<T>(&self, slot: u16, read: impl Fn(&Outages) -> Option<T>) -> Option<T> {
+        match self {
+            Self::One(link) => read(link.outages()),
+            Self::Cluster(cluster) => match cluster.node_of(slot) {
+                Some(node) => read(cluster.link(&node).outages()),
+                None => read(cluster.unserved()),
+            },
+            #[cfg(feature = "local")]
+            Self::Local(_) => None,
+        }
     }
 
     /// Whether the servers are outside of this process.
@@ -230,7 +242,7 @@ impl Servers {
             if deadline.left_at(Instant::now()) <= pause {
                 return Err(Failure::NoResponse { elapsed: deadline.elapsed(), last });
             }
-            tracing::debug!(script, error = %last.error, "no reply; the call is retried");
+            tracing::debug!(script, error = %last.error, "the call failed and is retried");
             before = Some(last);
             tokio::time::sleep(pause).await;
         }

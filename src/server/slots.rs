@@ -89,6 +89,11 @@ impl SlotMap {
         self.ranges.iter().rev().find(|(range, _)| range.contains(&slot)).map(|(_, node)| node)
     }
 
+    /// The number of slots without a node.
+    pub(crate) fn unserved(&self) -> usize {
+        (0..SLOTS).filter(|slot| self.node(*slot).is_none()).count()
+    }
+
     /// Records the new node of one slot. The new node has precedence over the ranges until the map
     /// is read again.
     pub(crate) fn moved(&mut self, slot: u16, node: Address) {

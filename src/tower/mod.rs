@@ -15,7 +15,9 @@
 //!
 //! If too many requests wait already, a further request does not wait for a permit, but only for
 //! the reply of Redis. If Redis is unavailable, too, the response to this request is sent after the
-//! shorter of two times: the acquire timeout, and twice the response timeout (default 4 s).
+//! shorter of two times: the acquire timeout, and twice the response timeout (default 4 s). With an
+//! acquire timeout of zero, no request waits for a permit. The response is then sent after at most
+//! twice the response timeout.
 //!
 //! # When a permit is lost
 //!

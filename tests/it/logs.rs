@@ -101,8 +101,6 @@ async fn each_loss_is_logged_once() {
     assert_eq!(log.losses_of(&held), 0);
 }
 
-/// Only a change of the declared limit logs a warning. The new limit may come from another client
-/// or from the same client.
 /// A refresh that is under way at the deadline does not delay the log of the loss, and its failure
 /// is not logged.
 #[tokio::test]
@@ -123,6 +121,27 @@ async fn a_permit_that_cannot_be_refreshed_is_logged_as_lost_at_its_deadline() {
     assert_eq!(failures(), before, "{log:?}");
 }
 
+/// The reason in the log is the reason for the failed calls of the same script.
+#[tokio::test]
+async fn permits_that_expire_before_their_release_are_logged_with_the_reason() {
+    let (log, _logged) = Log::here();
+    let mut server = Server::start();
+    let builder = SemaphoreClient::builder().response_timeout(Duration::from_millis(100));
+    let client = builder.connect(&server.url()).await.unwrap();
+    let semaphore = client.semaphore("late").limit(2).lease(SHORT).build().unwrap();
+    let (released, left) = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
+    server.kill();
+    drop(released);
+    assert!(left.let_expire().await.is_err());
+    let reason = format!("127.0.0.1:{}: nothing listens there", server.port);
+    for text in ["could not be released before their leases", "the last refresh of permits left"] {
+        let lines = async || log.count(&[text, "permits=1", &reason]);
+        eventually(text, lines, |lines| *lines == 1).await;
+    }
+}
+
+/// Only a change of the declared limit logs a warning. The new limit may come from another client
+/// or from the same client.
 #[tokio::test]
 async fn a_change_of_the_declared_limit_is_logged_once() {
     let (log, _logged) = Log::here();

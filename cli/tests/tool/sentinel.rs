@@ -65,7 +65,7 @@ async fn the_error_for_an_unreachable_primary_names_its_address() {
     sentinels.be_patient(std::time::Duration::from_millis(100));
     let is_marked = || {
         let text = list(SERVICE);
-        text.contains(&format!("{primary} is marked down (")).then_some(())
+        text.contains(&format!("marks its primary {primary} as down (")).then_some(())
     };
     eventually("the mark", is_marked);
 }

@@ -9,8 +9,8 @@ use std::fmt::{self, Display, Formatter};
 #[non_exhaustive]
 pub struct Check {
     /// The subject: `connection`, `role`, `commands`, `messages`, `eviction`, `memory`,
-    /// `persistence`, `saves`, `replicas`, `clients` or `clock`, and `local` for a server in
-    /// memory. A report may contain several checks with the same name.
+    /// `persistence`, `saves`, `replicas`, `clients` or `clock`, `slots` for a cluster, and `local`
+    /// for a server in memory. A report may contain several checks with the same name.
     pub name: &'static str,
     /// The severity.
     pub verdict: Verdict,

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::diagnosis::connect::Access;
 use crate::diagnosis::{Probe, permission};
 use crate::error::{ConnectErrorKind as Kind, Error, lacks_right};
-use crate::server::{Backoff, Servers};
+use crate::server::{Backoff, Cluster, Servers};
 
 pub use check::{Check, Verdict};
 pub use diagnosis::{Diagnosis, ServerReport};
@@ -52,14 +52,32 @@ pub(crate) async fn examine(
         }
         examined => examined,
     };
-    let servers = examined.into_iter().map(report).collect::<Result<_, _>>()?;
-    Ok(Diagnosis { servers })
+    let mut reports = examined.into_iter().map(report).collect::<Result<Vec<_>, _>>()?;
+    if let Servers::Cluster(cluster) = servers {
+        reports.extend(unserved_slots(cluster));
+    }
+    Ok(Diagnosis { servers: reports })
 }
 
 /// Reports that a primary of a cluster is unreachable. The other primaries still serve semaphores.
 fn unreached(address: String, reason: &str) -> ServerReport {
     let check = with_advice("connection", reason);
     ServerReport { address, version: String::new(), checks: vec![check] }
+}
+
+/// Reports slots without a node, as a report of the whole cluster.
+fn unserved_slots(cluster: &Cluster) -> Option<ServerReport> {
+    let slots = cluster.unserved_slots();
+    let finding = format!(
+        "{slots} of 16384 slots have no node, so the semaphores in these slots are unavailable"
+    );
+    let fix = "check CLUSTER INFO and CLUSTER SLOTS, then assign the slots to a node";
+    let report = |check| ServerReport {
+        address: cluster.to_string(),
+        version: String::new(),
+        checks: vec![check],
+    };
+    (slots > 0).then(|| report(Check::critical("slots", finding).fix(fix)))
 }
 
 /// Reports that the server is in memory, in case a program uses this test server in production.

@@ -1,6 +1,7 @@
 //! The keeper: a task that sends pending releases even if no other call is made. The keeper ends
 //! when no release is left.
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 
 use super::Core;
 use crate::context::Remaining;
-use crate::error::Error;
+use crate::error::{Error, cause_of};
 use crate::releases::{Ending, Entry, ReleaseCall};
 use crate::runtime::{Deadline, reached};
 use crate::server::{Backoff, CallError, EarlierCall, Failure, Response};
@@ -23,7 +24,8 @@ pub(super) struct Keeper {
     /// After a failure, no call is sent before this time.
     paused_until: Option<Instant>,
     /// The error of the last call that failed.
-    failure: Option<Error>,
+    /// Why the last failed call of each script failed.
+    failures: HashMap<&'static str, String>,
     was_refused: bool,
 }
 
@@ -31,9 +33,14 @@ impl Core {
     pub(super) fn keep_releases(self: &Arc<Self>, needs_keeper: bool) {
         if needs_keeper {
             let backoff = Backoff::of_connections(self.context.settings.response_timeout);
-            let (core, paused_until, failure) = (self.clone(), None, None);
-            let keeper =
-                Keeper { core, is_done: false, backoff, paused_until, failure, was_refused: false };
+            let keeper = Keeper {
+                core: self.clone(),
+                is_done: false,
+                backoff,
+                paused_until: None,
+                failures: HashMap::new(),
+                was_refused: false,
+            };
             self.context.spawn_tracked(keeper.run());
         }
     }
@@ -65,7 +72,7 @@ impl Keeper {
         self.is_done = true;
     }
 
-    fn ended(&mut self, (mut call, began, response): Ended) {
+    fn ended(&mut self, (mut call, response): Ended) {
         let (response, failure) = match response {
             Ok(reply) => (Ok(reply), None),
             Err(failure) => (Err(failure.error.clone()), Some(failure)),
@@ -76,22 +83,18 @@ impl Keeper {
         }
         self.paused_until = Some(Instant::now() + self.backoff.next());
         let Some(failure) = failure else { return };
-        let is_refused = !failure.is_transient();
-        let failure = match is_refused {
-            true => Failure::Rejected(failure.error),
-            false => Failure::NoResponse { elapsed: began.elapsed(), last: failure },
-        };
-        let error = self.core.error(call.ending.operation(), failure);
+        let server = failure.server.as_ref().map_or(String::new(), |server| format!("{server}: "));
+        let reason = server + &cause_of(&failure.error).reason();
+        self.failures.insert(call.script(), reason);
         // The rejection is logged once, because the retries may continue for days if the lease is
         // long.
-        if is_refused && !std::mem::replace(&mut self.was_refused, true) {
+        if !failure.is_transient() && !std::mem::replace(&mut self.was_refused, true) {
+            let rejected = Failure::Rejected(failure.error);
+            let error = self.core.error(call.ending.operation(), rejected);
             tracing::warn!(%error, "a background call was rejected; it is retried");
         }
-        self.failure = Some(error);
     }
 
-    /// Gives up releases that the server has not confirmed in time. By then, the leases of their
-    /// permits have expired.
     fn leave_expired(&self) {
         let expired = self.core.releases.expired();
         if expired.is_empty() {
@@ -103,28 +106,28 @@ impl Keeper {
         let permits = expired.iter().filter(|entry| entry.given_up.is_permit());
         let (left, unreleased): (Vec<_>, Vec<_>) =
             permits.partition(|entry| entry.ending == Ending::LetExpire);
-        self.warn(&unreleased, "permits could not be released before their leases expired");
+        let text = "permits could not be released before their leases expired";
+        self.warn(&unreleased, Ending::RETURN, text);
         let text = "the last refresh of permits left to expire failed; these permits expire early";
-        self.warn(&left, text);
+        self.warn(&left, Ending::LetExpire, text);
     }
 
-    fn warn(&self, expired: &[&Arc<Entry>], text: &str) {
+    fn warn(&self, expired: &[&Arc<Entry>], ending: Ending, text: &str) {
         if !expired.is_empty() {
-            let error = self.failure.as_ref().map(tracing::field::display);
+            let error = self.failures.get(ending.script());
             let (semaphore, permits) = (&self.core.name, expired.len());
             tracing::warn!(semaphore, permits, error, "{text}");
         }
     }
 }
 
-type Ended = (ReleaseCall, Instant, Result<Vec<i64>, CallError>);
+type Ended = (ReleaseCall, Result<Vec<i64>, CallError>);
 
 async fn attempt(core: &Core, call: ReleaseCall) -> Ended {
-    let (servers, began) = (&core.context.servers, Instant::now());
-    let limit = core.context.settings.response_timeout;
+    let (servers, limit) = (&core.context.servers, core.context.settings.response_timeout);
     let write = |cmd: &mut Cmd| EarlierCall::write(&call, cmd);
     let response = servers.attempt(core.slot, &call, call.script(), write, limit).await;
-    (call, began, response)
+    (call, response)
 }
 
 impl Drop for Keeper {

@@ -20,8 +20,6 @@ use super::LOG_TARGET;
 use super::backoff::Backoff;
 use super::call_error::took_too_long;
 use super::dialer::{Dialed, Dialer};
-#[cfg(feature = "tower")]
-use super::outage::Outage;
 use super::outage::{Line, Outages};
 use super::source::{self, Source, Unconnected};
 use crate::error::RUNTIME_ENDED;
@@ -267,15 +265,8 @@ impl Link {
         source::address(&connected.client) + self.origin
     }
 
-    /// Why the last attempt failed, or `None` if it succeeded.
-    pub(crate) fn last_failure(&self) -> Option<String> {
-        self.outages.last_failure()
-    }
-
-    /// The current outage, if it is logged.
-    #[cfg(feature = "tower")]
-    pub(crate) fn outage(&self) -> Option<Outage> {
-        self.outages.current()
+    pub(super) fn outages(&self) -> &Outages {
+        &self.outages
     }
 
     /// Called when no more scripts are called over this link.

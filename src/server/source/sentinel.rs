@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use redis::{Client, ConnectionInfo, ErrorKind, RedisError};
 
 use super::{Unconnected, address, connect_to_primary, first_ok};
-use crate::error::{NO_SENTINEL, SENTINEL_WANTS_PASSWORD, is_unknown_command, says};
+use crate::error::{NO_SENTINEL, PRIMARY_DOWN, SENTINEL_WANTS_PASSWORD, is_unknown_command, says};
 use crate::server::dialer::{Dialed, Dialer};
 use crate::server::slots::Address;
 
@@ -64,10 +64,10 @@ impl Sentinels {
         let service = &self.service;
         if field("flags").contains("_down") {
             let found = format!(
-                "{node} is marked down ({}), and no other server is a primary",
+                "the sentinel marks its primary {node} as down ({}) and names no other",
                 field("flags")
             );
-            let error = (ErrorKind::MasterNameNotFoundBySentinel, "no primary", found).into();
+            let error = (ErrorKind::MasterNameNotFoundBySentinel, PRIMARY_DOWN, found).into();
             let server = Some(format!("{asked} (a sentinel of {service})"));
             return Err((Step::Down, Unconnected { server, error }));
         }

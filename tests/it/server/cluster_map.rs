@@ -97,7 +97,20 @@ async fn a_semaphore_works_again_after_its_slot_had_no_node() {
     let refused = eventually("a slot without a node", tried, |tried| {
         tried.as_ref().is_err_and(|error| error.to_string().contains("no node of the cluster"))
     });
-    assert!(refused.await.is_err());
+    let refused = refused.await.unwrap_err().to_string();
+    let explains = |text: &str| {
+        text.contains("no node of the cluster serves the slot of this semaphore")
+            && text.contains("check CLUSTER INFO for failed nodes and uncovered slots")
+    };
+    assert!(explains(&refused), "{refused}");
+    let waited = semaphore.acquire_timeout(Duration::from_secs(1)).await;
+    let outage = match waited.unwrap_err() {
+        Error::Timeout { outage, .. } => outage.unwrap(),
+        other => panic!("{other}"),
+    };
+    assert!(explains(&outage), "{outage}");
+    let diagnosis = in_time("a diagnosis", client.doctor()).await.unwrap().to_string();
+    assert!(diagnosis.contains("1 of 16384 slots have no node"), "{diagnosis}");
     // A caller without a runtime gets an error, too, at any moment of the search for a node.
     let waiting = semaphore.clone();
     let outside = move || {
