@@ -79,7 +79,8 @@ impl SemaphoreClientBuilder {
     ///
     /// - [`Error::Invalid`] if two URLs have different databases.
     /// - [`Error::Connect`] of the kind [`NoPrimary`](crate::ConnectErrorKind::NoPrimary): none of
-    ///   the servers is a primary.
+    ///   the servers is a primary, or two of them are. Two primaries would both grant permits. A
+    ///   second primary is not noticed if its reply takes 100 ms longer than that of the first.
     ///
     /// # Cancel safety
     ///

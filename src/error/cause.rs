@@ -158,6 +158,8 @@ const STRANGE_AUTH: &str = "Redis server refused to authenticate, returns";
 /// The text of `server/source/mod.rs` for a list of servers. The detail contains the error of each
 /// server.
 const NONE_IS_PRIMARY: &str = "no server in the list is a primary";
+/// The text of `server/source/mod.rs` for two primaries in a list. The detail contains both.
+pub(crate) const TWO_PRIMARIES: &str = "two servers in the list are primaries";
 /// The text of `server/link/mod.rs` for an attempt to connect whose runtime has ended.
 pub(crate) const RUNTIME_ENDED: &str = "the runtime ended while the client connected";
 /// The text of `server/source/mod.rs` for a replica that must be a primary.
@@ -323,6 +325,9 @@ fn of_client(error: &RedisError) -> Cause {
                 false => "check the name against the reply of SENTINEL MASTERS",
             },
         ),
+        ErrorKind::Io if what == TWO_PRIMARIES => {
+            (Kind::NoPrimary, text().into(), "make one of them a replica of the other (REPLICAOF)")
+        }
         ErrorKind::Io if what.starts_with(NONE_IS_PRIMARY) => (
             Kind::NoPrimary,
             format!("{what} ({})", error.detail().unwrap_or_default()).into(),

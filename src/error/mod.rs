@@ -18,7 +18,7 @@ use redis::RedisError;
 
 pub(crate) use cause::{
     IS_REPLICA, NO_NODE, NO_SENTINEL, NO_SLOTS, PRIMARY_DOWN, RUNTIME_ENDED,
-    SENTINEL_WANTS_PASSWORD, TOO_LARGE, is_end_of_runtime, lacks_files, lacks_right,
+    SENTINEL_WANTS_PASSWORD, TOO_LARGE, TWO_PRIMARIES, is_end_of_runtime, lacks_files, lacks_right,
     of as cause_of, of_redis,
 };
 pub use kind::ConnectErrorKind;

@@ -10,12 +10,13 @@ use std::time::Duration;
 
 #[cfg(feature = "sentinel")]
 use futures_util::FutureExt;
-use futures_util::stream::{self, StreamExt};
+use futures_util::stream::{self, FuturesUnordered, Stream, StreamExt};
 use redis::aio::MultiplexedConnection;
 use redis::{Client, ConnectionInfo, ErrorKind, RedisError, Value};
+use tokio::time::timeout;
 
 use super::dialer::{Dialed, Dialer};
-use crate::error::{ConnectErrorKind, IS_REPLICA, cause_of};
+use crate::error::{ConnectErrorKind, IS_REPLICA, TWO_PRIMARIES, cause_of};
 
 pub(crate) use sentinel::Sentinels;
 
@@ -24,6 +25,10 @@ pub(crate) use sentinel::Sentinels;
 #[cfg(feature = "sentinel")]
 const NO_CHOICE: &str = "the query to the sentinels panicked: if it uses TLS and the program has \
                          several cryptography crates, call install_default() of one of them first";
+
+/// How long to wait for a second primary after the first primary has replied. All servers are
+/// queried at the same time, so only a slow server takes longer.
+const SECOND_PRIMARY: Duration = Duration::from_millis(100);
 
 #[derive(Clone)]
 pub(crate) enum Source {
@@ -129,12 +134,15 @@ impl Source {
     }
 }
 
-/// Connects to all servers, and returns the first server whose role is primary.
+/// Connects to all servers, and returns the server whose role is primary. Two primaries would both
+/// grant permits, for example after the former primary was started again. So the connection fails
+/// if a second primary replies within [`SECOND_PRIMARY`].
 async fn primary_of(clients: &[Client], dialer: &Dialer) -> Result<(Client, Dialed), Unconnected> {
     let attempts = clients.iter().map(async |client| {
         connect_to_primary(client, dialer).await.map_err(|error| (address(client), error))
     });
-    first_ok(clients.len(), attempts.collect()).await.map_err(|errors| {
+    let mut attempts: FuturesUnordered<_> = attempts.collect();
+    let first = next_ok(&mut attempts).await.map_err(|errors| {
         let reason = |(server, error): &_| format!("{server}: {}", cause_of(error).found);
         let reasons: Vec<_> = errors.iter().map(reason).collect();
         // An error about the user or the certificates is returned alone, because a person must fix
@@ -144,8 +152,15 @@ async fn primary_of(clients: &[Client], dialer: &Dialer) -> Result<(Client, Dial
             return Unconnected { server: Some(server), error };
         }
         let found = "no server in the list is a primary that can be reached";
-        RedisError::from((ErrorKind::Io, found, reasons.join("; "))).into()
-    })
+        Unconnected::from(RedisError::from((ErrorKind::Io, found, reasons.join("; "))))
+    })?;
+    match timeout(SECOND_PRIMARY, next_ok(&mut attempts)).await {
+        Ok(Ok((second, _))) => {
+            let both = format!("{} and {}", address(&first.0), address(&second));
+            Err(RedisError::from((ErrorKind::Io, TWO_PRIMARIES, both)).into())
+        }
+        Ok(Err(_)) | Err(_) => Ok(first),
+    }
 }
 
 /// Makes up to `at_once` attempts at the same time. Returns the first success or, if all attempts
@@ -154,7 +169,12 @@ pub(super) async fn first_ok<T, E>(
     at_once: usize,
     attempts: Vec<impl Future<Output = Result<T, E>>>,
 ) -> Result<T, Vec<E>> {
-    let mut attempts = stream::iter(attempts).buffer_unordered(at_once);
+    next_ok(&mut stream::iter(attempts).buffer_unordered(at_once)).await
+}
+
+async fn next_ok<T, E>(
+    attempts: &mut (impl Stream<Item = Result<T, E>> + Unpin),
+) -> Result<T, Vec<E>> {
     let mut errors = Vec::new();
     while let Some(response) = attempts.next().await {
         match response {

@@ -235,6 +235,24 @@ async fn connecting_reports_that_no_primary_exists() {
     assert!(matches!(refused, Err(Error::Invalid { what: "servers", .. })), "{refused:?}");
 }
 
+/// This happens if the former primary is started again after a failover.
+#[tokio::test]
+async fn two_primaries_in_a_list_are_refused() {
+    let pair = Pair::start();
+    let client = builder(HEARTBEAT_TIMEOUT).connect_primary_of(pair.urls()).await.unwrap();
+    pair.promote(1);
+    for _ in 0..20 {
+        let refused = builder(HEARTBEAT_TIMEOUT).connect_primary_of(pair.urls()).await;
+        let Err(Error::Connect { reason, kind, .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!(kind, ConnectErrorKind::NoPrimary);
+        assert!(reason.contains("two servers in the list are primaries: 127.0.0.1:"), "{reason}");
+    }
+    build(&client).acquire().await.unwrap().release().await.unwrap();
+    pair.demote(1, 0);
+    let connect = async || builder(HEARTBEAT_TIMEOUT).connect_primary_of(pair.urls()).await;
+    eventually("a connection", connect, Result::is_ok).await.unwrap();
+}
+
 /// The replica's reply must not prevent the connection to the primary. Several attempts are made,
 /// because either server may reply first.
 #[tokio::test]
