@@ -18,6 +18,7 @@ import uuid
 CLIENTS = pathlib.Path(__file__).resolve().parent
 MANIFEST = json.loads((CLIENTS.parent / "lua/manifest.json").read_text("utf-8"))
 SOURCES = {script["name"]: script["source"] for script in MANIFEST["scripts"]}
+KEYS = ("permits", "queue", "clients", "state", "order", "turns")
 DEADLINE = 120  # s, enough for any busy machine
 
 
@@ -27,11 +28,11 @@ class Semaphore:
     def __init__(self, connection, name=None):
         self.connection = connection
         self.name = name or f"test-{uuid.uuid4()}"
-        self.keys = [f"sem:{{{self.name}}}:{key}" for key in ("permits", "queue", "clients", "state")]
-        self.permits, self.queue, self.clients, self.state = self.keys
+        self.keys = [f"sem:{{{self.name}}}:{key}" for key in KEYS]
+        self.permits, self.queue, self.clients, self.state = self.keys[:4]
 
     def call(self, script, *arguments):
-        return self.connection.eval(SOURCES[script], 4, *self.keys, *arguments)
+        return self.connection.eval(SOURCES[script], len(self.keys), *self.keys, *arguments)
 
     def inspect(self):
         """Returns the held weight, the number of holders and the number of waiting requests."""

@@ -9,24 +9,29 @@
 -- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
+-- KEYS[5] order     with groups only: sorted set: requests by group and ticket
+-- KEYS[6] turns     with groups only: sorted set: group -> start of its turn
 -- ARGV[1] limit_mode  "declare" (ARGV[2] replaces the declared limit), "declare_if_unset" (ARGV[2]
 --                   is declared if no limit exists), "initial" (ARGV[2] becomes the runtime limit
 --                   if no limit exists), or "existing" (ignores ARGV[2])
 -- ARGV[2] limit     0 to 4294967295
 -- ARGV[3] heartbeat_timeout  1 to 604800000 ms: a client with no heartbeat for this time is dead
 -- ARGV[4+] requests 1 to 1000 times: id, wait_mode
---   id              NOTIFY:CLIENT:WEIGHT:LEASE:NONCE; NOTIFY and CLIENT are the same in all IDs
+--   id              NOTIFY:CLIENT:WEIGHT:LEASE:NONCE, or with a group
+--                   NOTIFY:CLIENT:WEIGHT:LEASE:GROUP,SHARE,CAP:NONCE; NOTIFY and CLIENT are the
+--                   same in all IDs
 --   wait_mode       "wait" (queue), "try" (do not queue), "+MS" (queue with a head start of 0 to
 --                   3600000 ms), or the ticket of an earlier reply, 1 to 9007199254740991
 -- Reply             server time (ms), wake_in, declared limit before this call (-1: none), then
 --                   three integers for each request:
 --   1 token expires_at  granted: fencing token, expiry of the lease (ms on the server's clock)
---   2 ticket position  queued: ticket, position in the queue (1: the head)
+--   2 ticket position  queued: ticket, position in the queue (1: the head); in a semaphore with
+--                   groups, position among the requests of its group
 --   0 0 0           not granted, not queued
 --   3 token expires_at  one entry that may replace all, if several requests are all granted with
 --                   the same expiry; `token` is the first of their consecutive tokens
 --   wake_in         ms until this client should call `wake`; 0: immediately; -1: no need
--- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION, SEM_TOO_HEAVY
+-- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION, SEM_GROUPS, SEM_TOO_HEAVY
 -- Cost              O(log N) per request, per expired lease, and per waiter that leaves the queue.
 --                   Commands for one request to a semaphore in use:
 --   8               granted
@@ -42,6 +47,7 @@
 -- Flags             none
 -- include: lib/arguments.lua
 -- include: lib/ids.lua
+-- include: lib/groups.lua
 -- include: lib/semaphore.lua
 -- include: lib/configure.lua
 -- include: lib/expire.lua
@@ -56,7 +62,7 @@ if not timeout then
 end
 local ids, parts, asked = read_ids(ARGV, 3, 2)
 if ids.err then return ids end
-local count, first, may_wait = #ids, parts[1], false
+local count, first, may_wait, has_group = #ids, parts[1], false, false
 for i = 1, count do
   local part, mode = parts[i], ARGV[2 * i + 3]
   if part ~= first and (part.notify ~= first.notify or part.client ~= first.client) then
@@ -65,10 +71,12 @@ for i = 1, count do
     and not integer(string.match(mode, '^%+(.*)'), 0, 3600000) then
     return wrong(ARGV, 2 * i + 3, 'wait_mode', '"wait", "try", "+0" to "+3600000" or a ticket')
   end
-  may_wait = may_wait or mode ~= 'try'
+  may_wait, has_group = may_wait or mode ~= 'try', has_group or part.group
 end
-local s = read_semaphore(KEYS, ids)
-local failed = s.err and s or configure(s, ARGV)
+local s = read_semaphore(KEYS, ids, has_group)
+if s.err then return s end
+local declared_before = s.declared or -1
+local failed = configure(s, ARGV)
 if failed then return failed end
 
 local ends, now, limit, runtime = s.ends, s.now, s.limit, s.runtime
@@ -76,7 +84,7 @@ local wanted, expired = 0, {} -- weight of requests without a permit; IDs with e
 for i = 1, count do
   local weight = parts[i].weight
   if ends[i] and ends[i] + 0 <= now then
-    s.permits, s.held = s.permits - 1, s.held - weight
+    count_permit(s, ids[i], -weight)
     ends[i], expired[#expired + 1] = false, ids[i]
   end
   if not ends[i] then
@@ -94,21 +102,31 @@ end
 remove_expired(s)
 
 local tickets = s.queued > 0 and redis.call('ZMSCORE', s.queue_key, unpack(ids)) or {}
+local groups, may_exceed_cap = (s.virtual or has_group) and groups_of(s), false
+if groups then
+  for i, part in ipairs(parts) do
+    tickets[i] = tickets[i] and math.abs(tickets[i])
+    may_exceed_cap = may_exceed_cap
+      or not ends[i] and not groups.fits_cap(part.group, wanted, part.cap)
+  end
+end
 local crowd = 0
-if may_wait and (s.queued > 0 or s.held + wanted > limit) then
-  -- Requests with a ticket or a head start may overtake others, so these requests enter the queue
-  -- before it is served. A new number replaces a ticket that cannot have been issued. A head start
-  -- is subtracted from a new number, or ignored if the clock was set back.
+if may_wait and (s.queued > 0 or s.held + wanted > limit or may_exceed_cap) then
+  -- Requests with a ticket, a head start or a group may overtake others, so these requests enter
+  -- the queue before it is served. A new number replaces a ticket that cannot have been issued. A
+  -- head start is subtracted from a new number, or ignored if the clock was set back.
   for i, id in ipairs(ids) do
     local mode, head_start = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
     local ticket = not head_start and tonumber(mode)
-    if (ticket or head_start) and not ends[i] and not tickets[i] then
-      if head_start or ticket > math.max(s.last_number, s.now_us) then
+    if (ticket or head_start or groups and mode == 'wait') and not ends[i] and not tickets[i] then
+      if not ticket or ticket > math.max(s.last_number, s.now_us) then
         s.last_number = math.max(s.last_number + 1, s.now_us)
         ticket = math.max(1, s.last_number - (s.is_set_back and 0 or (head_start or 0) * 1000))
       end
       s.last_number, tickets[i] = math.max(s.last_number, ticket), ticket
-      add_to_queue(s, id, ticket)
+      add_to_queue(s, parts[i], id, ticket)
+    elseif tickets[i] and groups then
+      groups.enter(parts[i], id, tickets[i]) -- in case a key was lost
     end
   end
   crowd = record_heartbeat(s, first.client, timeout)
@@ -121,13 +139,15 @@ local indexes, positions, waits = {}, {}, false
 for i = 1, count do
   local id, part = ids[i], parts[i]
   indexes[i] = s.index_of[id] -- nil unless serve_queue has granted this request
-  if not indexes[i] and (ends[i] or s.queued == 0 and s.held + part.weight <= limit) then
+  local is_next = not groups and s.queued == 0 or groups and not tickets[i] and groups.is_next(part)
+  if not indexes[i] and (ends[i] or is_next and s.held + part.weight <= limit) then
     indexes[i] = grant(s, id, part.weight, part.lease, ends[i])
   elseif not indexes[i] and tickets[i] then
-    positions[i], waits = redis.call('ZRANK', s.queue_key, id) - #s.leaving + 1, true
+    positions[i], waits = groups and groups.position_of(part, id, tickets[i])
+      or redis.call('ZRANK', s.queue_key, id) - #s.leaving + 1, true
   elseif not indexes[i] and ARGV[2 * i + 3] ~= 'try' then
     s.last_number = math.max(s.last_number + 1, s.now_us)
-    add_to_queue(s, id, s.last_number)
+    add_to_queue(s, part, id, s.last_number)
     tickets[i], positions[i], waits = s.last_number, s.queued, true
   end
 end
@@ -142,9 +162,9 @@ for i = 1, count do
   alike = alike and indexes[i] == i and parts[i].lease == lease
 end
 if alike then
-  return {now, wake_in, s.declared_before, 3, token, now + lease}
+  return {now, wake_in, declared_before, 3, token, now + lease}
 end
-local reply = {now, wake_in, s.declared_before, 0, 0, 0}
+local reply = {now, wake_in, declared_before, 0, 0, 0}
 for i = 1, count do
   local index, at = indexes[i], 3 * i
   if index then

@@ -1,6 +1,7 @@
 #!lua name=redis_semaphore
 -- Made from scripts: change those, not this file.
 
+local BOUND = 1000 -- each loop of a script examines at most this many members
 local MAX_COUNT = 4294967295 -- the highest limit and weight: 2^32 - 1
 local MAX_TIME = 604800000 -- the longest lease and heartbeat timeout: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- the highest token and ticket: 2^53 - 1, exact as a double
@@ -10,15 +11,19 @@ local function shown(text)
   return text and '"' .. short .. '"' or 'nothing'
 end
 
--- Returns an error unless `keys` are the four keys of one semaphore, in the correct order.
+-- Returns an error unless `keys` are the keys of one semaphore, in the correct order. Without
+-- groups, the first four are sufficient. While a cluster slot is migrating, a call with a key that
+-- does not exist is rejected, so a call names `order` and `turns` only if groups need them.
 local function check_keys(keys)
   local stem = string.match(keys[1] or '', '^([^{}]*:{[^{}]+}):permits$')
   local misnamed = not stem and 1 or keys[2] ~= stem .. ':queue' and 2
     or keys[3] ~= stem .. ':clients' and 3 or keys[4] ~= stem .. ':state' and 4
-  if #keys ~= 4 or misnamed then
-    return redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
-      .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state; got '
-      .. (#keys ~= 4 and #keys or shown(keys[misnamed]) .. ' as KEYS[' .. misnamed .. ']'))
+    or keys[5] and (keys[5] ~= stem .. ':order' and 5 or keys[6] ~= stem .. ':turns' and 6)
+  local is_miscounted = #keys ~= 4 and #keys ~= 6
+  if is_miscounted or misnamed then
+    return redis.error_reply('SEM_KEYS 4 keys are needed, or 6 with groups, in this order: '
+      .. 'PREFIX:{NAME}:permits, ...:queue, ...:clients, ...:state, ...:order, ...:turns; got '
+      .. (is_miscounted and #keys or shown(keys[misnamed]) .. ' as KEYS[' .. misnamed .. ']'))
   end
 end
 
@@ -35,7 +40,8 @@ end
 
 local function read_id(args, index, name, asked, last, weight)
   local id, parts = args[index], last
-  if not parts or string.find(id, parts.start, 1, true) ~= 1 then
+  if not parts or string.find(id, parts.start, 1, true) ~= 1
+    or string.find(id, ',', #parts.start, true) then -- only this ID has a group
     local pattern = '^([PSN]):([%w._-]+):(%d+):([1-9]%d*):()'
     local notify, client, weighs, lease, nonce = string.match(id, pattern)
     local fits = notify and integer(weighs, weight or 1, weight or MAX_COUNT)
@@ -44,9 +50,19 @@ local function read_id(args, index, name, asked, last, weight)
         .. 'characters, a weight ' .. (weight and 'of ' .. weight or 'from 1 to 4294967295')
         .. ' and a lease from 1 to 604800000')
     end
+    local group, share, cap, after
+    if string.find(id, ',', nonce, true) then
+      group, share, cap, after = string.match(id, '^([%w._-]+),(%d+),(%d+):()', nonce)
+    end
+    if group and (#group > 64 or not integer(share, 1, 1000)
+      or cap ~= '0' and not integer(cap, fits, MAX_COUNT)) then
+      return wrong(args, index, name, 'one with a group of 1 to 64 characters, a share from 1 to '
+        .. '1000, and a cap that is 0 or from the weight to 4294967295')
+    end
     parts = {
       notify = notify, client = client, weight = weighs + 0, lease = lease + 0,
-      start = string.sub(id, 1, nonce - 1),
+      group = group, share = (share or 1) + 0, cap = (cap or 0) + 0, -- cap 0: none
+      start = string.sub(id, 1, (after or nonce) - 1),
     }
   end
   local size = #parts.start
@@ -77,19 +93,226 @@ local function read_ids(args, fixed, size)
   return ids, parts, asked
 end
 
-local BOUND = 1000 -- each loop of a script examines at most this many members
+local function groups_of(s)
+  if s.groups then return s.groups end
+  local order_key, turns_key = s.keys[5], s.keys[6]
+  local left = 0 -- how many requests without a group serve() has removed
+  local groups = {
+    held = {}, held_before = {}, -- group -> weight, for the groups that this call has read
+    waiting = s.queued, -- above 0 if a group waits that is not at its cap
+  }
+  s.groups = groups
 
--- Reads the keys, before any write. Returns the state with the expiries of `ids`, or an error.
-local function read_semaphore(keys, ids)
+  local function turn_of(name)
+    return (redis.call('ZSCORE', turns_key, name) or 0) + 0
+  end
+
+  local function set_turn(name, start)
+    local added = redis.call('ZADD', turns_key, '-inf', '*', start, name)
+    s.has_new_key = s.has_new_key or added == 2
+  end
+
+  -- Ends the turns of a group of which no request waits, and forgets up to two groups.
+  local function end_turns(name, last)
+    set_turn(name, -last)
+    local over = redis.call('ZRANGEBYSCORE', turns_key, -s.virtual, '(0', 'LIMIT', 0, 2)
+    if over[1] then
+      redis.call('ZREM', turns_key, unpack(over))
+    end
+  end
+
+  local function entry_of(name, ticket, id)
+    return string.format('%s:%016.0f:%s', name, ticket, id)
+  end
+
+  -- Returns the first two entries of a group in `order`.
+  local function first_entries(name)
+    local from, to = '[' .. name .. ':', '(' .. name .. ';'
+    return redis.call('ZRANGE', order_key, from, to, 'BYLEX', 'LIMIT', 0, 2)
+  end
+
+  local function read_held(name)
+    if not groups.held[name] then
+      local held = -(redis.call('ZSCORE', s.permits_key, '*' .. name) or 0)
+      groups.held[name], groups.held_before[name] = held, held
+    end
+    return groups.held[name]
+  end
+
+  -- Counts the weight of a permit that begins, or ends (a negative weight).
+  function groups.count(name, weight)
+    groups.held[name] = read_held(name) + weight
+  end
+
+  -- Adds the changed weights to `entries` of `permits`, and removes the groups that hold nothing.
+  function groups.write_held(entries)
+    for name, held in pairs(groups.held) do
+      if held > 0 and held ~= groups.held_before[name] then
+        entries[#entries + 1], entries[#entries + 2] = -held, '*' .. name
+      elseif held == 0 and groups.held_before[name] > 0 then
+        redis.call('ZREM', s.permits_key, '*' .. name)
+      end
+    end
+  end
+
+  function groups.fits_cap(name, weight, cap)
+    return cap == 0 or read_held(name) + weight <= cap
+  end
+
+  -- Enters a queued request into the turns. It may come before a request that did not fit the cap.
+  function groups.enter(part, id, ticket)
+    local name = part.group or ''
+    if part.group then
+      local added = redis.call('ZADD', order_key, 0, '*', 0, entry_of(name, ticket, id))
+      s.has_new_key = s.has_new_key or added == 2
+    end
+    local turn, fits = turn_of(name), groups.fits_cap(name, part.weight, part.cap)
+    if turn <= 0 then
+      set_turn(name, fits and math.max(s.virtual + 1 / part.share, -turn) or '+inf')
+    elseif turn == math.huge and fits then
+      set_turn(name, s.virtual)
+    end
+  end
+
+  -- Removes a canceled request, which has left the queue.
+  function groups.leave(name, ticket, id)
+    redis.call('ZREM', order_key, entry_of(name, ticket, id))
+    local turn = turn_of(name)
+    if turn > 0 and not first_entries(name)[1] then
+      end_turns(name, turn == math.huge and s.virtual or turn)
+    elseif turn == math.huge then
+      set_turn(name, s.virtual) -- the next request may fit the cap
+    end
+  end
+
+  -- Returns the position of a queued request in its group.
+  function groups.position_of(part, id, ticket)
+    if not part.group then
+      local grouped = redis.call('ZCOUNT', s.queue_key, '-inf', '(0')
+      return redis.call('ZRANK', s.queue_key, id) - grouped - left + 1
+    end
+    local rank = redis.call('ZRANK', order_key, entry_of(part.group, ticket, id))
+    return rank - redis.call('ZRANK', order_key, first_entries(part.group)[1]) + 1
+  end
+
+  -- Returns whether a request that is not in the queue fits its cap and comes before all others.
+  function groups.is_next(part)
+    local name = part.group or ''
+    return groups.fits_cap(name, part.weight, part.cap)
+      and (s.queued == 0 or groups.waiting == 0 and turn_of(name) <= 0)
+  end
+
+  -- Returns the group that is next, the start of its turn, its first request (nil if its entry has
+  -- no request in the queue), whether no request follows, and the entry (nil without a group).
+  function groups.next()
+    local first = redis.call('ZRANGEBYSCORE', turns_key, '(0', '(inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    local name, start = first[1], (first[2] or 0) + 0
+    if name == '' then
+      local ids = redis.call('ZRANGEBYSCORE', s.queue_key, '(0', '+inf', 'LIMIT', left, 2)
+      return name, start, ids[1], not ids[2]
+    end
+    local entries = name and first_entries(name) or {}
+    local ticket, id = string.match(entries[1] or '', '^[^:]*:(%d+):(.*)')
+    if id and (redis.call('ZSCORE', s.queue_key, id) or 0) + ticket ~= 0 then
+      redis.call('ZREM', order_key, entries[1])
+      id = nil
+    end
+    return name, start, id, not entries[2], entries[1]
+  end
+
+  -- Removes the first request of a group from the queue.
+  local function remove_first(id, entry)
+    s.leaving[#s.leaving + 1], s.queued = id, s.queued - 1
+    if entry then
+      redis.call('ZREM', order_key, entry)
+    else
+      left = left + 1
+    end
+  end
+
+  -- Serves up to BOUND requests in the order of the turns. See serve_queue.
+  function groups.serve(asked, sweeps, serve_request)
+    if s.queued == 0 then return end
+    for name, held in pairs(groups.held) do
+      if held < groups.held_before[name] and turn_of(name) == math.huge then
+        set_turn(name, s.virtual) -- its first request may fit the cap
+      end
+    end
+    if s.held >= s.limit and not sweeps then return end
+    groups.waiting = redis.call('ZCOUNT', turns_key, '(0', '(inf')
+    local listening, looked, is_blocked = {}, 0, false
+    while groups.waiting > 0 and s.queued > 0 and (s.held < s.limit or sweeps) and not is_blocked
+      and looked < BOUND do
+      local name, start, id, is_last, entry = groups.next()
+      local next_start, granted = start, #s.granted
+      local outcome = not id or serve_request(s, id, asked, listening)
+      looked, is_blocked = looked + 1, not outcome
+      if id and outcome == true then
+        remove_first(id, entry)
+      end
+      if #s.granted > granted then
+        local weight, share = string.match(id, '^%a:[^:]*:(%d+):%d+:[^:,]*,?(%d*)')
+        next_start = start + weight / (entry and share or 1)
+      end
+      if next_start > start or outcome == 'at_cap' then
+        s.virtual, s.live_until = math.max(s.virtual, start), math.max(s.live_until, s.now)
+      end
+      if outcome == 'at_cap' then
+        set_turn(name, '+inf')
+        groups.waiting = groups.waiting - 1
+      elseif outcome and is_last then
+        end_turns(name, next_start)
+        groups.waiting = groups.waiting - 1
+      elseif next_start > start then
+        set_turn(name, next_start)
+      end
+    end
+    s.more = s.more or looked == BOUND and groups.waiting > 0 and s.held < s.limit
+  end
+
+  if not s.virtual then
+    s.virtual, s.live_until = 1, math.max(s.live_until, s.now)
+    if s.queued > 0 then -- these requests have no group
+      set_turn('', 1)
+    end
+  end
+  return groups
+end
+
+-- Returns the virtual time if `state` was lost: the first start, or the last end of a turn. Returns
+-- nil if no group waits or holds a permit.
+local function virtual_of(keys, extra)
+  local function first(min, max)
+    local key = keys[6]
+    return key and redis.call('ZRANGEBYSCORE', key, min, max, 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  end
+  local start, ended = first('(0', '(inf'), first('(-inf', '(0')
+  local has_groups = redis.call('ZCOUNT', keys[1], '-inf', 0) > (extra and 1 or 0)
+    or redis.call('ZCOUNT', keys[2], '-inf', '(0') > 0
+  return start and start + 0 or ended and -ended or has_groups and 1 or nil
+end
+
+-- Counts a permit that begins, or ends (a negative `weight`), for the semaphore and for its group.
+local function count_permit(s, id, weight)
+  s.permits, s.held = s.permits + (weight < 0 and -1 or 1), s.held + weight
+  local name = s.virtual and string.match(id, '^%a:[^:]*:%d+:%d+:([^:,]+),')
+  if name then
+    groups_of(s).count(name, weight)
+  end
+end
+
+local function read_semaphore(keys, ids, has_group)
   local failed = check_keys(keys)
   if failed then return failed end
   local clock = redis.call('TIME')
   local now_us = clock[1] * 1000000 + clock[2]
   local now = math.floor(now_us / 1000)
   local state = redis.pcall('HMGET', keys[4], 'version', 'declared', 'runtime', 'last_number',
-    'longest_lease', 'first_expiry', 'expire_at')
-  local permits, queued = redis.pcall('ZCARD', keys[1]), redis.pcall('ZCARD', keys[2])
-  local clients = redis.pcall('ZCARD', keys[3])
+    'longest_lease', 'first_expiry', 'expire_at', 'virtual')
+  local queued, clients = redis.pcall('ZCARD', keys[2]), redis.pcall('ZCARD', keys[3])
+  local may_have_groups = state[8] or not state[1]
+  local permits = may_have_groups and redis.pcall('ZCOUNT', keys[1], '(0', '+inf')
+    or redis.pcall('ZCARD', keys[1])
   failed = state.err and state or type(permits) == 'table' and permits
     or type(queued) == 'table' and queued or type(clients) == 'table' and clients
   if failed and string.find(failed.err, 'WRONGTYPE ') then
@@ -106,27 +329,28 @@ local function read_semaphore(keys, ids)
   local ends = redis.call('ZMSCORE', keys[1], unpack(ids))
   local extra = ends[#ids] and -ends[#ids]
   ids[#ids] = nil
-  permits = extra and permits - 1 or permits
+  permits = extra and not may_have_groups and permits - 1 or permits
   local declared, runtime = tonumber(state[2]), tonumber(state[3])
   local s = {
     permits_key = keys[1], queue_key = keys[2], clients_key = keys[3], state_key = keys[4],
+    keys = keys, -- groups_of uses the other keys
     now = now, now_us = now_us, -- ms, microseconds
     ends = ends, -- expiries of the given IDs in ms; false: no permit
     permits = permits, held = permits + (extra or 0), -- number and weight of all permits
     extra = extra, -- the sum of (weight - 1) over all permits, as stored; false: not stored
     queued = queued, clients = clients, -- numbers of members of these keys
     declared = declared, runtime = runtime, limit = runtime or declared or 0, -- effective limit
-    declared_before = declared or -1,
     last_number = (state[4] or 0) + 0, -- microseconds; no token or ticket is higher
     longest_lease = (state[5] or 0) + 0, -- ms; no lease in use is longer
     first_expiry = (state[6] or 0) + 0, -- ms; no lease expires earlier
     expire_at = (state[7] or 0) + 0, -- ms; when the keys other than `state` expire
     is_set_back = false, -- whether the clock was set back by more than 1 s
+    virtual = tonumber(state[8]), -- the virtual time of turns; nil: no request had a group
     -- Decisions of the call, which `commit` applies:
     changed = {}, -- fields of the key `state`, except `last_number`
     live_until = 0, -- ms; the keys must not expire earlier; 0 if this call does not write `state`
     granted = {}, leases = {}, -- IDs whose leases begin now; their leases in ms
-    index_of = {}, token = nil, -- IDs from the queue -> index in `granted`; token of granted[1]
+    index_of = {}, -- IDs from the queue -> index in `granted`; later also `token`, of granted[1]
     leaving = {}, notices = {}, -- IDs that leave the queue; requests whose clients get a message
     has_new_key = not extra, -- whether a key may be new, so that it has no expiry yet
     has_new_runtime = false, -- whether the runtime limit was set or cleared
@@ -137,9 +361,15 @@ local function read_semaphore(keys, ids)
     s.first_expiry = MAX_NUMBER
     if permits + queued + clients > 0 then
       s.longest_lease, s.first_expiry, s.live_until = MAX_TIME, 0, now + MAX_TIME
-      s.last_number = (redis.call('ZRANGE', keys[2], -1, -1, 'WITHSCORES')[2] or 0) + 0
+      local newest = redis.call('ZRANGE', keys[2], -1, -1, 'WITHSCORES')[2] or 0
+      local newest_of_groups = redis.call('ZRANGE', keys[2], 0, 0, 'WITHSCORES')[2] or 0
+      s.last_number = math.max(newest, -newest_of_groups)
+      s.virtual = virtual_of(keys, extra)
     end
     s.changed = {version = '1', longest_lease = s.longest_lease, first_expiry = s.first_expiry}
+  end
+  if #keys == 4 and (s.virtual or has_group) then
+    return redis.error_reply('SEM_GROUPS the semaphore has groups: call again with 6 keys')
   end
   s.is_set_back = s.last_number > now_us + 1000000
   return s
@@ -150,7 +380,7 @@ local function grant(s, id, weight, lease, is_held)
   local index = #s.granted + 1
   s.granted[index], s.leases[index] = id, lease
   if not is_held then
-    s.permits, s.held = s.permits + 1, s.held + weight
+    count_permit(s, id, weight)
   end
   return index
 end
@@ -194,7 +424,7 @@ local function remove_expired(s)
   if s.first_expiry > s.now then return end
   local ended = redis.call('ZRANGEBYSCORE', s.permits_key, '(0', s.now, 'LIMIT', 0, BOUND)
   for _, id in ipairs(ended) do
-    s.permits, s.held = s.permits - 1, s.held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
+    count_permit(s, id, -(string.match(id, '^%a:[^:]*:(%d+)') or 1))
   end
   if ended[1] then
     redis.call('ZREM', s.permits_key, unpack(ended))
@@ -207,9 +437,12 @@ end
 
 local CALLERS = 16 -- about this many waiting clients call `wake` when the next lease may expire
 
-local function add_to_queue(s, id, ticket)
+local function add_to_queue(s, part, id, ticket)
   s.has_new_key, s.queued = s.has_new_key or s.queued == 0, s.queued + 1
-  redis.call('ZADD', s.queue_key, ticket, id)
+  redis.call('ZADD', s.queue_key, part.group and -ticket or ticket, id)
+  if part.group or s.virtual then
+    groups_of(s).enter(part, id, ticket)
+  end
 end
 
 -- Records a heartbeat: the client is alive for `timeout` ms or more. If the client is new, up to
@@ -235,9 +468,12 @@ end
 -- only the client at the head and about CALLERS other clients, chosen at random, should call it.
 local function is_caller(s, client, timeout, crowd)
   if crowd <= CALLERS then return true end
-  local hash, left = redis.sha1hex(client .. math.floor(s.now / timeout)), #s.leaving
-  return tonumber(string.sub(hash, 1, 8), 16) % crowd < CALLERS
-    or string.match(redis.call('ZRANGE', s.queue_key, left, left)[1], '^%a:([^:]*)') == client
+  local hash = redis.sha1hex(client .. math.floor(s.now / timeout))
+  if tonumber(string.sub(hash, 1, 8), 16) % crowd < CALLERS then return true end
+  local left = #s.leaving
+  local head = s.virtual and select(3, groups_of(s).next())
+    or not s.virtual and redis.call('ZRANGE', s.queue_key, left, left)[1]
+  return string.match(head or '', '^%a:([^:]*)') == client
 end
 
 local function channel_of(permits_key, notify, client)
@@ -246,7 +482,7 @@ local function channel_of(permits_key, notify, client)
 end
 
 local function serve_request(s, id, asked, listening)
-  local notify, client, weight, lease = string.match(id, '^([PSN]):([^:]*):(%d+):(%d+):')
+  local notify, client, weight, lease, rest = string.match(id, '^([PSN]):([^:]*):(%d+):(%d+):()')
   if not notify then return true end
   local channel = notify ~= 'N' and not asked[id] and channel_of(s.permits_key, notify, client)
   if not asked[id] and (redis.call('ZSCORE', s.clients_key, client) or 0) + 0 < s.now then
@@ -256,11 +492,15 @@ local function serve_request(s, id, asked, listening)
     listening[channel] = reply[2] ~= 0
   end
   if channel and not listening[channel] then return true end
+  if s.virtual then
+    local group, cap = string.match(id, '^([^:,]+),%d+,(%d+):', rest)
+    if group and not groups_of(s).fits_cap(group, weight + 0, cap + 0) then return 'at_cap' end
+  end
   local is_too_heavy = not s.runtime and weight + 0 > s.limit
   if s.held >= s.limit or not is_too_heavy and s.held + weight > s.limit then
     return false
   elseif not is_too_heavy then
-    s.index_of[id] = grant(s, id, weight, lease + 0)
+    s.index_of[id] = grant(s, id, weight + 0, lease + 0)
   end
   if channel then
     s.notices[#s.notices + 1] = {id = id, channel = channel, notify = notify}
@@ -272,6 +512,7 @@ end
 -- the first live request leave the queue even if no permit is free. The queue is read in batches of
 -- 1 to 100 requests: as many as the free weight or, if higher, as the requests removed so far.
 local function serve_queue(s, asked, sweeps)
+  if s.virtual then return groups_of(s).serve(asked, sweeps, serve_request) end
   if s.queued == 0 or s.held >= s.limit and not sweeps then return end
   local leaving, listening, is_blocked = s.leaving, {}, false
   while s.queued > 0 and (s.held < s.limit or sweeps) and not is_blocked and #leaving < BOUND do
@@ -315,6 +556,9 @@ local function write_permits(s)
     entries[#entries + 1], entries[#entries + 2] = -extra, '*'
     s.live_until = math.max(s.live_until, now)
   end
+  if s.groups then
+    s.groups.write_held(entries)
+  end
   for from = 1, #entries, 1000 do
     redis.call('ZADD', s.permits_key, unpack(entries, from, math.min(from + 999, #entries)))
   end
@@ -330,13 +574,17 @@ local function write_state(s)
     s.changed.expire_at = expire_at
   end
   local fields = {'last_number', s.last_number}
+  s.changed.virtual = s.virtual
   for field, value in pairs(s.changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
   redis.call('HSET', s.state_key, unpack(fields))
   if moves or s.has_new_key then
-    for _, key in ipairs({s.permits_key, s.queue_key, s.clients_key}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- fails if the slot is migrating and has no such key
+    for index, key in ipairs(s.keys) do
+      if index < 4 or index > 4 and s.virtual then
+        -- This fails if the slot is migrating and has no such key.
+        redis.pcall('PEXPIREAT', key, expire_at)
+      end
     end
   end
   if runtime and has_new_runtime then
@@ -383,6 +631,18 @@ local function commit(s, should_call)
     or should_call and s.first_expiry < MAX_NUMBER and math.max(1, s.first_expiry - s.now) or -1
 end
 
+local function leave_queue(s, id)
+  if s.queued == 0 then return false end
+  local name = s.virtual and string.match(id, '^%a:[^:]*:%d+:%d+:([^:,]+),')
+  local ticket = name and redis.call('ZSCORE', s.queue_key, id)
+  if redis.call('ZREM', s.queue_key, id) == 0 then return false end
+  s.queued = s.queued - 1
+  if name then
+    groups_of(s).leave(name, -ticket, id)
+  end
+  return true
+end
+
 redis.register_function{function_name = 'sem_acquire', flags = {},
 callback = function(KEYS, ARGV)
 
@@ -392,7 +652,7 @@ if not timeout then
 end
 local ids, parts, asked = read_ids(ARGV, 3, 2)
 if ids.err then return ids end
-local count, first, may_wait = #ids, parts[1], false
+local count, first, may_wait, has_group = #ids, parts[1], false, false
 for i = 1, count do
   local part, mode = parts[i], ARGV[2 * i + 3]
   if part ~= first and (part.notify ~= first.notify or part.client ~= first.client) then
@@ -401,10 +661,12 @@ for i = 1, count do
     and not integer(string.match(mode, '^%+(.*)'), 0, 3600000) then
     return wrong(ARGV, 2 * i + 3, 'wait_mode', '"wait", "try", "+0" to "+3600000" or a ticket')
   end
-  may_wait = may_wait or mode ~= 'try'
+  may_wait, has_group = may_wait or mode ~= 'try', has_group or part.group
 end
-local s = read_semaphore(KEYS, ids)
-local failed = s.err and s or configure(s, ARGV)
+local s = read_semaphore(KEYS, ids, has_group)
+if s.err then return s end
+local declared_before = s.declared or -1
+local failed = configure(s, ARGV)
 if failed then return failed end
 
 local ends, now, limit, runtime = s.ends, s.now, s.limit, s.runtime
@@ -412,7 +674,7 @@ local wanted, expired = 0, {} -- weight of requests without a permit; IDs with e
 for i = 1, count do
   local weight = parts[i].weight
   if ends[i] and ends[i] + 0 <= now then
-    s.permits, s.held = s.permits - 1, s.held - weight
+    count_permit(s, ids[i], -weight)
     ends[i], expired[#expired + 1] = false, ids[i]
   end
   if not ends[i] then
@@ -430,21 +692,31 @@ end
 remove_expired(s)
 
 local tickets = s.queued > 0 and redis.call('ZMSCORE', s.queue_key, unpack(ids)) or {}
+local groups, may_exceed_cap = (s.virtual or has_group) and groups_of(s), false
+if groups then
+  for i, part in ipairs(parts) do
+    tickets[i] = tickets[i] and math.abs(tickets[i])
+    may_exceed_cap = may_exceed_cap
+      or not ends[i] and not groups.fits_cap(part.group, wanted, part.cap)
+  end
+end
 local crowd = 0
-if may_wait and (s.queued > 0 or s.held + wanted > limit) then
-  -- Requests with a ticket or a head start may overtake others, so these requests enter the queue
-  -- before it is served. A new number replaces a ticket that cannot have been issued. A head start
-  -- is subtracted from a new number, or ignored if the clock was set back.
+if may_wait and (s.queued > 0 or s.held + wanted > limit or may_exceed_cap) then
+  -- Requests with a ticket, a head start or a group may overtake others, so these requests enter
+  -- the queue before it is served. A new number replaces a ticket that cannot have been issued. A
+  -- head start is subtracted from a new number, or ignored if the clock was set back.
   for i, id in ipairs(ids) do
     local mode, head_start = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
     local ticket = not head_start and tonumber(mode)
-    if (ticket or head_start) and not ends[i] and not tickets[i] then
-      if head_start or ticket > math.max(s.last_number, s.now_us) then
+    if (ticket or head_start or groups and mode == 'wait') and not ends[i] and not tickets[i] then
+      if not ticket or ticket > math.max(s.last_number, s.now_us) then
         s.last_number = math.max(s.last_number + 1, s.now_us)
         ticket = math.max(1, s.last_number - (s.is_set_back and 0 or (head_start or 0) * 1000))
       end
       s.last_number, tickets[i] = math.max(s.last_number, ticket), ticket
-      add_to_queue(s, id, ticket)
+      add_to_queue(s, parts[i], id, ticket)
+    elseif tickets[i] and groups then
+      groups.enter(parts[i], id, tickets[i]) -- in case a key was lost
     end
   end
   crowd = record_heartbeat(s, first.client, timeout)
@@ -457,13 +729,15 @@ local indexes, positions, waits = {}, {}, false
 for i = 1, count do
   local id, part = ids[i], parts[i]
   indexes[i] = s.index_of[id] -- nil unless serve_queue has granted this request
-  if not indexes[i] and (ends[i] or s.queued == 0 and s.held + part.weight <= limit) then
+  local is_next = not groups and s.queued == 0 or groups and not tickets[i] and groups.is_next(part)
+  if not indexes[i] and (ends[i] or is_next and s.held + part.weight <= limit) then
     indexes[i] = grant(s, id, part.weight, part.lease, ends[i])
   elseif not indexes[i] and tickets[i] then
-    positions[i], waits = redis.call('ZRANK', s.queue_key, id) - #s.leaving + 1, true
+    positions[i], waits = groups and groups.position_of(part, id, tickets[i])
+      or redis.call('ZRANK', s.queue_key, id) - #s.leaving + 1, true
   elseif not indexes[i] and ARGV[2 * i + 3] ~= 'try' then
     s.last_number = math.max(s.last_number + 1, s.now_us)
-    add_to_queue(s, id, s.last_number)
+    add_to_queue(s, part, id, s.last_number)
     tickets[i], positions[i], waits = s.last_number, s.queued, true
   end
 end
@@ -478,9 +752,9 @@ for i = 1, count do
   alike = alike and indexes[i] == i and parts[i].lease == lease
 end
 if alike then
-  return {now, wake_in, s.declared_before, 3, token, now + lease}
+  return {now, wake_in, declared_before, 3, token, now + lease}
 end
-local reply = {now, wake_in, s.declared_before, 0, 0, 0}
+local reply = {now, wake_in, declared_before, 0, 0, 0}
 for i = 1, count do
   local index, at = indexes[i], 3 * i
   if index then
@@ -508,15 +782,17 @@ end
 local s = read_semaphore(KEYS, {})
 if s.err then return s end
 
--- Calls `visit(member, score)` for each member of a page.
-local function each(key, from, count, visit)
-  local flat = count > 0 and redis.call('ZRANGE', key, from, from + count - 1, 'WITHSCORES') or {}
+-- Calls `visit(member, score)` for each member of a page. `...` may be 'REV', the descending order.
+local function each(key, from, count, visit, ...)
+  local to = from + count - 1
+  local flat = count > 0 and redis.call('ZRANGE', key, from, to, 'WITHSCORES', ...) or {}
   for i = 1, #flat, 2 do
     visit(flat[i], flat[i + 1] + 0)
   end
 end
 
-local from = s.extra and 1 or 0 -- '*' sorts before all IDs
+-- '*' and the members of groups sort before all IDs.
+local from = s.virtual and redis.call('ZCOUNT', s.permits_key, '-inf', 0) or s.extra and 1 or 0
 local ended = redis.call('ZCOUNT', s.permits_key, '(0', s.now)
 each(s.permits_key, from, math.min(ended, BOUND), function(id)
   s.held = s.held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
@@ -525,13 +801,20 @@ local held_by, waiting, waiters = {}, {}, {}
 each(s.permits_key, from + ended + ARGV[1], ARGV[2] + 0, function(id, held_until)
   held_by[#held_by + 1], held_by[#held_by + 2] = id, held_until - s.now
 end)
-each(s.queue_key, ARGV[3] + 0, ARGV[4] + 0, function(id, ticket)
+local function add_waiter(id, ticket)
   waiters[#waiters + 1] = string.match(id, '^%a:([^:]*)') or ''
   waiting[#waiting + 1] = id
   local head_start = string.match(id, ':headstart(%d+)%-[^:]*$') or 0 -- ms
-  waiting[#waiting + 1] = math.max(0, s.now - math.floor(ticket / 1000) - head_start)
+  waiting[#waiting + 1] = math.max(0, s.now - math.floor(math.abs(ticket) / 1000) - head_start)
   waiting[#waiting + 1] = -1
-end)
+end
+-- Requests without a group come first. The scores of the other requests are minus their tickets.
+local grouped = s.virtual and redis.call('ZCOUNT', s.queue_key, '-inf', '(0') or 0
+local skipped, wanted, alone = ARGV[3] + 0, ARGV[4] + 0, s.queued - grouped
+each(s.queue_key, grouped + skipped, math.min(wanted, alone - skipped), add_waiter)
+if grouped > 0 then
+  each(s.queue_key, math.max(alone, skipped), wanted - #waiters, add_waiter, 'REV')
+end
 local heard = waiters[1] and redis.call('ZMSCORE', s.clients_key, unpack(waiters)) or {}
 for i, alive_until in ipairs(heard) do
   waiting[3 * i] = math.max(-1, (alive_until or 0) - s.now)
@@ -558,7 +841,7 @@ local parts = change and read_id(ARGV, length, 'idempotency_key', {}, nil, 0)
 if change and parts.err then return parts end
 local s = read_semaphore(KEYS, {})
 if s.err then return s end
-local before = s.runtime or s.declared or -1
+local before, declared_before = s.runtime or s.declared or -1, s.declared or -1
 local failed = configure(s, ARGV)
 if failed then return failed end
 
@@ -589,7 +872,7 @@ remove_expired(s)
 serve_queue(s, {})
 local wake_in = commit(s)
 local limit = s.runtime or s.declared or -1
-return {s.now, wake_in, limit, before, s.declared or -1, s.declared_before}
+return {s.now, wake_in, limit, before, s.declared or -1, declared_before}
 end}
 
 redis.register_function{function_name = 'sem_probe', flags = {'allow-oom'},
@@ -653,6 +936,7 @@ local failed = try({
   {'ZSCORE', clients, '*'},
   {'ZMSCORE', permits, '*'},
   {'ZRANGE', queue, 0, 0},
+  {'ZRANGE', queue, '[a', '[b', 'BYLEX', 'LIMIT', 0, 1},
   {'ZRANGEBYSCORE', permits, 0, 0},
   {'ZCOUNT', permits, 0, 0},
   {'ZRANK', queue, '*'},
@@ -688,6 +972,9 @@ for i, part in ipairs(parts) do
   if string.find(next, ':', 1, true) then
     local moved = read_id(ARGV, 2 * i, 'next', asked, nil, part.weight)
     if moved.err then return moved end
+    if moved.group ~= part.group then
+      return wrong(ARGV, 2 * i, 'next', 'an ID with the same group')
+    end
     nexts[i], durations[i] = next, moved.lease
   elseif integer(next, 1, part.lease) then
     durations[i] = next + 0
@@ -713,7 +1000,7 @@ for i = 1, count do
     for _, it in ipairs({id, nexts[i]}) do
       gone[#gone + 1] = it
       if end_of[it] > 0 then
-        s.permits, s.held = s.permits - 1, s.held - weight
+        count_permit(s, it, -weight)
       end
     end
   end
@@ -728,7 +1015,13 @@ end
 redis.call('ZREM', s.permits_key, unpack(gone))
 if s.queued > 0 then
   -- All IDs leave the queue, whether their permits are held or lost.
-  s.queued = s.queued - redis.call('ZREM', s.queue_key, unpack(ids))
+  if s.virtual then
+    for _, id in ipairs(ids) do
+      leave_queue(s, id)
+    end
+  else
+    s.queued = s.queued - redis.call('ZREM', s.queue_key, unpack(ids))
+  end
 end
 remove_expired(s)
 serve_queue(s, {})
@@ -752,20 +1045,19 @@ remove_expired(s)
 -- The first write is always a ZREM, even if all IDs are unknown. A replica rejects the ZREM. A
 -- server that is out of memory accepts the ZREM, and then also accepts the script's other writes.
 local now, more, reply = s.now, s.more, {s.now, 0}
-local removed, weight_removed, freed, all_held = 0, 0, 0, #ids > 1
+local freed, all_held = 0, #ids > 1
 for i = 1, #ids do
   local id, weight, entry = ids[i], parts[i].weight, 0
   local has_ended = more and (redis.call('ZSCORE', s.permits_key, id) or 0) + 0 <= now
   if redis.call('ZREM', s.permits_key, id) == 1 then
-    removed, weight_removed = removed + 1, weight_removed + weight
+    count_permit(s, id, -weight)
     entry = has_ended and 0 or 1
-  elseif s.queued > 0 and redis.call('ZREM', s.queue_key, id) == 1 then
-    s.queued, entry = s.queued - 1, 2
+  elseif leave_queue(s, id) then
+    entry = 2
   end
   reply[i + 2], all_held = entry, all_held and entry == 1
   freed = entry == 1 and freed + weight or freed
 end
-s.permits, s.held = s.permits - removed, s.held - weight_removed
 if release_mode == 'forget' and freed > 0 and (s.runtime or s.declared) then
   s.runtime, s.has_new_runtime = math.max(0, s.limit - freed), true
   s.limit, s.changed.runtime, s.live_until = s.runtime, s.runtime, math.max(s.live_until, s.now)

@@ -75,6 +75,7 @@ local failed = try({
   {'ZSCORE', clients, '*'},
   {'ZMSCORE', permits, '*'},
   {'ZRANGE', queue, 0, 0},
+  {'ZRANGE', queue, '[a', '[b', 'BYLEX', 'LIMIT', 0, 1},
   {'ZRANGEBYSCORE', permits, 0, 0},
   {'ZCOUNT', permits, 0, 0},
   {'ZRANK', queue, '*'},

@@ -7,6 +7,8 @@
 -- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
+-- KEYS[5] order     with groups only: sorted set: requests by group and ticket
+-- KEYS[6] turns     with groups only: sorted set: group -> start of its turn
 -- ARGV[1+] requests 1 to 1000 times: id, next
 --   id              as given to `acquire`
 --   next            the new lease in ms, at least 1 and at most the lease in the ID; or a new ID of
@@ -15,15 +17,17 @@
 --   expires_at      the new expiry of its lease, ms on the server's clock
 --   0               the permit is lost; if the ID was queued, it has left the queue
 --   wake_in         0: call `wake` immediately; -1: no need
--- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
+-- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION, SEM_GROUPS
 -- Cost              O(log N) per ID, per expired lease, and per waiter that leaves the queue.
 --                   Commands for one ID:
 --   9               held
 -- Flags             allow-oom
 -- include: lib/arguments.lua
 -- include: lib/ids.lua
+-- include: lib/groups.lua
 -- include: lib/semaphore.lua
 -- include: lib/expire.lua
+-- include: lib/cancel.lua
 -- include: lib/channel.lua
 -- include: lib/serve.lua
 -- include: lib/commit.lua
@@ -36,6 +40,9 @@ for i, part in ipairs(parts) do
   if string.find(next, ':', 1, true) then
     local moved = read_id(ARGV, 2 * i, 'next', asked, nil, part.weight)
     if moved.err then return moved end
+    if moved.group ~= part.group then
+      return wrong(ARGV, 2 * i, 'next', 'an ID with the same group')
+    end
     nexts[i], durations[i] = next, moved.lease
   elseif integer(next, 1, part.lease) then
     durations[i] = next + 0
@@ -61,7 +68,7 @@ for i = 1, count do
     for _, it in ipairs({id, nexts[i]}) do
       gone[#gone + 1] = it
       if end_of[it] > 0 then
-        s.permits, s.held = s.permits - 1, s.held - weight
+        count_permit(s, it, -weight)
       end
     end
   end
@@ -76,7 +83,13 @@ end
 redis.call('ZREM', s.permits_key, unpack(gone))
 if s.queued > 0 then
   -- All IDs leave the queue, whether their permits are held or lost.
-  s.queued = s.queued - redis.call('ZREM', s.queue_key, unpack(ids))
+  if s.virtual then
+    for _, id in ipairs(ids) do
+      leave_queue(s, id)
+    end
+  else
+    s.queued = s.queued - redis.call('ZREM', s.queue_key, unpack(ids))
+  end
 end
 remove_expired(s)
 serve_queue(s, {})

@@ -6,6 +6,8 @@
 -- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
+-- KEYS[5] order     with groups only: sorted set: requests by group and ticket
+-- KEYS[6] turns     with groups only: sorted set: group -> start of its turn
 -- ARGV[1] release_mode  "return" (frees the weight), or "forget" (frees it, and subtracts it from
 --                   the limit)
 -- ARGV[2+] requests 1 to 1000 times: id
@@ -16,7 +18,7 @@
 --   0               it is unknown: it neither held a permit nor was queued
 --   3               a single entry for all IDs, if several were given and all held a permit
 --   wake_in         0: call `wake` immediately; -1: no need
--- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
+-- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION, SEM_GROUPS
 -- Cost              O(log N) per ID, per expired lease, and per waiter that leaves the queue.
 --                   Commands for one ID:
 --   7               held with weight 1, empty queue
@@ -25,8 +27,10 @@
 -- Flags             allow-oom
 -- include: lib/arguments.lua
 -- include: lib/ids.lua
+-- include: lib/groups.lua
 -- include: lib/semaphore.lua
 -- include: lib/expire.lua
+-- include: lib/cancel.lua
 -- include: lib/channel.lua
 -- include: lib/serve.lua
 -- include: lib/commit.lua
@@ -44,20 +48,19 @@ remove_expired(s)
 -- The first write is always a ZREM, even if all IDs are unknown. A replica rejects the ZREM. A
 -- server that is out of memory accepts the ZREM, and then also accepts the script's other writes.
 local now, more, reply = s.now, s.more, {s.now, 0}
-local removed, weight_removed, freed, all_held = 0, 0, 0, #ids > 1
+local freed, all_held = 0, #ids > 1
 for i = 1, #ids do
   local id, weight, entry = ids[i], parts[i].weight, 0
   local has_ended = more and (redis.call('ZSCORE', s.permits_key, id) or 0) + 0 <= now
   if redis.call('ZREM', s.permits_key, id) == 1 then
-    removed, weight_removed = removed + 1, weight_removed + weight
+    count_permit(s, id, -weight)
     entry = has_ended and 0 or 1
-  elseif s.queued > 0 and redis.call('ZREM', s.queue_key, id) == 1 then
-    s.queued, entry = s.queued - 1, 2
+  elseif leave_queue(s, id) then
+    entry = 2
   end
   reply[i + 2], all_held = entry, all_held and entry == 1
   freed = entry == 1 and freed + weight or freed
 end
-s.permits, s.held = s.permits - removed, s.held - weight_removed
 if release_mode == 'forget' and freed > 0 and (s.runtime or s.declared) then
   s.runtime, s.has_new_runtime = math.max(0, s.limit - freed), true
   s.limit, s.changed.runtime, s.live_until = s.runtime, s.runtime, math.max(s.live_until, s.now)

@@ -6,13 +6,16 @@
 -- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
+-- KEYS[5] order     with groups only: sorted set: requests by group and ticket
+-- KEYS[6] turns     with groups only: sorted set: group -> start of its turn
 -- Reply             server time (ms), wake_in, length of the queue
 --   wake_in         ms until this client should call `wake`; 0: immediately; -1: no need
--- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
+-- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION, SEM_GROUPS
 -- Cost              O(log N) per expired lease, and per waiter that leaves the queue. Commands:
 --   7               nothing to do
 -- Flags             allow-oom
 -- include: lib/arguments.lua
+-- include: lib/groups.lua
 -- include: lib/semaphore.lua
 -- include: lib/expire.lua
 -- include: lib/channel.lua

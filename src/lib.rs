@@ -119,7 +119,7 @@ pub use protocol::{Holder, Inspection, Waiter};
 pub use redis;
 pub use scripts::{Script, ScriptRegistry};
 pub use semaphore::{
-    AcquireRequest, DetachedPermit, Permit, PermitWatch, Permits, Revoked, Semaphore,
+    AcquireRequest, DetachedPermit, Group, Permit, PermitWatch, Permits, Revoked, Semaphore,
     SemaphoreBuilder, acquire_all,
 };
 pub use server::{Credentials, IntoServer};

@@ -111,6 +111,8 @@ final class Semaphore
     private readonly Scripts $scripts;
     private readonly array $keys;
     private bool $declared = false;
+    /** How many keys a call names. */
+    private int $named = 4;
 
     public function __construct(
         private readonly string $name,
@@ -130,7 +132,7 @@ final class Semaphore
         $given = $url ?? getenv('REDIS_URL');
         $this->url = $given === false ? 'redis://127.0.0.1' : $given;
         $this->scripts = new Scripts($this->url);
-        $this->keys = array_map(fn ($key) => "sem:{{$name}}:$key", ['permits', 'queue', 'clients', 'state']);
+        $this->keys = array_map(fn ($key) => "sem:{{$name}}:$key", ['permits', 'queue', 'clients', 'state', 'order', 'turns']);
     }
 
     /** A copy in another process would be another client, and would contain the password. */
@@ -414,7 +416,7 @@ final class Semaphore
         $tries = 0;
         return $this->repeat($patience, $until, function () use ($script, $arguments, $sent, &$tries) {
             $tries++;
-            $reply = $this->scripts->call($script, $this->keys, $arguments);
+            $reply = $this->callWithKeys($script, $arguments);
             if (!is_array($reply) || count(array_filter($reply, is_int(...))) < self::LEAST[$script]) {
                 throw new CommandError("the reply to $script is not of a Redis server");
             }
@@ -423,6 +425,20 @@ final class Semaphore
     }
 
     /** Retries for $patience ms while Redis is unavailable. */
+    /** Names the keys for groups only if the semaphore has groups. */
+    private function callWithKeys(string $script, array $arguments): mixed
+    {
+        try {
+            return $this->scripts->call($script, array_slice($this->keys, 0, $this->named), $arguments);
+        } catch (CommandError $error) {
+            if (!str_starts_with($error->getMessage(), 'SEM_GROUPS ')) {
+                throw $error;
+            }
+            $this->named = count($this->keys);
+            return $this->scripts->call($script, $this->keys, $arguments);
+        }
+    }
+
     private function repeat(int $patience, ?int $until, callable $try): mixed
     {
         $giveUp = now() + $patience;

@@ -10,7 +10,7 @@ use RedisSemaphore\CommandError;
 use RedisSemaphore\Listener;
 use RedisSemaphore\Scripts;
 
-const KEYS = ['permits', 'queue', 'clients', 'state'];
+const KEYS = ['permits', 'queue', 'clients', 'state', 'order', 'turns'];
 define('URL', getenv('REDIS_URL') ?: 'redis://127.0.0.1');
 
 final class Mismatch extends RuntimeException
@@ -37,7 +37,7 @@ final class TestCase
 
     private function callStep(stdClass $step): void
     {
-        $keys = array_map(fn ($key) => $this->variables[$key], $step->with_keys ?? KEYS);
+        $keys = array_map(fn ($key) => $this->variables[$key], $step->with_keys ?? array_slice(KEYS, 0, 4));
         try {
             $reply = $this->scripts->call($step->call, $keys, $this->words($step->args));
         } catch (CommandError $error) {

@@ -59,7 +59,7 @@ class Keys:
 
     def __init__(self, url, name):
         self.connection = redis.Redis.from_url(url, decode_responses=True)
-        self.permits, self.queue, self.clients, self.state = scripts.keys("sem", name)
+        self.permits, self.queue, self.clients, self.state = scripts.keys("sem", name)[:4]
 
     def ends(self):
         """Returns the expiries of the leases by permit ID."""

@@ -459,7 +459,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         """Sends a request as if it had reached the server after its release. Returns the ID of the request."""
         request_id = ids.new(client._client, 1, 30000)
         source, keys = scripts.SCRIPTS["acquire"]["source"], scripts.keys("sem", self.name)
-        reply = self.keys.connection.eval(source, 4, *keys, "declare_if_unset", 1, 15000, request_id, "wait")
+        reply = self.keys.connection.eval(source, len(keys), *keys, "declare_if_unset", 1, 15000, request_id, "wait")
         self.assertEqual(reply[3], 2)
         return request_id
 

@@ -237,7 +237,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         semaphore = await self.semaphore(heartbeat_timeout=600)  # heartbeats are due after minutes
         request_id = f"N:dead:1:300:{'n' * 16}"
         source, keys = scripts.SCRIPTS["acquire"]["source"], scripts.keys("sem", self.name)
-        self.server.connection.eval(source, 4, *keys, "declare", 1, 15000, request_id, "wait")
+        self.server.connection.eval(source, len(keys), *keys, "declare", 1, 15000, request_id, "wait")
         call = semaphore._client._call
 
         async def failing(script, *arguments):

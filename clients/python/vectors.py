@@ -48,7 +48,7 @@ class Case:
                 await self.listener.connection.disconnect()
 
     async def call(self, step):
-        keys = [self.variables[key] for key in step.get("with_keys", scripts.KEYS)]
+        keys = [self.variables[key] for key in step.get("with_keys", scripts.KEYS[: scripts.WITHOUT_GROUPS])]
         try:
             reply = await scripts.call(self.connection.execute_command, step["call"], keys, self.words(step["args"]))
         except (redis.ResponseError, SemaphoreError) as error:

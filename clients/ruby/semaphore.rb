@@ -62,7 +62,8 @@ class RedisSemaphore
     @url = check_url(url)
     @redis = Redis.new(url: @url, timeout: RESPONSE_SECONDS, reconnect_attempts: 0)
     @scripts = Scripts.new(@redis)
-    @keys = %w[permits queue clients state].map { |key| "sem:{#{@name}}:#{key}" }
+    @named = 4 # how many keys a call names
+    @keys = %w[permits queue clients state order turns].map { |key| "sem:{#{@name}}:#{key}" }
   end
 
   # Errors of Ruby, such as NoMethodError, show this text. It does not contain the URL.
@@ -390,13 +391,23 @@ class RedisSemaphore
     tries = 0
     again(patience, wait_until) do
       tries += 1
-      reply = @scripts.call(script, @keys, arguments)
+      reply = call_with_keys(script, arguments)
       unless reply.is_a?(Array) && reply.grep(Integer).size >= LEAST[script]
         raise Redis::CommandError, "the reply to #{script} is not of a Redis server"
       end
 
       Answer.new(reply, sent, tries > 1)
     end
+  end
+
+  # Names the keys for groups only if the semaphore has groups.
+  def call_with_keys(script, arguments)
+    @scripts.call(script, @keys.first(@named), arguments)
+  rescue Redis::CommandError => e
+    raise unless e.message.start_with?("SEM_GROUPS ")
+
+    @named = @keys.size
+    @scripts.call(script, @keys, arguments)
   end
 
   # Retries for this many ms while Redis is unavailable.

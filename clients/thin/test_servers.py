@@ -31,7 +31,7 @@ class Servers(ThinTest):
 
         self.eventually(is_half_over)
         with self.redis.pipeline(transaction=False) as pipeline:
-            pipeline.evalsha(release, 4, *self.semaphore.keys, "return", holder)
+            pipeline.evalsha(release, len(self.semaphore.keys), *self.semaphore.keys, "return", holder)
             pipeline.execute_command("CLIENT", "PAUSE", 1_500, "ALL")
             pipeline.execute()
         self.check_turn(waiting)

@@ -30,6 +30,9 @@ local function write_permits(s)
     entries[#entries + 1], entries[#entries + 2] = -extra, '*'
     s.live_until = math.max(s.live_until, now)
   end
+  if s.groups then
+    s.groups.write_held(entries)
+  end
   for from = 1, #entries, 1000 do
     redis.call('ZADD', s.permits_key, unpack(entries, from, math.min(from + 999, #entries)))
   end
@@ -45,13 +48,17 @@ local function write_state(s)
     s.changed.expire_at = expire_at
   end
   local fields = {'last_number', s.last_number}
+  s.changed.virtual = s.virtual
   for field, value in pairs(s.changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
   redis.call('HSET', s.state_key, unpack(fields))
   if moves or s.has_new_key then
-    for _, key in ipairs({s.permits_key, s.queue_key, s.clients_key}) do
-      redis.pcall('PEXPIREAT', key, expire_at) -- fails if the slot is migrating and has no such key
+    for index, key in ipairs(s.keys) do
+      if index < 4 or index > 4 and s.virtual then
+        -- This fails if the slot is migrating and has no such key.
+        redis.pcall('PEXPIREAT', key, expire_at)
+      end
     end
   end
   if runtime and has_new_runtime then

@@ -20,7 +20,7 @@ local function remove_expired(s)
   if s.first_expiry > s.now then return end
   local ended = redis.call('ZRANGEBYSCORE', s.permits_key, '(0', s.now, 'LIMIT', 0, BOUND)
   for _, id in ipairs(ended) do
-    s.permits, s.held = s.permits - 1, s.held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
+    count_permit(s, id, -(string.match(id, '^%a:[^:]*:(%d+)') or 1))
   end
   if ended[1] then
     redis.call('ZREM', s.permits_key, unpack(ended))

@@ -5,7 +5,8 @@
 -- `asked`, the set of the call's IDs. If `weight` is nil, any weight of 1 or more is valid.
 local function read_id(args, index, name, asked, last, weight)
   local id, parts = args[index], last
-  if not parts or string.find(id, parts.start, 1, true) ~= 1 then
+  if not parts or string.find(id, parts.start, 1, true) ~= 1
+    or string.find(id, ',', #parts.start, true) then -- only this ID has a group
     local pattern = '^([PSN]):([%w._-]+):(%d+):([1-9]%d*):()'
     local notify, client, weighs, lease, nonce = string.match(id, pattern)
     local fits = notify and integer(weighs, weight or 1, weight or MAX_COUNT)
@@ -14,9 +15,19 @@ local function read_id(args, index, name, asked, last, weight)
         .. 'characters, a weight ' .. (weight and 'of ' .. weight or 'from 1 to 4294967295')
         .. ' and a lease from 1 to 604800000')
     end
+    local group, share, cap, after
+    if string.find(id, ',', nonce, true) then
+      group, share, cap, after = string.match(id, '^([%w._-]+),(%d+),(%d+):()', nonce)
+    end
+    if group and (#group > 64 or not integer(share, 1, 1000)
+      or cap ~= '0' and not integer(cap, fits, MAX_COUNT)) then
+      return wrong(args, index, name, 'one with a group of 1 to 64 characters, a share from 1 to '
+        .. '1000, and a cap that is 0 or from the weight to 4294967295')
+    end
     parts = {
       notify = notify, client = client, weight = weighs + 0, lease = lease + 0,
-      start = string.sub(id, 1, nonce - 1),
+      group = group, share = (share or 1) + 0, cap = (cap or 0) + 0, -- cap 0: none
+      start = string.sub(id, 1, (after or nonce) - 1),
     }
   end
   local size = #parts.start

@@ -2,9 +2,12 @@
 
 local CALLERS = 16 -- about this many waiting clients call `wake` when the next lease may expire
 
-local function add_to_queue(s, id, ticket)
+local function add_to_queue(s, part, id, ticket)
   s.has_new_key, s.queued = s.has_new_key or s.queued == 0, s.queued + 1
-  redis.call('ZADD', s.queue_key, ticket, id)
+  redis.call('ZADD', s.queue_key, part.group and -ticket or ticket, id)
+  if part.group or s.virtual then
+    groups_of(s).enter(part, id, ticket)
+  end
 end
 
 -- Records a heartbeat: the client is alive for `timeout` ms or more. If the client is new, up to
@@ -30,7 +33,10 @@ end
 -- only the client at the head and about CALLERS other clients, chosen at random, should call it.
 local function is_caller(s, client, timeout, crowd)
   if crowd <= CALLERS then return true end
-  local hash, left = redis.sha1hex(client .. math.floor(s.now / timeout)), #s.leaving
-  return tonumber(string.sub(hash, 1, 8), 16) % crowd < CALLERS
-    or string.match(redis.call('ZRANGE', s.queue_key, left, left)[1], '^%a:([^:]*)') == client
+  local hash = redis.sha1hex(client .. math.floor(s.now / timeout))
+  if tonumber(string.sub(hash, 1, 8), 16) % crowd < CALLERS then return true end
+  local left = #s.leaving
+  local head = s.virtual and select(3, groups_of(s).next())
+    or not s.virtual and redis.call('ZRANGE', s.queue_key, left, left)[1]
+  return string.match(head or '', '^%a:([^:]*)') == client
 end

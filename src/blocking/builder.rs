@@ -77,6 +77,18 @@ impl SemaphoreBuilder {
         Self { inner: self.inner.acquire_timeout(timeout), ..self }
     }
 
+    /// Sets the share of groups that set none: see
+    /// [`SemaphoreBuilder::group_share`](crate::SemaphoreBuilder::group_share).
+    pub fn group_share(self, share: u16) -> Self {
+        Self { inner: self.inner.group_share(share), ..self }
+    }
+
+    /// Sets the cap of groups that set none: see
+    /// [`SemaphoreBuilder::group_cap`](crate::SemaphoreBuilder::group_cap).
+    pub fn group_cap(self, cap: u32) -> Self {
+        Self { inner: self.inner.group_cap(cap), ..self }
+    }
+
     /// Sets whether dropping a permit lets it expire: see
     /// [`SemaphoreBuilder::let_expire_on_drop`](crate::SemaphoreBuilder::let_expire_on_drop).
     pub fn let_expire_on_drop(self, let_expire: bool) -> Self {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::Permit;
 use super::io_runtime::IoRuntime;
 use crate::error::Error;
+use crate::semaphore::Group;
 
 /// A request for a permit with its own weight, head start and timeout: see
 /// [`AcquireRequest`](crate::AcquireRequest).
@@ -50,6 +51,11 @@ impl AcquireRequest {
     /// Sets the head start: see [`AcquireRequest::head_start`](crate::AcquireRequest::head_start).
     pub fn head_start(self, head_start: Duration) -> Self {
         Self { inner: self.inner.head_start(head_start), ..self }
+    }
+
+    /// Sets the group: see [`AcquireRequest::group`](crate::AcquireRequest::group).
+    pub fn group(self, group: impl Into<Group>) -> Self {
+        Self { inner: self.inner.group(group), ..self }
     }
 
     /// Sets the timeout: see [`AcquireRequest::timeout`](crate::AcquireRequest::timeout).

@@ -14,7 +14,7 @@ use crate::diagnosis::inquiry::{inquire, server_error};
 use crate::diagnosis::{permission, unknown};
 use crate::error::ConnectErrorKind as Kind;
 use crate::error::{Error, cause_of, is_full, is_unknown_command, lacks_right};
-use crate::protocol::keys;
+use crate::protocol::{Keys, keys};
 use crate::scripts::{CallBy, ScriptRegistry, UNUSABLE};
 use crate::server::{Address, Cluster, Link, slot_of};
 use crate::wakeup::{self, Wakeups, process_name, sharded_name};
@@ -101,8 +101,8 @@ impl Probe {
 
     /// Calls the commands of `inspect` outside a script, so that the server names a rejected
     /// command.
-    async fn try_reads(&self, connection: &Connection, keys: &[String; 4]) -> Result<(), Error> {
-        let [permits, queue, _, state] = keys;
+    async fn try_reads(&self, connection: &Connection, keys: &Keys) -> Result<(), Error> {
+        let [permits, queue, _, state, ..] = keys;
         let mut commands = vec![
             vec!["TIME"],
             vec!["HMGET", state, "version"],

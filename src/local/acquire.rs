@@ -1,6 +1,6 @@
 //! The counterpart of `lua/acquire.lua`: each request is granted, queued or not granted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sha1_smol::Sha1;
 
@@ -42,12 +42,16 @@ impl Semaphore {
             self.permits.remove(request.id);
         }
         self.purge();
+        if requests.iter().any(|request| !id::group(request.id).is_empty()) {
+            self.begin_groups();
+        }
         let mut crowd = 0;
         let needed: i64 = new().map(|new| id::weight(new.id)).sum();
-        if !self.queue.is_empty() || self.held() + needed > self.limit() {
+        let may_exceed_cap = new().any(|new| self.exceeds_cap(new.id, needed));
+        if !self.queue.is_empty() || self.held() + needed > self.limit() || may_exceed_cap {
             let is_set_back = self.is_set_back();
-            new().for_each(|request| self.take_place(request, is_set_back));
             if requests.iter().any(|request| request.place != Place::Try) {
+                new().for_each(|request| self.take_place(request, is_set_back));
                 self.record_heartbeat(id::client(requests[0].id), heartbeat_timeout);
                 crowd = self.crowd(heartbeat_timeout);
             }
@@ -77,15 +81,15 @@ impl Semaphore {
         let draw =
             Sha1::from(format!("{client}{}", self.now() / heartbeat_timeout)).digest().bytes();
         let draw = i64::from(u32::from_be_bytes([draw[0], draw[1], draw[2], draw[3]]));
-        let is_at_head = || self.queue.head().map(id::client) == Some(client);
+        let is_at_head = || self.head().map(id::client) == Some(client);
         crowd <= CALLERS || draw % crowd < CALLERS || is_at_head()
     }
 
-    /// Queues a request that has a head start or a ticket. Called before any grant, because the
-    /// request may precede other requests.
+    /// Queues a request that has a head start, a ticket or a group. Called before any grant, because
+    /// the request may precede other requests.
     fn take_place(&mut self, request: &Request<'_>, is_set_back: bool) {
         if self.queue.ticket(request.id).is_some() {
-            return;
+            return self.take_turn(request.id);
         }
         let ticket = match request.place {
             Place::Ahead(ms) => {
@@ -95,10 +99,12 @@ impl Semaphore {
             // A ticket is accepted if it can have been issued.
             Place::Ticket(ticket) if ticket <= self.last.max(self.now_us) => ticket,
             Place::Ticket(_) => self.next_number(),
+            Place::Wait if self.turns.virtual_time.is_some() => self.next_number(),
             Place::Try | Place::Wait => return,
         };
         self.last = self.last.max(ticket);
         self.queue.insert(ticket, request.id);
+        self.take_turn(request.id);
     }
 
     /// Returns `None` if the request is granted. The position of a waiting request is left at 0.
@@ -113,7 +119,8 @@ impl Semaphore {
             return None; // granted from the queue
         }
         let weight = if was_held { 0 } else { id::weight(id) };
-        if was_held || self.queue.is_empty() && weight <= *free {
+        let is_queued = self.queue.ticket(id).is_some();
+        if was_held || !is_queued && self.is_next(id) && weight <= *free {
             *free -= weight;
             self.grant(id, id::lease(id));
             return None;
@@ -123,11 +130,13 @@ impl Semaphore {
             None if request.place == Place::Try => return Some([0, 0, 0]),
             None => self.next_number(),
         };
-        self.queue.insert(ticket, id);
+        if !is_queued {
+            self.queue.insert(ticket, id);
+        }
         Some([2, ticket, 0])
     }
 
-    /// Fills in the positions in one pass through the queue. Returns whether any request waits.
+    /// Fills in the positions in one pass through the requests of each group. Returns whether any request waits.
     fn report_ranks(&self, requests: &[Request<'_>], responses: &mut [Option<[i64; 3]>]) -> bool {
         let mut waiting: Vec<_> = requests
             .iter()
@@ -138,9 +147,11 @@ impl Semaphore {
             })
             .collect();
         waiting.sort();
-        let mut queue = self.queue.iter().zip(1..);
-        for (ticket, id, reported) in &mut waiting {
-            let it = queue.find(|((other, queued), _)| other == ticket && queued == id);
+        let mut lines = BTreeMap::new();
+        for (_, id, reported) in &mut waiting {
+            let group = id::group(id);
+            let line = lines.entry(group).or_insert_with(|| self.queue.line(group).zip(1..));
+            let it = line.find(|((_, queued), _)| queued == id);
             **reported = it.map_or(0, |(_, rank)| rank);
         }
         !waiting.is_empty()

@@ -6,6 +6,26 @@ use crate::protocol::id;
 /// The notify mode of a client that gets no messages.
 const UNNOTIFIED: &str = "N";
 
+/// The group, share and cap, if the ID has a group.
+fn group_part(id: &str) -> Option<(&str, &str, &str)> {
+    let mut parts = id.split(':').nth(4)?.split(',');
+    Some((parts.next()?, parts.next()?, parts.next()?))
+}
+
+/// The group, or "" without a group.
+pub(super) fn group(id: &str) -> &str {
+    group_part(id).map_or("", |(group, ..)| group)
+}
+
+pub(super) fn share(id: &str) -> f64 {
+    group_part(id).map_or(1.0, |(_, share, _)| share.parse().unwrap_or(1.0))
+}
+
+/// The cap of the ID's group, or `None` if it has none.
+pub(super) fn cap(id: &str) -> Option<i64> {
+    group_part(id)?.2.parse().ok().filter(|cap| *cap > 0)
+}
+
 fn part(id: &str, index: usize) -> &str {
     id.split(':').nth(index).unwrap_or_default()
 }

@@ -31,7 +31,7 @@ impl Semaphore {
             none(self.runtime),
             self.held_at(now),
             live.len() as i64,
-            self.queue.iter().len() as i64,
+            self.queue.len() as i64,
             self.last,
         ];
         let holder = |(left, id): (i64, &String)| (id.clone(), left);

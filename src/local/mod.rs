@@ -5,6 +5,7 @@
 //! the work of one call. The caller provides the time and the set of subscribed clients.
 
 mod acquire;
+mod groups;
 mod id;
 mod inspect;
 mod queue;
@@ -12,8 +13,10 @@ mod refusal;
 mod scripts;
 mod semaphore;
 mod serve;
+mod turns;
 
 pub use inspect::Inspected;
 pub use refusal::Refusal;
 pub use scripts::Reply;
 pub use semaphore::Semaphore;
+pub use turns::Turns;

@@ -16,6 +16,7 @@ impl Semaphore {
     /// Accepts the calls that a client of this crate can send. The client validates nearly all
     /// arguments.
     pub fn call(&mut self, script: &str, arguments: &[&str]) -> Result<Reply, Refusal> {
+        self.note_capped_groups();
         Ok(Reply::Numbers(match (script, arguments) {
             ("acquire", [kind, limit, heartbeat_timeout, requests @ ..]) => {
                 let requests = requests.chunks_exact(2);
@@ -46,7 +47,7 @@ impl Semaphore {
         let mut consumed = 0;
         for id in ids {
             let is_held = self.permits.remove(*id).is_some();
-            reply.push(if self.queue.remove(id) { 2 } else { is_held.into() });
+            reply.push(if self.leave_queue(id) { 2 } else { is_held.into() });
             consumed += if is_held && consumes { id::weight(id) } else { 0 };
         }
         // If no limit exists, none is set.
@@ -80,8 +81,8 @@ impl Semaphore {
             }
             reply.push(if is_held { self.now() + lease } else { 0 });
             // A request whose permit is held or lost does not wait.
-            self.queue.remove(id);
-            self.queue.remove(name);
+            self.leave_queue(id);
+            self.leave_queue(name);
         }
         self.hand_off(kept);
         Ok(reply)
@@ -90,7 +91,7 @@ impl Semaphore {
     fn wake(&mut self) -> Vec<i64> {
         self.hand_off(vec![]);
         let wake_in = if self.queue.is_empty() { -1 } else { self.wake_in() };
-        vec![self.now(), wake_in, self.queue.iter().len() as i64]
+        vec![self.now(), wake_in, self.queue.len() as i64]
     }
 
     /// `change`: "set" or "add" with a number, or "clear"; then an idempotency key.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::id;
 use super::queue::Queue;
+use super::turns::Turns;
 
 #[derive(Debug, Default, Clone)]
 pub struct Semaphore {
@@ -20,6 +21,7 @@ pub struct Semaphore {
     /// The expiry of each lease.
     pub permits: BTreeMap<String, i64>,
     pub queue: Queue,
+    pub turns: Turns,
     /// The time at which each client counts as dead.
     pub clients: BTreeMap<String, i64>,
     /// The longest heartbeat timeout of any client.

@@ -4,8 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Semaphore, id};
 
+/// The outcome of the turn of a request.
+#[derive(Debug, PartialEq)]
+pub(super) enum Served {
+    Granted,
+    /// It leaves the queue without a permit.
+    Leaves,
+    /// Its group is at its cap.
+    AtCap,
+    /// It does not fit into the free permits.
+    Blocked,
+}
+
 impl Semaphore {
     pub(super) fn grant(&mut self, id: &str, lease: i64) {
+        if !id::group(id).is_empty() {
+            self.begin_groups();
+        }
         self.permits.insert(id.to_owned(), self.now() + lease);
         self.granted.push((id.to_owned(), lease));
     }
@@ -23,39 +38,46 @@ impl Semaphore {
     /// Grants permits in strict order until no permit is free or the first request does not fit. If
     /// `sweeps` is set, also removes dead requests when no permit is free.
     pub(super) fn serve(&mut self, asked: &BTreeSet<&str>, sweeps: bool) {
+        if self.turns.virtual_time.is_some() {
+            return self.serve_turns(asked, sweeps);
+        }
         let mut free = self.limit() - self.held();
         while (free > 0 || sweeps)
-            && let Some(id) = self.queue.head().map(str::to_owned)
-            && self.serve_one(&id, asked.contains(&*id), &mut free)
+            && let Some(id) = self.queue.first("").map(str::to_owned)
+            && self.serve_one(&id, asked.contains(&*id), &mut free) != Served::Blocked
         {
             self.queue.remove(&id);
         }
     }
 
-    /// Returns whether the request leaves the queue. If its client is dead, or if it is too heavy,
-    /// the request leaves without a permit.
-    fn serve_one(&mut self, id: &str, is_asked: bool, free: &mut i64) -> bool {
-        let (client, is_notified) = (id::client(id), id::is_notified(id));
-        let is_alive = self.clients.get(client).is_some_and(|until| *until >= self.now());
-        let is_there = is_asked || is_alive && (!is_notified || self.listening.contains(client));
-        if !is_there {
-            return true;
+    /// If its client is dead, or if it is too heavy, the request leaves without a permit.
+    pub(super) fn serve_one(&mut self, id: &str, is_asked: bool, free: &mut i64) -> Served {
+        let (weight, is_notified) = (id::weight(id), id::is_notified(id));
+        if !is_asked && !self.is_alive(id) {
+            return Served::Leaves;
         }
-        if *free <= 0 {
-            return false;
+        if self.exceeds_cap(id, weight) {
+            return Served::AtCap;
         }
-        let weight = id::weight(id);
-        if self.runtime.is_some() || weight <= self.limit() {
-            if weight > *free {
-                return false;
-            }
+        let fits_limit = self.runtime.is_some() || weight <= self.limit();
+        if *free <= 0 || fits_limit && weight > *free {
+            return Served::Blocked;
+        }
+        if fits_limit {
             *free -= weight;
             self.grant(id, id::lease(id));
         }
         if !is_asked && is_notified {
             self.notified.push(id.to_owned());
         }
-        true
+        if fits_limit { Served::Granted } else { Served::Leaves }
+    }
+
+    /// Whether the request's client is subscribed, and sent a heartbeat in time.
+    pub(super) fn is_alive(&self, id: &str) -> bool {
+        let client = id::client(id);
+        let is_in_time = self.clients.get(client).is_some_and(|until| *until >= self.now());
+        is_in_time && (!id::is_notified(id) || self.listening.contains(client))
     }
 
     /// Ends the call. Issues and returns the tokens of the granted permits. All tickets are issued

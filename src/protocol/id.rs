@@ -1,5 +1,6 @@
-//! IDs: the names of requests on the server, `NOTIFY:CLIENT:WEIGHT:LEASE:NONCE`. The server stores
-//! the client, weight and lease of a request only in its ID. The granted permit keeps the ID.
+//! IDs: the names of requests on the server, `NOTIFY:CLIENT:WEIGHT:LEASE:NONCE`. Before the nonce, an
+//! ID may have the part `GROUP,SHARE,CAP:`. The server stores these parts only in the ID. The granted
+//! permit keeps the ID.
 
 use std::time::Duration;
 
@@ -14,6 +15,9 @@ const RANDOM: usize = 8;
 /// Precedes the head start in a nonce.
 const HEAD_START: &str = "headstart";
 const MAX_CLIENT: usize = 100;
+/// The maximum number of characters in the name of a group.
+pub(crate) const MAX_GROUP: usize = 64;
+pub(crate) const MAX_SHARE: u16 = 1000;
 /// A client ID is the client name, a dot and the random digits.
 pub(crate) const MAX_CLIENT_NAME: usize = MAX_CLIENT - 1 - RANDOM;
 /// The largest number that scripts issue.
@@ -91,18 +95,42 @@ pub(crate) fn client_and_weight(id: &str) -> Option<(&str, u32)> {
 /// may have created the ID.
 pub(crate) fn lease_of(id: &str) -> Option<Duration> {
     let parts: Vec<&str> = id.split(':').collect();
-    let [how, client, weight, lease, nonce] = parts[..] else {
-        return None;
+    let (how, client, weight, lease, group, nonce) = match parts[..] {
+        [how, client, weight, lease, nonce] => (how, client, weight, lease, None, nonce),
+        [how, client, weight, lease, group, nonce] => {
+            (how, client, weight, lease, Some(group), nonce)
+        }
+        _ => return None,
     };
     let is_nonce = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
     let is_sound = matches!(how, "P" | "S" | "N")
         && (1..=MAX_CLIENT).contains(&client.len())
         && client.chars().all(|c| is_nonce(c) || c == '.')
         && integer(weight)? <= u32::MAX.into()
+        && group.is_none_or(|group| is_group(group, weight))
         && (16..=64).contains(&nonce.len())
         && nonce.chars().all(is_nonce);
     let lease = Duration::from_millis(integer(lease)?);
     (is_sound && lease <= MAX_TIME).then_some(lease)
+}
+
+/// The part `GROUP,SHARE,CAP:` of an ID, or "" if the ID has none.
+pub(crate) fn group_of(id: &str) -> &str {
+    let start = id.match_indices(':').nth(3).map_or(id.len(), |(colon, _)| colon + 1);
+    let (group, _) = id[start..].rsplit_once(':').unwrap_or_default();
+    if group.is_empty() { "" } else { &id[start..=start + group.len()] }
+}
+
+/// Whether the part of an ID with the group is valid: `GROUP,SHARE,CAP`.
+fn is_group(part: &str, weight: &str) -> bool {
+    let parts: Vec<&str> = part.split(',').collect();
+    let [name, share, cap] = parts[..] else { return false };
+    let is_in_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let fits = |cap| cap == 0 || integer(weight).is_some_and(|weight| weight <= cap);
+    (1..=MAX_GROUP).contains(&name.len())
+        && name.chars().all(is_in_name)
+        && integer(share).is_some_and(|share| share <= MAX_SHARE.into())
+        && number(cap).is_some_and(|cap| cap <= u32::MAX.into() && fits(cap))
 }
 
 /// Reads a number that is at least 1.

@@ -108,6 +108,11 @@ impl Holder {
     pub fn client(&self) -> &str {
         client_of(&self.id)
     }
+
+    /// Returns the name of the [group](crate::Group), if the request had one.
+    pub fn group(&self) -> Option<&str> {
+        group_of(&self.id)
+    }
 }
 
 impl Waiter {
@@ -119,6 +124,11 @@ impl Waiter {
     /// Returns the client ID, which differs between processes with the same client name.
     pub fn client(&self) -> &str {
         client_of(&self.id)
+    }
+
+    /// Returns the name of the [group](crate::Group), if the request had one.
+    pub fn group(&self) -> Option<&str> {
+        group_of(&self.id)
     }
 }
 
@@ -157,6 +167,10 @@ fn waiter(((id, waited, present), position): ((Vec<u8>, u64, i64), u64)) -> Wait
 
 fn client_of(id: &str) -> &str {
     id::client_and_weight(id).map_or(id, |(client, _)| client)
+}
+
+fn group_of(id: &str) -> Option<&str> {
+    Some(id::group_of(id).split_once(',')?.0)
 }
 
 fn weight_of(id: &str) -> u32 {

@@ -1,4 +1,4 @@
-//! The four keys of a semaphore, and the names from which they are made.
+//! The keys of a semaphore, and the names from which they are made.
 
 use crate::error::Error;
 use crate::protocol::id::MAX_CLIENT_NAME;
@@ -6,10 +6,17 @@ use crate::protocol::id::MAX_CLIENT_NAME;
 const MAX_NAME: usize = 512;
 const MAX_PREFIX: usize = 200;
 
-/// Returns the keys `permits`, `queue`, `clients` and `state`, in the order in which every script
-/// takes them. The name in braces is the hash tag, so a cluster keeps the keys together.
-pub(crate) fn keys(prefix: &str, name: &str) -> [String; 4] {
-    ["permits", "queue", "clients", "state"].map(|key| format!("{prefix}:{{{name}}}:{key}"))
+pub(crate) type Keys = [String; 6];
+
+/// The number of keys that a call has if the semaphore has no groups. While a cluster slot is
+/// migrating, calls with a key that does not exist are rejected.
+pub(crate) const KEYS_WITHOUT_GROUPS: usize = 4;
+
+/// Returns the keys in the order in which every script takes them. The name in braces is the hash
+/// tag, so a cluster keeps the keys together.
+pub(crate) fn keys(prefix: &str, name: &str) -> Keys {
+    let names = ["permits", "queue", "clients", "state", "order", "turns"];
+    names.map(|key| format!("{prefix}:{{{name}}}:{key}"))
 }
 
 fn check_length(what: &'static str, text: &str, longest: usize) -> Result<(), Error> {

@@ -7,7 +7,10 @@ pub(crate) mod message;
 mod replies;
 
 pub use inspection::{Holder, Inspection, Waiter};
-pub(crate) use keys::{check_client_name, check_name, check_prefix, keys, may_be_in_client_name};
+pub(crate) use keys::{
+    KEYS_WITHOUT_GROUPS, Keys, check_client_name, check_name, check_prefix, keys,
+    may_be_in_client_name,
+};
 pub(crate) use replies::{
     Acquired, Place, ReleaseMode, acquired, millis, refreshed, released, too_heavy, wake_in_of,
 };

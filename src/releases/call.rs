@@ -124,6 +124,10 @@ impl EarlierCall for ReleaseCall {
         self.releases.lapse();
     }
 
+    fn note_groups(&self) {
+        self.releases.note_groups();
+    }
+
     fn replied(mut self, response: Result<Vec<i64>, RedisError>) {
         self.confirm(response);
     }
@@ -153,6 +157,10 @@ impl Earlier for ReleaseCall {
 
     fn withdrawn(&self) {
         EarlierCall::withdrawn(self);
+    }
+
+    fn note_groups(&self) {
+        EarlierCall::note_groups(self);
     }
 }
 

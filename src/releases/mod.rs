@@ -22,7 +22,7 @@ mod ledger;
 
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tokio::sync::Notify;
@@ -122,6 +122,8 @@ pub(crate) struct Releases {
     open: AtomicUsize,
     /// The number of release calls that were written, but may take effect late or never.
     lapses: AtomicU64,
+    /// Whether calls for this semaphore name the keys for groups, too.
+    has_groups: AtomicBool,
     changes: Notify,
     meter: Arc<CallMeter>,
 }
@@ -129,7 +131,18 @@ pub(crate) struct Releases {
 impl Releases {
     fn new(meter: Arc<CallMeter>) -> Self {
         let (ledger, open, lapses) = (Mutex::default(), AtomicUsize::new(0), AtomicU64::new(0));
-        Self { ledger, open, lapses, changes: Notify::new(), meter }
+        let has_groups = AtomicBool::new(false);
+        Self { ledger, open, lapses, has_groups, changes: Notify::new(), meter }
+    }
+
+    pub(crate) fn has_groups(&self) -> bool {
+        self.has_groups.load(Ordering::Relaxed)
+    }
+
+    /// Called when a request has a group, or when the server has found that the semaphore has
+    /// groups.
+    pub(crate) fn note_groups(&self) {
+        self.has_groups.store(true, Ordering::Relaxed);
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
@@ -255,6 +268,10 @@ impl Earlier for GivenUpBefore {
 
     fn lapses(&self) -> u64 {
         self.releases.lapses.load(Ordering::SeqCst)
+    }
+
+    fn note_groups(&self) {
+        self.releases.note_groups();
     }
 }
 

@@ -17,7 +17,7 @@ use crate::metrics::Origin;
 use crate::protocol::{Acquired, ReleaseMode};
 use crate::runtime::Deadline;
 use crate::semaphore::Permit;
-use crate::semaphore::core::{Acquire, Core, IfFull, Refresh};
+use crate::semaphore::core::{Acquire, Core, IfFull, Refresh, Wanted};
 use crate::semaphore::lease::{Grant, lasts};
 use crate::semaphore::ledger::{ACQUIRE, ADOPT, Acquisition};
 use crate::server::Failure;
@@ -128,12 +128,12 @@ impl Core {
     /// `patience`.
     pub(crate) fn try_acquire(
         self: &Arc<Self>,
-        weight: u32,
+        wanted: Wanted,
         patience: Option<Duration>,
     ) -> impl Future<Output = Result<Option<Permit>, Error>> {
-        let span = tracing::debug_span!("try_acquire", semaphore = self.name, weight);
+        let span = tracing::debug_span!("try_acquire", semaphore = self.name, wanted.weight);
         async move {
-            let permit = pin!(self.try_now("try_acquire", weight, patience));
+            let permit = pin!(self.try_now("try_acquire", &wanted, patience));
             let permit = self.unless_ended(permit).await;
             if matches!(permit, Ok(None)) {
                 self.meter.not_granted();
@@ -147,12 +147,11 @@ impl Core {
     /// the future is large, and a direct `await` would move it.
     pub(crate) fn acquire_within(
         self: &Arc<Self>,
-        weight: u32,
-        head_start: u32,
+        wanted: Wanted,
         timeout: Option<Duration>,
     ) -> impl Future<Output = Result<Permit, Error>> {
-        let span = tracing::debug_span!("acquire", semaphore = self.name, weight, ?timeout);
-        async move { self.unless_ended(pin!(self.wait_at_most(weight, head_start, timeout))).await }
+        let span = tracing::debug_span!("acquire", semaphore = self.name, wanted.weight, ?timeout);
+        async move { self.unless_ended(pin!(self.wait_at_most(&wanted, timeout))).await }
             .instrument(span)
     }
 
@@ -182,13 +181,13 @@ impl Core {
     async fn try_now(
         self: &Arc<Self>,
         operation: &'static str,
-        weight: u32,
+        wanted: &Wanted,
         patience: Option<Duration>,
     ) -> Result<Option<Permit>, Error> {
         let longest = self.context.settings.call_timeout();
         let patience = patience.map_or(longest, |patience| patience.min(longest));
-        self.check(weight)?;
-        let acquisition = self.acquisition(weight, 0);
+        self.check(wanted.weight)?;
+        let acquisition = self.acquisition(&Wanted { head_start: 0, ..wanted.clone() });
         let pending = Pending::new(self, &acquisition);
         let mut deadline = Deadline::since(acquisition.created, patience);
         let mut late_grants = 0;
@@ -226,9 +225,9 @@ impl Core {
 
     /// Handles a timeout of zero: the request is still sent, but never queued. Tokio's `timeout`
     /// also polls its future once if the duration is zero.
-    async fn without_waiting(self: &Arc<Self>, weight: u32) -> Result<Permit, Error> {
+    async fn without_waiting(self: &Arc<Self>, wanted: &Wanted) -> Result<Permit, Error> {
         let started = Instant::now();
-        Box::pin(self.try_now("acquire", weight, None)).await?.ok_or_else(|| Error::Timeout {
+        Box::pin(self.try_now("acquire", wanted, None)).await?.ok_or_else(|| Error::Timeout {
             semaphore: self.name.clone(),
             waited: started.elapsed(),
             position: None,
@@ -238,17 +237,16 @@ impl Core {
 
     async fn wait_at_most(
         self: &Arc<Self>,
-        weight: u32,
-        head_start: u32,
+        wanted: &Wanted,
         timeout: Option<Duration>,
     ) -> Result<Permit, Error> {
         if timeout == Some(Duration::ZERO) {
-            return self.without_waiting(weight).await;
+            return self.without_waiting(wanted).await;
         }
-        self.check(weight)?;
-        let acquisition = self.acquisition(weight, head_start);
+        self.check(wanted.weight)?;
+        let acquisition = self.acquisition(wanted);
         let started = acquisition.created;
-        let mut wait = pin!(self.wait_in_queue(&acquisition, head_start));
+        let mut wait = pin!(self.wait_in_queue(&acquisition, wanted.head_start));
         let deadline = timeout.and_then(|timeout| started.checked_add(timeout));
         self.context.until(deadline, &mut wait).await.unwrap_or_else(|| {
             if self.context.is_shut_down() {

@@ -8,9 +8,10 @@ use tracing::Instrument;
 use super::Semaphore;
 use crate::error::Error;
 use crate::metrics::Origin;
+use crate::protocol::id;
 use crate::runtime::Deadline;
 use crate::semaphore::acquire::{AGES_BY_REPLY, Pending};
-use crate::semaphore::core::{Adopt, Core};
+use crate::semaphore::core::{Adopt, Core, Wanted};
 use crate::semaphore::lease::Grant;
 use crate::semaphore::{DetachedPermit, Permit};
 
@@ -63,7 +64,9 @@ impl Core {
         }
         self.check(detached.weight())?;
         let patience = self.context.settings.tolerance();
-        let acquisition = self.acquisition(detached.weight(), 0);
+        let group = id::group_of(detached.id()).to_owned();
+        let wanted = Wanted { weight: detached.weight(), head_start: 0, group };
+        let acquisition = self.acquisition(&wanted);
         let pending = Pending::new(self, &acquisition);
         let request = Adopt { acquisition: acquisition.clone(), from: detached.id().to_owned() };
         let response = self.ask(request, Deadline::since(acquisition.created, patience)).await?;

@@ -10,7 +10,7 @@ use crate::protocol::check_name;
 use crate::protocol::id::MAX_TIME;
 use crate::semaphore::Semaphore;
 use crate::semaphore::core::Core;
-use crate::semaphore::settings::{Acknowledgement, Limit, Settings};
+use crate::semaphore::settings::{Acknowledgement, GroupDefaults, Limit, Settings};
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const SHORTEST_LEASE: Duration = Duration::from_millis(10);
@@ -63,6 +63,7 @@ impl SemaphoreBuilder {
                 let_expire_on_drop: false,
                 acquire_timeout: None,
                 acknowledgement: None,
+                group_defaults: GroupDefaults::default(),
             },
         }
     }
@@ -197,6 +198,20 @@ impl SemaphoreBuilder {
     /// Default: no timeout.
     pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
         self.settings.acquire_timeout = Some(timeout);
+        self
+    }
+
+    /// Sets the share of groups for which [`Group::share`](crate::Group::share) is not called.
+    /// Default: 1; range: 1 to 1000.
+    pub fn group_share(mut self, share: u16) -> Self {
+        self.settings.group_defaults.share = share;
+        self
+    }
+
+    /// Sets the cap of groups for which [`Group::cap`](crate::Group::cap) is not called. Default:
+    /// no cap. Requests without a group have no cap.
+    pub fn group_cap(mut self, cap: u32) -> Self {
+        self.settings.group_defaults.cap = Some(cap);
         self
     }
 

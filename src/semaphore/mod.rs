@@ -9,6 +9,7 @@ mod builder;
 mod closing;
 mod core;
 mod detached_permit;
+mod group;
 mod inspect;
 mod lease;
 mod ledger;
@@ -32,6 +33,7 @@ use crate::semaphore::core::Core;
 pub use acquire_all::acquire_all;
 pub use builder::SemaphoreBuilder;
 pub use detached_permit::DetachedPermit;
+pub use group::Group;
 pub use permit::Permit;
 pub use permit_watch::PermitWatch;
 pub use permits::Permits;
@@ -181,7 +183,7 @@ impl Semaphore {
     /// To avoid this problem, drop the future, or run it in a task. Tokio's semaphore has the same
     /// problem, but without a time limit.
     pub async fn acquire(&self) -> Result<Permit, Error> {
-        pin!(self.core.acquire_within(1, 0, self.core.settings.acquire_timeout)).await
+        pin!(self.core.acquire_within(1.into(), self.core.settings.acquire_timeout)).await
     }
 
     /// Waits in the queue for a permit of weight `n`. Range: 1 to the limit. If `n` exceeds a
@@ -197,7 +199,7 @@ impl Semaphore {
     ///
     /// See [`acquire`](Self::acquire).
     pub async fn acquire_many(&self, n: u32) -> Result<Permit, Error> {
-        pin!(self.core.acquire_within(n, 0, self.core.settings.acquire_timeout)).await
+        pin!(self.core.acquire_within(n.into(), self.core.settings.acquire_timeout)).await
     }
 
     /// Waits in the queue for one permit, but no longer than `timeout`. `timeout` replaces the
@@ -233,7 +235,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Permit, Error> {
-        pin!(self.core.acquire_within(1, 0, Some(timeout))).await
+        pin!(self.core.acquire_within(1.into(), Some(timeout))).await
     }
 
     /// Takes one permit if one is free and no request waits, and returns `None` otherwise. Never
@@ -265,7 +267,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<Permit>, Error> {
-        pin!(self.core.try_acquire(1, None)).await
+        pin!(self.core.try_acquire(1.into(), None)).await
     }
 
     /// Takes a permit of weight `n` if it fits now and no request waits, and returns `None`
@@ -280,7 +282,7 @@ impl Semaphore {
     ///
     /// See [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_many(&self, n: u32) -> Result<Option<Permit>, Error> {
-        pin!(self.core.try_acquire(n, None)).await
+        pin!(self.core.try_acquire(n.into(), None)).await
     }
 
     /// Closes this semaphore and its clones, like `close` of Tokio's semaphore. Every acquire that

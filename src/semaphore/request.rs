@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::semaphore::Permit;
-use crate::semaphore::core::Core;
+use crate::semaphore::core::{Core, Wanted};
+use crate::semaphore::{Group, Permit};
 
 const LONGEST_HEAD_START: Duration = Duration::from_secs(60 * 60);
 
@@ -43,13 +43,14 @@ pub struct AcquireRequest {
     pub(super) core: Arc<Core>,
     weight: u32,
     head_start: Duration,
+    group: Option<Group>,
     pub(crate) timeout: Option<Duration>,
 }
 
 impl AcquireRequest {
     pub(crate) fn new(core: &Arc<Core>) -> Self {
         let (weight, head_start, timeout) = (1, Duration::ZERO, core.settings.acquire_timeout);
-        Self { core: core.clone(), weight, head_start, timeout }
+        Self { core: core.clone(), weight, head_start, group: None, timeout }
     }
 
     /// Sets the weight: how much of the limit the permit takes. Default: 1; range: 1 to the limit.
@@ -92,6 +93,13 @@ impl AcquireRequest {
         self
     }
 
+    /// Sets the group: see [`Group`]. Default: no group. A head start moves the request forward only
+    /// within its group.
+    pub fn group(mut self, group: impl Into<Group>) -> Self {
+        self.group = Some(group.into());
+        self
+    }
+
     /// Sets how long [`acquire`](Self::acquire) waits before it returns [`Error::Timeout`].
     /// Default: the [acquire timeout](crate::SemaphoreBuilder::acquire_timeout) of the semaphore.
     /// `try_acquire` never waits, and ignores the timeout.
@@ -126,47 +134,48 @@ impl AcquireRequest {
 
     /// Checks everything that can be checked without a call to Redis.
     pub(super) fn check(&self) -> Result<(), Error> {
-        self.check_ahead()?;
+        self.wanted()?;
         self.core.check(self.weight)
     }
 
-    fn check_ahead(&self) -> Result<(), Error> {
+    fn wanted(&self) -> Result<Wanted, Error> {
         if self.head_start > LONGEST_HEAD_START {
             let reason = format!("must be 0 to 1 hour, not {:?}", self.head_start);
             return Err(Error::invalid("head_start", reason));
         }
-        Ok(())
+        let part = |group: &Group| group.part(self.weight, self.core.settings.group_defaults);
+        let group = self.group.as_ref().map(part).transpose()?.unwrap_or_default();
+        Ok(Wanted { weight: self.weight, head_start: self.head_start.as_millis() as u32, group })
     }
 
     /// Waits in the queue for the permit, and returns it.
     ///
     /// # Errors
     ///
-    /// - [`Error::Invalid`] if the weight is 0, or the head start exceeds 1 hour.
+    /// - [`Error::Invalid`] if the weight is 0, the head start exceeds 1 hour, or the group is
+    ///   invalid.
     /// - The errors of [`Semaphore::acquire`](crate::Semaphore::acquire).
     ///
     /// # Cancel safety
     ///
     /// See [`Semaphore::acquire`](crate::Semaphore::acquire).
     pub async fn acquire(self) -> Result<Permit, Error> {
-        self.check_ahead()?;
-        let head_start = self.head_start.as_millis() as u32;
-        pin!(self.core.acquire_within(self.weight, head_start, self.timeout)).await
+        pin!(self.core.acquire_within(self.wanted()?, self.timeout)).await
     }
 
     /// Returns the permit if it fits now and no request waits, and `None` otherwise. Never queues.
     ///
     /// # Errors
     ///
-    /// - [`Error::Invalid`] if the weight is 0, or the head start exceeds 1 hour.
+    /// - [`Error::Invalid`] if the weight is 0, the head start exceeds 1 hour, or the group is
+    ///   invalid.
     /// - The errors of [`Semaphore::try_acquire`](crate::Semaphore::try_acquire).
     ///
     /// # Cancel safety
     ///
     /// See [`Semaphore::try_acquire`](crate::Semaphore::try_acquire).
     pub async fn try_acquire(self) -> Result<Option<Permit>, Error> {
-        self.check_ahead()?;
-        pin!(self.core.try_acquire(self.weight, None)).await
+        pin!(self.core.try_acquire(self.wanted()?, None)).await
     }
 
     /// Like [`try_acquire`](Self::try_acquire), but waits for the reply no longer than the timeout,
@@ -174,7 +183,7 @@ impl AcquireRequest {
     #[cfg(feature = "tower")]
     pub(crate) async fn try_acquire_in_time(self) -> Result<Option<Permit>, Error> {
         let patience = self.timeout.filter(|timeout| !timeout.is_zero());
-        pin!(self.core.try_acquire(self.weight, patience)).await
+        pin!(self.core.try_acquire(self.wanted()?, patience)).await
     }
 }
 
@@ -184,6 +193,7 @@ impl fmt::Debug for AcquireRequest {
             .field("semaphore", &self.core.name)
             .field("weight", &self.weight)
             .field("head_start", &self.head_start)
+            .field("group", &self.group)
             .field("timeout", &self.timeout)
             .finish()
     }

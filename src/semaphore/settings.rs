@@ -14,6 +14,7 @@ pub(crate) struct Settings {
     pub(crate) let_expire_on_drop: bool,
     pub(crate) acquire_timeout: Option<Duration>,
     pub(crate) acknowledgement: Option<Acknowledgement>,
+    pub(crate) group_defaults: GroupDefaults,
 }
 
 impl Settings {
@@ -73,4 +74,17 @@ impl Limit {
 pub(crate) struct Acknowledgement {
     pub(crate) replicas: u32,
     pub(crate) within: Duration,
+}
+
+/// The share and cap of groups that set none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GroupDefaults {
+    pub(crate) share: u16,
+    pub(crate) cap: Option<u32>,
+}
+
+impl Default for GroupDefaults {
+    fn default() -> Self {
+        Self { share: 1, cap: None }
+    }
 }

@@ -35,6 +35,9 @@ pub(crate) trait Earlier: Sync {
 
     /// Called when that call ends without a reply.
     fn withdrawn(&self) {}
+
+    /// Called when the server has found that the semaphore has groups. Later calls name all keys.
+    fn note_groups(&self);
 }
 
 /// A call that is sent before another call.
@@ -48,6 +51,9 @@ pub(crate) trait EarlierCall: Send {
     /// Called when the call ends without a reply, and before redis-rs notices that the call has
     /// ended: redis-rs then no longer sends the command.
     fn withdrawn(&self);
+
+    /// See [`Earlier::note_groups`].
+    fn note_groups(&self);
 
     fn replied(self, response: Result<Vec<i64>, RedisError>);
 }
@@ -107,20 +113,38 @@ async fn run_after<T: FromRedisValue>(
 ) -> Result<T, Error> {
     let number = way.number;
     let calls = earlier.unwritten(number);
-    let run = pin!(way.run(script, write));
+    let run = pin!(way.run(script, &write));
     let run = write_first(run, || earlier.written(number), || earlier.withdrawn());
-    if calls.is_empty() {
-        return run.await;
+    let response = if calls.is_empty() {
+        run.await
+    } else {
+        let calls = calls.into_iter().map(|call| run_earlier(way, call));
+        // The futures are polled in this order.
+        Box::pin(join(join_all(calls), run)).await.1
+    };
+    if needs_all_keys(&response) {
+        earlier.note_groups();
+        return Box::pin(way.run(script, &write)).await;
     }
-    let calls = calls.into_iter().map(|call| run_earlier(way, call));
-    // The futures are polled in this order.
-    Box::pin(join(join_all(calls), run)).await.1
+    response
+}
+
+/// Whether the call must be repeated with all keys, because the semaphore has groups.
+fn needs_all_keys<T>(response: &Result<T, Error>) -> bool {
+    matches!(response, Err(Error::Redis(error)) if error.code() == Some("SEM_GROUPS"))
 }
 
 async fn run_earlier<E: EarlierCall>(way: &Way<'_>, call: E) {
     let response = {
         let run = pin!(way.run(call.script(), |cmd| call.write(cmd)));
         write_first(run, || call.written(way.number), || call.withdrawn()).await
+    };
+    let response = match needs_all_keys(&response) {
+        true => {
+            call.note_groups();
+            Box::pin(way.run(call.script(), |cmd| call.write(cmd))).await
+        }
+        false => response,
     };
     call.replied(response.map_err(|error| CallError::from(error).error));
 }

@@ -84,9 +84,10 @@ impl Local {
         let mut call = Cmd::new();
         write(&mut call);
         let arguments: Vec<&str> = call.args_iter().map(text).collect();
-        let [_, permits, _, _, _, arguments @ ..] = &arguments[..] else {
-            unreachable!("each call begins with four keys and their number");
+        let [count, permits, ..] = &arguments[..] else {
+            unreachable!("each call begins with the number of keys and the keys");
         };
+        let arguments = &arguments[1 + count.parse().unwrap_or(0)..];
         let now_us = self.began_ms * 1000 + self.began.elapsed().as_micros() as i64;
         let reply = self.content().call(now_us, name_in(permits), script, arguments)?;
         Ok(redis::from_redis_value(value(reply))?)

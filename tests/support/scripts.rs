@@ -3,21 +3,32 @@
 use redis::{Connection, RedisError, ToRedisArgs, Value};
 use redis_semaphore::ScriptRegistry;
 
-pub const KEYS: [&str; 4] = ["permits", "queue", "clients", "state"];
+pub const KEYS: [&str; 6] = ["permits", "queue", "clients", "state", "order", "turns"];
 
 pub fn keys_of(name: &str) -> Vec<String> {
     KEYS.iter().map(|key| format!("sem:{{{name}}}:{key}")).collect()
 }
 
+/// The number of keys that a call has without groups.
+pub const WITHOUT_GROUPS: usize = 4;
+
 /// One semaphore as the scripts see it.
 pub struct Scripts {
     pub connection: Connection,
+    /// The keys that calls name.
     pub keys: Vec<String>,
+    pub all_keys: Vec<String>,
 }
 
 /// Returns an ID with a readable nonce.
 pub fn id(how: &str, client: &str, weight: i64, lease: i64, name: &str) -> String {
     format!("{how}:{client}:{weight}:{lease}:{name:_<16}")
+}
+
+/// Returns the ID with a group, such as `a,1,0`: a name, a share and a cap.
+pub fn in_group(id: &str, group: &str) -> String {
+    let (start, nonce) = id.rsplit_once(':').unwrap();
+    format!("{start}:{group}:{nonce}")
 }
 
 /// Returns a part of an ID: 0 is NOTIFY, 1 is CLIENT, 2 is WEIGHT, 3 is LEASE, and 4 is NONCE.
@@ -57,7 +68,13 @@ pub fn integers(script: &str, arguments: &[String], reply: Value) -> Vec<i64> {
 
 impl Scripts {
     pub fn new(connection: Connection, name: &str) -> Self {
-        Self { connection, keys: keys_of(name) }
+        let all_keys = keys_of(name);
+        Self { connection, keys: all_keys[..WITHOUT_GROUPS].to_vec(), all_keys }
+    }
+
+    /// Names the keys for groups in each call.
+    pub fn with_groups(self) -> Self {
+        Self { keys: self.all_keys.clone(), ..self }
     }
 
     pub fn call_with<A: ToRedisArgs>(
@@ -94,7 +111,7 @@ impl Scripts {
         self.integers(script, &words(arguments))
     }
 
-    /// Returns the exact contents of the four keys, and whether each key expires.
+    /// Returns the exact contents of the keys, and whether each key expires.
     pub fn dump(&mut self) -> Vec<(Value, bool)> {
         let keys = self.keys.clone();
         keys.iter()

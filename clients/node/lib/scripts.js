@@ -11,12 +11,15 @@ function manifest() {
   }
 }
 
-/** Returns the four keys of a semaphore, in the order of the scripts. */
+/** Returns the keys of a semaphore, in the order of the scripts. */
 const keysOf = (prefix, name) =>
-  ["permits", "queue", "clients", "state"].map((key) => `${prefix}:{${name}}:${key}`);
+  ["permits", "queue", "clients", "state", "order", "turns"].map((key) => `${prefix}:{${name}}:${key}`);
 
 /** Runs a script on the keys of a semaphore. */
 const run = (connection, script, keys, args, timeout) =>
   connection.run(scripts.get(script), [String(keys.length), ...keys, ...args.map(String)], timeout);
 
-module.exports = { run, keysOf };
+/** The number of keys that a call has if the semaphore has no groups. */
+const WITHOUT_GROUPS = 4;
+
+module.exports = { run, keysOf, WITHOUT_GROUPS };

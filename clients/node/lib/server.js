@@ -12,7 +12,7 @@ const {
 } = require("./errors");
 const { Listener } = require("./listener");
 const { Releases } = require("./releases");
-const { keysOf, run } = require("./scripts");
+const { WITHOUT_GROUPS, keysOf, run } = require("./scripts");
 const { Semaphore } = require("./semaphore");
 const { leaseOf, newClient, newId } = require("./ids");
 
@@ -29,6 +29,8 @@ class Server {
   /** Current releases by name. */
   #releases = new Map();
   #connection;
+  /** The names of semaphores that have groups. */
+  #withGroups = new Set();
   /** Checks the connections. Only this timer keeps the process alive, while this client is busy. */
   #checks;
   /** The number of waits, held permits and calls for which the process is kept alive. */
@@ -163,9 +165,21 @@ class Server {
     if (this.waiters.delete(waiter.id)) this.end();
   }
 
+  async #run(name, script, args, timeout) {
+    const keys = keysOf(this.prefix, name);
+    const named = this.#withGroups.has(name) ? keys : keys.slice(0, WITHOUT_GROUPS);
+    try {
+      return await run(this.#connection, script, named, args, timeout);
+    } catch (error) {
+      if (!(error instanceof ErrorReply && error.message.startsWith("SEM_GROUPS"))) throw error;
+      this.#withGroups.add(name);
+      return run(this.#connection, script, keys, args, timeout);
+    }
+  }
+
   async call(name, script, args, timeout = this.responseTimeout) {
     try {
-      const called = await run(this.#connection, script, keysOf(this.prefix, name), args, timeout);
+      const called = await this.#run(name, script, args, timeout);
       const type = script === "probe" ? "string" : "number";
       if (Array.isArray(called.reply) && called.reply.every((part) => typeof part === type)) return called;
       throw notRedis(`it has no list for ${script}`);

@@ -71,7 +71,7 @@ const isSubscribe = (text) => /\r\nsubscribe\r\n/i.test(text);
 /** Sends a request that no client of these tests has sent. */
 function callAcquire(send, name, id) {
   const { source } = manifest.scripts.find((script) => script.name === "acquire");
-  const keys = ["permits", "queue", "clients", "state"].map((key) => keyOf(name, key));
+  const keys = ["permits", "queue", "clients", "state", "order", "turns"].map((key) => keyOf(name, key));
   return send("EVAL", source, 4, ...keys, "declare", 1, 15_000, id, "wait");
 }
 

@@ -77,6 +77,7 @@ class SemaphoreClient(Unique):
         self._pid: Optional[int] = None
         self._until_end: Optional[AsyncGenerator[None, None]] = None
         self._listener: Optional[Listener] = None
+        self._with_groups: set[str] = set()  # the names of semaphores that have groups
         self._semaphores: weakref.WeakValueDictionary[str, Semaphore] = weakref.WeakValueDictionary()
         self._of_original: weakref.WeakKeyDictionary[Semaphore, Semaphore] = weakref.WeakKeyDictionary()
         # Semaphores of names that are not in use here. They release permits without a waiter. A message may contain
@@ -366,7 +367,15 @@ class SemaphoreClient(Unique):
             return await self._link.call(*command, timeout=timeout)
 
         try:
-            reply = await call(execute, script, scripts.keys(self.prefix, name), arguments)
+            keys = scripts.keys(self.prefix, name)
+            try:
+                named = keys if name in self._with_groups else keys[: scripts.WITHOUT_GROUPS]
+                reply = await call(execute, script, named, arguments)
+            except redis.ResponseError as error:
+                if not str(error).startswith("SEM_GROUPS"):
+                    raise
+                self._with_groups.add(name)
+                reply = await call(execute, script, keys, arguments)
             if not isinstance(reply, list) or (script != "probe" and not all(isinstance(part, int) for part in reply)):
                 raise addresses.not_redis(f"it has no list of numbers for {script}")
             return reply

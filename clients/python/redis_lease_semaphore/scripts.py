@@ -15,7 +15,8 @@ if not _FILE.is_file():
 _MANIFEST = json.loads(_FILE.read_text("utf-8"))
 SCRIPTS: dict[str, dict[str, str]] = {script["name"]: script for script in _MANIFEST["scripts"]}
 
-KEYS = ("permits", "queue", "clients", "state")
+KEYS = ("permits", "queue", "clients", "state", "order", "turns")
+WITHOUT_GROUPS = 4  # the number of keys that a call has if the semaphore has no groups
 
 Argument = Union[str, int]
 

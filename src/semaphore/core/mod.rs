@@ -31,7 +31,7 @@ pub(crate) use remote::{Change, Limits};
 use crate::context::Context;
 use crate::metrics::Meter;
 use crate::protocol::message::HandOff;
-use crate::protocol::{id, keys, millis};
+use crate::protocol::{Keys, id, keys, millis};
 use crate::releases::{Ending, Releases};
 use crate::semaphore::closing::Closing;
 use crate::semaphore::ledger::{Acquisition, Ledger};
@@ -46,7 +46,7 @@ use tokio::time::Instant;
 
 pub(crate) struct Core {
     pub(crate) name: String,
-    keys: [String; 4],
+    keys: Keys,
     /// The hash slot. Only a cluster needs the slot.
     pub(crate) slot: u16,
     pub(crate) channel: Arc<Channel>,
@@ -79,6 +79,22 @@ type Lazy<T> = LazyLock<Box<T>>;
 
 fn lazy<T: Default>() -> Lazy<T> {
     LazyLock::new(Box::default)
+}
+
+/// The parts of a request's ID that the caller chooses.
+#[derive(Clone, Default)]
+pub(crate) struct Wanted {
+    pub(crate) weight: u32,
+    /// The head start in ms.
+    pub(crate) head_start: u32,
+    /// `GROUP,SHARE,CAP:`, or empty without a group.
+    pub(crate) group: String,
+}
+
+impl From<u32> for Wanted {
+    fn from(weight: u32) -> Self {
+        Self { weight, ..Self::default() }
+    }
 }
 
 /// A background job of a semaphore.
@@ -136,14 +152,21 @@ impl Core {
         &self.keys[0]
     }
 
-    /// Creates an acquisition with a new ID. `head_start` is in ms.
-    pub(crate) fn acquisition(&self, weight: u32, head_start: u32) -> Arc<Acquisition> {
+    /// Creates an acquisition with a new ID.
+    pub(crate) fn acquisition(&self, wanted: &Wanted) -> Arc<Acquisition> {
         let created = Instant::now();
         let number = self.context.next_number(created);
         let lease = || millis(self.settings.first_lease());
-        let start = match weight {
-            1 => Cow::Borrowed(self.id_start.as_str()),
-            _ => Cow::Owned(id::start(self.context.router.ours(), weight, lease())),
+        let Wanted { weight, head_start, group } = wanted;
+        let (weight, head_start) = (*weight, *head_start);
+        let start = match (weight, &**group) {
+            (1, "") => Cow::Borrowed(self.id_start.as_str()),
+            (_, group) => {
+                if !group.is_empty() {
+                    self.releases.note_groups();
+                }
+                Cow::Owned(id::start(self.context.router.ours(), weight, lease()) + group)
+            }
         };
         let id = match head_start {
             0 => id::new(&start, number),

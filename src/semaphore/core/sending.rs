@@ -9,7 +9,7 @@ use redis::Cmd;
 use super::Core;
 use super::batching::{Batcher, Reply, Request};
 use crate::error::Error;
-use crate::protocol::too_heavy;
+use crate::protocol::{KEYS_WITHOUT_GROUPS, too_heavy};
 use crate::runtime::Deadline;
 use crate::semaphore::settings::Limit;
 use crate::server::{CallError, Failure};
@@ -35,7 +35,11 @@ impl Core {
     }
 
     pub(super) fn write_keys(&self, cmd: &mut Cmd) {
-        cmd.arg(self.keys.len()).arg(&self.keys);
+        let keys = match self.releases.has_groups() {
+            true => &self.keys[..],
+            false => &self.keys[..KEYS_WITHOUT_GROUPS],
+        };
+        cmd.arg(keys.len()).arg(keys);
     }
 
     /// Makes a call. The releases of the permits and requests that were given up before `mark` are

@@ -13,6 +13,9 @@ pub struct Watch {
     /// For each permit, the largest effective limit since it was granted.
     largest_limit: BTreeMap<String, i64>,
     released: BTreeSet<String>,
+    /// Whether requests of groups may wait although permits are free, until they are asked for
+    /// again: the turns or the permits were lost.
+    may_wait: bool,
     pub last: i64,
 }
 
@@ -33,8 +36,12 @@ impl Watch {
     /// clock.
     pub fn lost(&mut self, key: usize) {
         match key {
-            0 => self.permits.clear(),
+            0 => {
+                self.permits.clear();
+                self.may_wait = true;
+            }
             3 => self.last = 0,
+            5 => self.may_wait = true,
             _ => {}
         }
     }
@@ -49,8 +56,12 @@ impl System {
         // The comparison with the model implies S3 (the strict order), because the model has the
         // same queue.
         let queue = contents.queue.iter().map(|(id, ticket)| (*ticket, id.clone()));
-        ensure(queue.collect::<BTreeSet<_>>().iter().eq(self.model.queue.iter()), || {
+        let model: BTreeSet<_> = self.model.queue.iter().cloned().collect();
+        ensure(queue.collect::<BTreeSet<_>>() == model, || {
             format!("the queue is {:?}, the model says {:?}", contents.queue, self.model.queue)
+        })?;
+        ensure(contents.turns == self.model.turns.starts, || {
+            format!("turns: {:?}, the model says {:?}", contents.turns, self.model.turns)
         })?;
         ensure(contents.clients == self.model.clients, || {
             format!("alive: {:?}, the model says {:?}", contents.clients, self.model.clients)
@@ -108,9 +119,14 @@ impl System {
     /// Checks S5 after a script: the queue is empty, or its head does not fit.
     pub fn check_head(&self) -> Result<(), String> {
         let (model, limit) = (&self.model, self.model.limit());
-        let Some(head) = model.queue.head() else { return Ok(()) };
         let held = model.held_at(model.now());
-        let is_right = held >= limit || held + weight(head) > limit;
-        ensure(is_right, || format!("S5: {head} waits, {held} of {limit} are held"))
+        if let Some(head) = model.head() {
+            let is_right = held >= limit || held + weight(head) > limit;
+            return ensure(is_right, || format!("S5: {head} waits, {held} of {limit} are held"));
+        }
+        let may_wait = held >= limit || model.queue.is_empty() || self.watch.may_wait;
+        ensure(may_wait || model.groups_are_at_their_caps(), || {
+            format!("S5: {held} of {limit} are held, but {:?} wait", model.queue)
+        })
     }
 }

@@ -17,7 +17,7 @@ use proptest::test_runner::{Config, TestCaseError};
 use request::{Next, Place, Request};
 use system::System;
 
-use test_support::scripts::{id, lease, weight};
+use test_support::scripts::{id, in_group, lease, part, weight};
 
 /// The next action of a client, the clock or the network.
 #[derive(Debug, Clone)]
@@ -62,6 +62,10 @@ const DAY: i64 = 86_400_000 * MS;
 /// Two clients that subscribe, and one client that polls.
 pub const CLIENTS: [(&str, &str); 3] = [("P", "client0"), ("P", "client1"), ("N", "client2")];
 
+fn group(id: &str) -> Option<&str> {
+    Some(part(id, 4).split_once(',')?.0)
+}
+
 /// Returns all IDs of a client. Only a few IDs exist, so that calls repeat the IDs.
 fn ids_of((how, client): (&str, &str)) -> Vec<String> {
     const WANTED: [(i64, i64); 7] =
@@ -71,7 +75,12 @@ fn ids_of((how, client): (&str, &str)) -> Vec<String> {
         let name = if number == 0 { "headstart500-0".to_owned() } else { number.to_string() };
         id(how, client, *weight, *lease, &name)
     };
-    WANTED.iter().enumerate().map(id).collect()
+    let mut ids: Vec<_> = WANTED.iter().enumerate().map(id).collect();
+    for (number, group) in ["a,1,0", "a,1,2", "b,3,3", "c,1000,3"].into_iter().enumerate() {
+        ids.push(in_group(&ids[number], group));
+        ids.push(in_group(&ids[number + 1], group));
+    }
+    ids
 }
 
 fn mark() -> impl Strategy<Value = String> {
@@ -112,7 +121,8 @@ fn refreshes() -> impl Strategy<Value = Vec<(String, Next)>> {
         let mut requests = Vec::new();
         for next in nexts {
             let Some(id) = ids.pop() else { break };
-            let other = ids.iter().position(|other| weight(other) == weight(&id));
+            let same = |other: &String| (weight(other), group(other)) == (weight(&id), group(&id));
+            let other = ids.iter().position(same);
             let next = match (next, other) {
                 (None, Some(other)) => Next::Id(ids.remove(other)),
                 (ms, _) => Next::Lease(ms.unwrap_or(i64::MAX).min(lease(&id))),
@@ -165,7 +175,7 @@ fn step() -> impl Strategy<Value = Step> {
             }),
         10 => clock().prop_map(|us| Step::Clock { us }),
         4 => (0..2_usize, any::<bool>()).prop_map(|(client, listens)| Step::Listen { client, listens }),
-        2 => (0..4_usize).prop_map(Step::Lose),
+        2 => prop::sample::select(vec![0, 1, 2, 3, 5]).prop_map(Step::Lose),
         1 => Just(Step::Crowd),
     ]
 }

@@ -45,7 +45,7 @@ impl System {
     }
 
     fn with(server: Server, moving: Option<Moving>) -> Self {
-        let scripts = Scripts::new(server.connect(), "model");
+        let scripts = Scripts::new(server.connect(), "model").with_groups();
         let listeners = (0..2).map(|_| server.connect()).collect();
         let (model, watch, tickets, frozen_us, now, was_refused) = Default::default();
         Self {
@@ -82,7 +82,13 @@ impl System {
             Step::Listen { client, listens } => self.listen(*client, *listens),
             Step::Lose(key) => {
                 let key_name = &self.scripts.keys[*key];
-                redis::cmd("DEL").arg(key_name).exec(&mut self.scripts.connection).unwrap();
+                let mut delete = redis::cmd("DEL");
+                delete.arg(key_name);
+                if *key == 1 {
+                    // The model has no separate index of the queue.
+                    delete.arg(&self.scripts.keys[4]);
+                }
+                delete.exec(&mut self.scripts.connection).unwrap();
                 lose(&mut self.model, *key);
                 self.watch.lost(*key);
                 return Ok(());
@@ -274,12 +280,14 @@ impl System {
             until.is_some_and(|until| *until >= soon)
         };
         let waits = self.model.queue.iter().any(|(_, id)| is_received(id));
-        for key in [1, 2] {
-            if gone(&keys[key], &mut self.scripts) {
+        for key in [1, 2, 5] {
+            let was_there = key != 5 || !self.model.turns.starts.is_empty();
+            if gone(&keys[key], &mut self.scripts) && was_there {
                 if waits {
                     return Err(format!("{} expired while a request waits", keys[key]));
                 }
                 lose(&mut self.model, key);
+                self.watch.lost(key);
             }
         }
         if gone(&keys[3], &mut self.scripts) {

@@ -251,7 +251,8 @@ fn manifest() -> Manifest {
         servers: "Redis 6.2 or newer, Valkey; functions and sharded channels: Redis 7.0 or newer, \
                   Valkey",
         id: Id {
-            format: "NOTIFY:CLIENT:WEIGHT:LEASE:NONCE",
+            format: "NOTIFY:CLIENT:WEIGHT:LEASE:NONCE or \
+                     NOTIFY:CLIENT:WEIGHT:LEASE:GROUP,SHARE,CAP:NONCE",
             parts: vec![
                 named("NOTIFY", "P, S or N: how the client is notified, see grant_message"),
                 named(
@@ -261,6 +262,9 @@ fn manifest() -> Manifest {
                 ),
                 named("WEIGHT", "1 to 4294967295, without leading zeros"),
                 named("LEASE", "1 to 604800000 ms, without leading zeros"),
+                named("GROUP", "1 to 64 letters, digits, \".\", \"_\" or \"-\""),
+                named("SHARE", "1 to 1000, without leading zeros"),
+                named("CAP", "0 for no cap, or from WEIGHT to 4294967295, without leading zeros"),
                 named(
                     "NONCE",
                     "16 to 64 letters, digits, \"_\" or \"-\", with 128 random bits: new for each \
@@ -274,13 +278,17 @@ fn manifest() -> Manifest {
         name: "of the semaphore: 1 to 512 bytes of UTF-8, without braces and control characters",
         keys: keys.map(key).collect(),
         errors: vec![
-            named("SEM_KEYS", "the keys are not the four keys of one semaphore in their order"),
+            named(
+                "SEM_KEYS",
+                "the keys are not the first four, or all six, keys of one semaphore in their order",
+            ),
             named(
                 "SEM_ARG",
                 "an argument is invalid: the error contains its name, the valid values, and its \
                  value",
             ),
             named("SEM_TYPE", "one of the keys exists with another type"),
+            named("SEM_GROUPS", "the semaphore has groups: call again with all six keys"),
             named("SEM_VERSION", "the semaphore was written by another version of the protocol"),
             named(
                 "SEM_TOO_HEAVY",

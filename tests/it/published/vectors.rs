@@ -59,7 +59,7 @@ impl<'a> Case<'a> {
     }
 
     fn key(&self, name: &str) -> String {
-        self.scripts.keys[KEYS.iter().position(|key| *key == name).unwrap()].clone()
+        self.scripts.all_keys[KEYS.iter().position(|key| *key == name).unwrap()].clone()
     }
 
     fn run(&mut self, step: &Json) -> Result<(), String> {

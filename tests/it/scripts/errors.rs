@@ -3,7 +3,7 @@
 
 use super::{Refusal, Timed};
 use super::{fill, in_use, reported, script_names, semaphore_scripts, sound};
-use test_support::scripts;
+use test_support::scripts::{self, KEYS};
 
 #[test]
 fn exactly_four_keys_are_needed() {
@@ -11,11 +11,12 @@ fn exactly_four_keys_are_needed() {
         let mut semaphore = in_use();
         let keys = semaphore.keys.clone();
         let five = [keys.clone(), vec!["sem:{more}".to_owned()]].concat();
-        for keys in [&keys[..0], &keys[..1], &keys[..3], &five] {
+        let seven = [semaphore.all_keys.clone(), vec!["sem:{more}".to_owned()]].concat();
+        for keys in [&keys[..0], &keys[..1], &keys[..3], &five, &seven] {
             let refusal = semaphore.refusal(script, keys, &sound(script));
             let count = keys.len();
             assert_eq!(refusal.code, "SEM_KEYS", "{script} with {count} keys");
-            let says = "4 keys are needed, in this order: PREFIX:{NAME}:permits, ";
+            let says = "4 keys are needed, or 6 with groups, in this order: ";
             assert!(refusal.detail.starts_with(says), "{}", refusal.detail);
             assert!(refusal.detail.ends_with(&format!("; got {count}")), "{}", refusal.detail);
         }
@@ -26,7 +27,7 @@ fn exactly_four_keys_are_needed() {
 #[test]
 fn the_error_shows_the_wrong_key() {
     let mut semaphore = in_use();
-    let right = ["permits", "queue", "clients", "state"].map(|key| format!("sem:{{a}}:{key}"));
+    let right = KEYS.map(|key| format!("sem:{{a}}:{key}"));
     let long = format!("sem:{{{}}}:queue", "n".repeat(50));
     for (at, key, shown) in [
         (0, "sem:a:permits", "sem:a:permits"),
@@ -99,9 +100,9 @@ fn keys_that_do_not_belong_to_one_semaphore_are_rejected() {
             }
         }
     }
-    // All four keys have the same stem, but the stem is not `PREFIX:{NAME}`.
+    // All keys have the same stem, but the stem is not `PREFIX:{NAME}`.
     for stem in ["sem:{}", "sem:name", "sem:{a}{b}", "{a}:sem:{b}", "sem:{a}:more", "sem{a}"] {
-        let keys = ["permits", "queue", "clients", "state"].map(|key| format!("{stem}:{key}"));
+        let keys = KEYS.map(|key| format!("{stem}:{key}"));
         for script in script_names() {
             let refusal = semaphore.refusal(script, &keys, &sound(script));
             assert_eq!(refusal.code, "SEM_KEYS", "{script} {keys:?}: {refusal:?}");

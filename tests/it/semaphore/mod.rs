@@ -10,6 +10,7 @@ mod circles;
 mod close;
 mod dead_waiters;
 mod detached_permit;
+mod groups;
 mod head_start;
 mod inspection;
 mod kept;

@@ -1,0 +1,132 @@
+//! The counterpart of `lua/lib/groups.lua`: the turns and the caps of groups.
+
+use std::collections::BTreeSet;
+
+use super::serve::Served;
+use super::{Semaphore, id};
+
+impl Semaphore {
+    /// Called at the beginning of each call.
+    pub(super) fn note_capped_groups(&mut self) {
+        let capped = self.turns.starts.iter().filter(|(_, start)| start.is_infinite());
+        let capped = capped.map(|(group, _)| (group.clone(), self.held_by(group)));
+        self.turns.capped = capped.collect();
+    }
+
+    /// Called before the first request with a group is queued or granted.
+    pub(super) fn begin_groups(&mut self) {
+        if self.turns.virtual_time.is_none() {
+            self.turns.virtual_time = Some(1.0);
+            if !self.queue.is_empty() {
+                self.turns.set_turn("", 1.0);
+            }
+        }
+    }
+
+    /// The weight of all permits of a group, including expired permits that were not removed yet.
+    pub fn held_by(&self, group: &str) -> i64 {
+        let permits = self.permits.keys().filter(|id| id::group(id) == group);
+        permits.map(|id| id::weight(id)).sum()
+    }
+
+    pub(super) fn exceeds_cap(&self, id: &str, weight: i64) -> bool {
+        id::cap(id).is_some_and(|cap| self.held_by(id::group(id)) + weight > cap)
+    }
+
+    /// Enters a queued request into the turns. It may come before a request that did not fit the
+    /// cap.
+    pub(super) fn take_turn(&mut self, id: &str) {
+        let Some(virtual_time) = self.turns.virtual_time else { return };
+        let fits = !self.exceeds_cap(id, id::weight(id));
+        let (group, turn) = (id::group(id), self.turns.turn(id::group(id)));
+        if turn <= 0.0 {
+            let start = (virtual_time + 1.0 / id::share(id)).max(-turn);
+            self.turns.set_turn(group, if fits { start } else { f64::INFINITY });
+        } else if turn.is_infinite() && fits {
+            self.turns.set_turn(group, virtual_time);
+        }
+    }
+
+    /// Removes a canceled request. Returns whether it was in the queue.
+    pub(super) fn leave_queue(&mut self, id: &str) -> bool {
+        let was_queued = self.queue.remove(id);
+        if let Some(virtual_time) = self.turns.virtual_time
+            && was_queued
+            && let group = id::group(id)
+            && !group.is_empty()
+        {
+            let turn = self.turns.turn(group);
+            if turn > 0.0 && self.queue.first(group).is_none() {
+                self.turns.end_turns(group, if turn.is_infinite() { virtual_time } else { turn });
+            } else if turn.is_infinite() {
+                self.turns.set_turn(group, virtual_time);
+            }
+        }
+        was_queued
+    }
+
+    /// Whether no waiting request comes before a request that is not in the queue.
+    pub(super) fn is_next(&self, id: &str) -> bool {
+        if self.turns.virtual_time.is_none() {
+            return self.queue.is_empty();
+        }
+        let is_first = || self.turns.next().is_none() && self.turns.turn(id::group(id)) <= 0.0;
+        !self.exceeds_cap(id, id::weight(id)) && (self.queue.is_empty() || is_first())
+    }
+
+    /// The request that is next.
+    pub fn head(&self) -> Option<&str> {
+        match self.turns.virtual_time {
+            Some(_) => self.queue.first(self.turns.next()?.0),
+            None => self.queue.first(""),
+        }
+    }
+
+    /// Whether the first request of each group is dead, or exceeds the cap of its group.
+    pub fn groups_are_at_their_caps(&self) -> bool {
+        let first: BTreeSet<_> = self.queue.iter().map(|(_, id)| id::group(id)).collect();
+        let mut first = first.into_iter().filter_map(|group| self.queue.first(group));
+        first.all(|id| !self.is_alive(id) || self.exceeds_cap(id, id::weight(id)))
+    }
+
+    /// Serves in the order of the turns: see [`serve`](Self::serve).
+    pub(super) fn serve_turns(&mut self, asked: &BTreeSet<&str>, sweeps: bool) {
+        if self.queue.is_empty() {
+            return;
+        }
+        for (group, before) in std::mem::take(&mut self.turns.capped) {
+            if self.held_by(&group) < before && self.turns.turn(&group).is_infinite() {
+                let now = self.turns.virtual_time.unwrap_or_default();
+                self.turns.set_turn(&group, now);
+            }
+        }
+        let mut free = self.limit() - self.held();
+        while (free > 0 || sweeps)
+            && !self.queue.is_empty()
+            && let Some((group, start)) = self.turns.next()
+        {
+            let group = group.to_owned();
+            let first = self.queue.first(&group).map(str::to_owned);
+            let served = match &first {
+                Some(id) => self.serve_one(id, asked.contains(&**id), &mut free),
+                None => Served::Leaves,
+            };
+            if let (Some(id), Served::Granted | Served::Leaves) = (&first, &served) {
+                self.queue.remove(id);
+            }
+            if matches!(served, Served::Granted | Served::AtCap) {
+                self.turns.virtual_time = self.turns.virtual_time.map(|now| now.max(start));
+            }
+            let end = match (&first, &served) {
+                (Some(id), Served::Granted) => start + id::weight(id) as f64 / id::share(id),
+                _ => start,
+            };
+            match served {
+                Served::Blocked => return,
+                Served::AtCap => self.turns.set_turn(&group, f64::INFINITY),
+                _ if self.queue.first(&group).is_none() => self.turns.end_turns(&group, end),
+                _ => self.turns.set_turn(&group, end),
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Groups: shares, caps, and clients that do not use groups. The tests run on a server and in
+//! memory.
+
+use std::time::Duration;
+
+use redis_semaphore::{Error, Group, Permit, Semaphore, SemaphoreClient};
+use tokio::task::JoinSet;
+
+use test_support::observer::{Observer, in_time};
+use test_support::server::{shared_url, unique_name};
+
+async fn clients() -> [SemaphoreClient; 2] {
+    [SemaphoreClient::connect(&shared_url()).await.unwrap(), SemaphoreClient::local().unwrap()]
+}
+
+fn build(client: &SemaphoreClient, limit: u32) -> Semaphore {
+    client.semaphore(unique_name()).limit(limit).build().unwrap()
+}
+
+/// Queues a request. The result is the group's name and its permit.
+async fn queue(
+    waits: &mut JoinSet<(&'static str, Permit)>,
+    observer: &Observer,
+    semaphore: &Semaphore,
+    (name, share): (&'static str, u16),
+) {
+    let acquire = semaphore.request().group(Group::new(name).share(share)).acquire();
+    waits.spawn(async move { (name, acquire.await.unwrap()) });
+    observer.sees(1, waits.len() as u64).await;
+}
+
+/// Releases one permit after the other, and returns the groups in the order of their grants.
+async fn serve(mut waits: JoinSet<(&'static str, Permit)>, first: Permit) -> String {
+    let (mut held, mut order) = (first, String::new());
+    while !waits.is_empty() {
+        held.release().await.unwrap();
+        let (name, next) = in_time("the next grant", waits.join_next()).await.unwrap().unwrap();
+        order += &name[..1];
+        held = next;
+    }
+    held.release().await.unwrap();
+    order
+}
+
+#[tokio::test]
+async fn waiting_groups_are_granted_permits_in_proportion_to_their_shares() {
+    for client in clients().await {
+        let semaphore = build(&client, 1);
+        let (first, mut waits) = (semaphore.acquire().await.unwrap(), JoinSet::new());
+        let observer = Observer::of(semaphore.clone());
+        for _ in 0..6 {
+            queue(&mut waits, &observer, &semaphore, ("a", 1)).await;
+        }
+        for _ in 0..6 {
+            queue(&mut waits, &observer, &semaphore, ("b", 2)).await;
+        }
+        let order = serve(waits, first).await;
+        assert_eq!(order.len(), 12, "{order}");
+        // While both groups wait, "b" is granted two permits for each permit of "a".
+        for granted in 1..=9 {
+            let a = order[..granted].matches('a').count() as f64;
+            let b = order[..granted].matches('b').count() as f64;
+            assert!((a - b / 2.0).abs() <= 1.5, "{order}");
+        }
+    }
+}
+
+/// Without groups, the small tenant would wait behind all requests of the flood.
+#[tokio::test]
+async fn a_flood_does_not_delay_another_group() {
+    for client in clients().await {
+        let semaphore = build(&client, 1);
+        let (first, mut waits) = (semaphore.acquire().await.unwrap(), JoinSet::new());
+        let observer = Observer::of(semaphore.clone());
+        for _ in 0..20 {
+            queue(&mut waits, &observer, &semaphore, ("flood", 1)).await;
+        }
+        queue(&mut waits, &observer, &semaphore, ("small", 1)).await;
+        let order = serve(waits, first).await;
+        assert!(order.find('s').unwrap() <= 2, "{order}");
+    }
+}
+
+#[tokio::test]
+async fn a_group_at_its_cap_waits_and_delays_no_other_group() {
+    for client in clients().await {
+        let semaphore = client.semaphore(unique_name()).limit(3).group_cap(1).build().unwrap();
+        let held = semaphore.request().group("a").acquire().await.unwrap();
+        let capped = semaphore.request().group("a").timeout(Duration::from_millis(1)).acquire();
+        let error = capped.await.unwrap_err();
+        assert!(matches!(error, Error::Timeout { .. }), "{error}");
+        assert!(semaphore.request().group("a").try_acquire().await.unwrap().is_none());
+
+        let waiting = tokio::spawn(semaphore.request().group("a").acquire());
+        Observer::of(semaphore.clone()).sees(1, 1).await;
+        let other = semaphore.request().group("b").try_acquire().await.unwrap().unwrap();
+        let none = semaphore.try_acquire().await.unwrap().unwrap();
+        let inspection = semaphore.inspect().await.unwrap();
+        assert_eq!(inspection.waiters[0].group(), Some("a"));
+        let groups: Vec<_> = inspection.holders.iter().map(|holder| holder.group()).collect();
+        assert!([Some("a"), Some("b"), None].iter().all(|group| groups.contains(group)));
+        none.release().await.unwrap();
+        other.release().await.unwrap();
+
+        // A larger cap applies to new requests.
+        held.release().await.unwrap();
+        let next = in_time("the next grant", waiting).await.unwrap().unwrap();
+        let more = semaphore.request().group(Group::new("a").cap(2)).try_acquire().await.unwrap();
+        more.unwrap().release().await.unwrap();
+        next.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn invalid_groups_are_rejected_with_the_reason() {
+    for client in clients().await {
+        let semaphore = build(&client, 9);
+        let long = "x".repeat(65);
+        for (group, reason) in [
+            (Group::new(""), "not \"\""),
+            (Group::new(&*long), "1 to 64 letters"),
+            (Group::new("a:b"), "not \"a:b\""),
+            (Group::new("a,1,1"), "not \"a,1,1\""),
+            (Group::new("a").share(0), "a share from 1 to 1000, not 0"),
+            (Group::new("a").share(1001), "a share from 1 to 1000, not 1001"),
+            (Group::new("a").cap(1), "a cap of at least the weight 2, not 1"),
+        ] {
+            let request = semaphore.request().weight(2).group(group);
+            let refused = [
+                request.clone().acquire().await.unwrap_err(),
+                request.try_acquire().await.unwrap_err(),
+            ];
+            for error in refused {
+                let is_meant = matches!(&error, Error::Invalid { what: "group", .. });
+                assert!(is_meant && error.to_string().contains(reason), "{error}");
+            }
+        }
+        assert_eq!(semaphore.available_permits().await.unwrap(), 9);
+    }
+}
+
+/// The client that adopts a permit continues to count against the cap of its group.
+#[tokio::test]
+async fn a_detached_permit_keeps_its_group() {
+    for client in clients().await {
+        let semaphore = build(&client, 5);
+        let group = || Group::new("a").cap(1);
+        let permit = semaphore.request().group(group()).acquire().await.unwrap();
+        let adopted = semaphore.adopt(permit.detach()).await.unwrap();
+        assert_eq!(semaphore.inspect().await.unwrap().holders[0].group(), Some("a"));
+        assert!(semaphore.request().group(group()).try_acquire().await.unwrap().is_none());
+        adopted.release().await.unwrap();
+        let next = semaphore.request().group(group()).try_acquire().await.unwrap();
+        next.unwrap().release().await.unwrap();
+    }
+}
+
+/// Clients whose requests have no group name four keys, until a script asks for all keys.
+#[tokio::test]
+async fn clients_without_groups_use_a_semaphore_that_has_groups() {
+    let name = unique_name();
+    let build = async || {
+        let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+        client.semaphore(&name).limit(2).build().unwrap()
+    };
+    let early = build().await;
+    let permit = early.acquire().await.unwrap();
+    let grouped = build().await;
+    let held = grouped.request().group("a").acquire().await.unwrap();
+    let waiting = tokio::spawn(grouped.request().group("a").acquire());
+    let observer = Observer::of(build().await);
+    observer.sees(2, 1).await;
+    assert!(build().await.try_acquire().await.unwrap().is_none());
+    build().await.revoke(held.id()).await.unwrap();
+    let next = in_time("the next grant", waiting).await.unwrap().unwrap();
+    permit.refresh().await.unwrap();
+    permit.release().await.unwrap();
+    build().await.add_permits(1).await.unwrap();
+    let last = build().await.acquire().await.unwrap();
+    drop(last);
+    assert_eq!(build().await.inspect().await.unwrap().limit, 3);
+    next.release().await.unwrap();
+    observer.sees(0, 0).await;
+}
