@@ -50,6 +50,7 @@ use crate::failure::Failure;
 use crate::options::{Command, Options};
 
 fn main() -> ExitCode {
+    output::survive_full_files();
     panics::report_lacks();
     panics::caught(run_role).unwrap_or_else(Failure::report)
 }

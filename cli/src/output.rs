@@ -6,13 +6,18 @@
 
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use serde::Serialize;
 
 use crate::escape;
 use crate::failure::{Failure, UNWRITABLE};
+use crate::interruption::not_ignored;
 
 impl Failure {
     pub fn report(self) -> ExitCode {
@@ -20,6 +25,16 @@ impl Failure {
             note(&self);
         }
         ExitCode::from(self.status)
+    }
+}
+
+/// If a file has reached the limit of `ulimit -f`, a write to it raises SIGXFSZ. This signal must not
+/// end this process, which may have a permit. With a handler, the write returns an error instead. A
+/// command that this process starts has the default action again.
+pub fn survive_full_files() {
+    for signal in not_ignored([Signal::SIGXFSZ]) {
+        // If the handler cannot be installed, the default action remains.
+        let _ = signal_hook::flag::register(signal as i32, Arc::default());
     }
 }
 
@@ -64,12 +79,36 @@ pub fn whisper(text: &str) {
     let _ = Errors.write_all(text.as_bytes());
 }
 
-/// Standard error. With `stty tostop`, a terminal stops background processes that write to it. This
-/// process must not be stopped, because it may have a permit to refresh.
+/// Standard error. A full pipe whose reader does not read must not block this process, because
+/// signals and timeouts must still end it. So text that cannot be written within [`PATIENCE`] is
+/// omitted. With `stty tostop`, a terminal stops background processes that write to it. This process
+/// must not be stopped, because it may have a permit to refresh.
 pub struct Errors;
+
+/// How long a note waits for space in standard error.
+const PATIENCE: u16 = 500; // ms
+/// If a pipe is ready, it takes this number of bytes at once.
+const MOST_AT_ONCE: usize = 4096;
+/// Whether the last text was omitted. The next text then does not wait.
+static IS_BLOCKED: AtomicBool = AtomicBool::new(false);
+
+/// Waits until standard error takes text. Returns false if it does not.
+fn takes_text() -> bool {
+    let patience = if IS_BLOCKED.load(Ordering::Relaxed) { 0 } else { PATIENCE };
+    let error = io::stderr();
+    let mut ready = [PollFd::new(error.as_fd(), PollFlags::POLLOUT)];
+    // If polling fails, the write returns the error.
+    let is_blocked = poll(&mut ready, patience) == Ok(0);
+    IS_BLOCKED.store(is_blocked, Ordering::Relaxed);
+    !is_blocked
+}
 
 impl Write for Errors {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        if !takes_text() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let text = &text[..text.len().min(MOST_AT_ONCE)];
         let stop = SigSet::from_iter([Signal::SIGTTOU]);
         let mask = stop.thread_swap_mask(SigmaskHow::SIG_BLOCK);
         let written = io::stderr().write(text);

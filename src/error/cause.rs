@@ -133,7 +133,8 @@ const DETAILS: [Known; 8] = [
         "DB index is out of range",
         Kind::Unusable,
         "the server has no database with that number",
-        "use an existing one (0 to 15, unless the server's setting `databases` differs)",
+        "use an existing one (0 to 15, unless the server's setting `databases` differs; in a \
+         cluster of Valkey 9, `cluster-databases`)",
     ),
     (
         "not allowed in cluster mode",
@@ -208,7 +209,7 @@ fn of_network(error: &RedisError) -> Option<Cause> {
             Kind::TimedOut,
             "no reply in time",
             "check whether the server is stopped or overloaded, and whether the network is down \
-             or slower than the response timeout",
+             or too slow for the response timeout (and for a sixth of the lease)",
         ),
         io::ErrorKind::InvalidData => (
             Kind::Tls,

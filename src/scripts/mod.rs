@@ -48,7 +48,7 @@ pub(crate) enum CallBy {
 /// use redis_semaphore::ScriptRegistry;
 ///
 /// let acquire = ScriptRegistry::embedded().script("acquire").unwrap();
-/// assert_eq!(acquire.keys(), ["permits", "queue", "clients", "state"]);
+/// assert_eq!(acquire.keys(), ["permits", "queue", "clients", "state", "order", "turns"]);
 /// assert_eq!(acquire.sha1().len(), 40);
 /// ```
 ///

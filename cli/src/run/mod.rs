@@ -208,7 +208,7 @@ async fn give_up(client: &SemaphoreClient, name: &str) {
     if timeout(PATIENCE, client.shutdown()).await.is_err() {
         note(format_args!(
             "semaphore {name}: {}: the request leaves the queue after the heartbeat timeout, and a \
-             permit that was just granted stays taken until its lease expires",
+             permit that was just granted may stay taken until its lease expires",
             unconfirmed()
         ));
     }
@@ -308,7 +308,7 @@ async fn given_back(
         }
         Err(signal) => {
             note(format_args!(
-                "semaphore {name}: {}: the permit stays taken until its lease expires",
+                "semaphore {name}: {}: the permit may stay taken until its lease expires",
                 unconfirmed()
             ));
             Some(signal)

@@ -4,6 +4,8 @@
 use std::fs::File;
 use std::process::Command;
 
+use test_support::folder::Folder;
+
 use crate::support::server::Server;
 use crate::support::tool::{Outcome, TOOL, tool};
 
@@ -50,6 +52,14 @@ async fn output_that_cannot_be_written_gives_exit_status_74() {
         command.env("REDIS_URL", &server.url).stdout(full());
         Outcome::of(command).fails(74, "the output could not be written: ");
     }
+}
+
+#[test]
+fn a_file_at_its_size_limit_gives_exit_status_74() {
+    let folder = Folder::create();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -f 0; exec \"$0\" man >\"$1\"", TOOL]).arg(folder.join("full"));
+    Outcome::of(command).fails(74, "the output could not be written: ");
 }
 
 /// This test closes the pipe as `head` does.

@@ -183,7 +183,7 @@ impl Unchecked {
     fn refused(command: &str, right: &str, user: &str, refusal: &RedisError) -> Self {
         match lacks_right(&refusal.to_string()) {
             true => Self {
-                finding: format!("the user may not call {command}, which only this check requires"),
+                finding: format!("the user may not call {command}, which this check requires"),
                 fix: format!("ACL SETUSER {user} {right}"),
             },
             false => Self {

@@ -1,16 +1,19 @@
 //! Tests how the CLI ends: its exit status, and the reason that it prints.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 
 use nix::sys::signal::Signal;
+use rustix::io::ioctl_fionbio;
 use rustix::process::geteuid;
 use test_support::folder::Folder;
 
 use super::support::server::{await_held_and_queued, connect, shared_url};
 use super::support::tool::{Tool, outcome, run, script};
+use crate::support::process::Process;
 use crate::support::tool::TOOL;
-use crate::support::unique_name;
+use crate::support::{eventually, unique_name};
 
 fn status_of(script: &str) -> Option<i32> {
     let name = unique_name();
@@ -222,13 +225,34 @@ fn the_command_inherits_standard_input_and_output() {
     assert!(output.stderr.is_empty(), "{output:?}");
 }
 
+/// A job scheduler may read the notes only after the end of the CLI.
+#[test]
+fn a_full_pipe_as_standard_error_does_not_block_the_cli() {
+    let (url, name) = (shared_url(), unique_name());
+    assert_eq!(outcome(&mut run(&url, &[&name, "--limit", "1", "--", "true"])).0, 0);
+    let (_reader, mut full) = std::io::pipe().unwrap();
+    ioctl_fionbio(&full, true).unwrap();
+    while full.write(&[b'x'; 4096]).is_ok() {}
+    ioctl_fionbio(&full, false).unwrap();
+    // The CLI prints notes: `--limit` differs from the declared limit, and the permit is lost.
+    let arguments = [&name, "--limit", "2", "--lease", "1s", "--", "sleep", "1000"];
+    let mut running = Process::start(run(&url, &arguments).stderr(full));
+    await_held_and_queued(&url, &name, (1, 0));
+    let permits = format!("sem:{{{name}}}:permits");
+    redis::cmd("DEL").arg(permits).exec(&mut connect(&url)).unwrap();
+    let status = eventually("the end of the tool", || running.0.try_wait().unwrap());
+    assert_eq!(status.code(), Some(70));
+}
+
 #[test]
 fn an_unwritable_standard_error_does_not_stop_the_command() {
     let (url, name) = (shared_url(), unique_name());
     assert_eq!(outcome(&mut run(&url, &[&name, "--limit", "1", "--", "true"])).0, 0);
     // The CLI prints a note, because `--limit` differs from the effective limit.
-    for error in ["2>/dev/full", "2>&-"] {
-        let text = format!("$TOOL run {name} --limit 2 -- sh -c 'exit 4' {error}");
-        assert_eq!(script(&url, &text).status().unwrap().code(), Some(4), "{error}");
+    let folder = Folder::create();
+    let full = format!("2>{}", folder.join("full").display());
+    for (limits, error) in [("", "2>/dev/full"), ("", "2>&-"), ("ulimit -f 0;", &full)] {
+        let text = format!("{limits} $TOOL run {name} --limit 2 -- sh -c 'exit 4' {error}");
+        assert_eq!(script(&url, &text).status().unwrap().code(), Some(4), "{limits} {error}");
     }
 }
