@@ -72,7 +72,7 @@ const isSubscribe = (text) => /\r\nsubscribe\r\n/i.test(text);
 function callAcquire(send, name, id) {
   const { source } = manifest.scripts.find((script) => script.name === "acquire");
   const keys = ["permits", "queue", "clients", "state", "order", "turns"].map((key) => keyOf(name, key));
-  return send("EVAL", source, 4, ...keys, "declare", 1, 15_000, id, "wait");
+  return send("EVAL", source, keys.length, ...keys, "declare", 1, 15_000, id, "wait");
 }
 
 /** Makes the server reject writes, because its data cannot be saved. */
