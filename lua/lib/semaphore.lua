@@ -20,10 +20,16 @@ local function read_semaphore(keys, ids, has_group)
   local may_have_groups = state[8] or not state[1]
   local permits = may_have_groups and redis.pcall('ZCOUNT', keys[1], '(0', '+inf')
     or redis.pcall('ZCARD', keys[1])
+  local order, turns = 0, 0
+  if keys[5] then
+    order, turns = redis.pcall('ZCARD', keys[5]), redis.pcall('ZCARD', keys[6])
+  end
   failed = state.err and state or type(permits) == 'table' and permits
     or type(queued) == 'table' and queued or type(clients) == 'table' and clients
+    or type(order) == 'table' and order or type(turns) == 'table' and turns
   if failed and string.find(failed.err, 'WRONGTYPE ') then
-    local index = failed == permits and 1 or failed == queued and 2 or failed == clients and 3 or 4
+    local index = failed == permits and 1 or failed == queued and 2 or failed == clients and 3
+      or failed == order and 5 or failed == turns and 6 or 4
     return redis.error_reply('SEM_TYPE the key ' .. keys[index] .. ' exists and is not a '
       .. (failed == state and 'hash' or 'sorted set'))
   elseif failed then

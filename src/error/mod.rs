@@ -135,8 +135,9 @@ pub enum Error {
         semaphore: String,
         /// The duration of the wait.
         waited: Duration,
-        /// The last known position in the queue (1 is the head). `None` if no reply contained a
-        /// position.
+        /// The last known position in the queue (1 is the head). In a semaphore with
+        /// [groups](crate::Group), the position among the requests of the same group. `None` if no
+        /// reply contained a position.
         position: Option<u64>,
         /// Why Redis is unavailable: the server, the finding, and advice. `None` if the last
         /// attempt of a call succeeded, or if no attempt has failed yet.

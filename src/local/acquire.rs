@@ -136,7 +136,8 @@ impl Semaphore {
         Some([2, ticket, 0])
     }
 
-    /// Fills in the positions in one pass through the requests of each group. Returns whether any request waits.
+    /// Fills in the positions in one pass through the requests of each group. Returns whether any
+    /// request waits.
     fn report_ranks(&self, requests: &[Request<'_>], responses: &mut [Option<[i64; 3]>]) -> bool {
         let mut waiting: Vec<_> = requests
             .iter()

@@ -88,7 +88,8 @@ pub struct Waiter {
     pub id: String,
     /// The weight.
     pub weight: u32,
-    /// The position in the queue. 1 is the head.
+    /// The position in the queue. 1 is the head. In a semaphore with [groups](crate::Group), the
+    /// requests without a group come first, and then all others in the order of their arrival.
     pub position: u64,
     /// The time since the request was queued. This time excludes a head start, unless a program in
     /// another language omits the head start from its IDs.

@@ -115,13 +115,16 @@ impl Cluster {
             node = to;
             left = limit.saturating_sub(started.elapsed());
         }
-        Err(unserved("the cluster nodes disagree about the slot's node"))
+        let reason = "the cluster nodes disagree about the slot's node";
+        Err(CallError::unsent((ErrorKind::Io, reason).into()))
     }
 
     fn node_or_none(self: &Arc<Self>, slot: u16) -> Result<Address, CallError> {
         self.node_of(slot).ok_or_else(|| {
             self.refresh_soon();
-            let failure = unserved(NO_NODE);
+            let code = "CLUSTERDOWN".to_owned();
+            let error = redis::make_extension_error(code, Some(NO_NODE.to_owned()));
+            let failure = CallError::unsent(error);
             self.unserved_slot.store(slot, Ordering::Relaxed);
             self.unserved.failed(Instant::now(), None, self.to_string(), &failure.error);
             failure
@@ -326,11 +329,6 @@ impl fmt::Display for Cluster {
         let seeds: Vec<_> = self.seeds.iter().map(Address::to_string).collect();
         f.write_str(&seeds.join(", "))
     }
-}
-
-fn unserved(reason: &str) -> CallError {
-    let code = "CLUSTERDOWN".to_owned();
-    CallError::unsent(redis::make_extension_error(code, Some(reason.to_owned())))
 }
 
 fn address_of(node: &ConnectionInfo) -> Result<Address, Error> {

@@ -23,7 +23,6 @@ pub(super) struct Keeper {
     backoff: Backoff,
     /// After a failure, no call is sent before this time.
     paused_until: Option<Instant>,
-    /// The error of the last call that failed.
     /// Why the last failed call of each script failed.
     failures: HashMap<&'static str, String>,
     was_refused: bool,
@@ -95,6 +94,8 @@ impl Keeper {
         }
     }
 
+    /// Gives up releases that the server has not confirmed in time. By then, the leases of their
+    /// permits have expired.
     fn leave_expired(&self) {
         let expired = self.core.releases.expired();
         if expired.is_empty() {

@@ -114,10 +114,10 @@ fn keys_that_do_not_belong_to_one_semaphore_are_rejected() {
 fn the_error_names_a_key_of_the_wrong_type() {
     let types = ["SET KEY text", "RPUSH KEY item", "SADD KEY item", "ZADD KEY 1 a", "HSET KEY a b"];
     for script in semaphore_scripts() {
-        for (key, wanted) in
-            [("permits", "ZADD"), ("queue", "ZADD"), ("clients", "ZADD"), ("state", "HSET")]
-        {
+        for key in KEYS {
+            let wanted = if key == "state" { "HSET" } else { "ZADD" };
             let mut semaphore = in_use();
+            semaphore.keys = semaphore.all_keys.clone();
             let name = semaphore.key(key);
             for write in types.iter().filter(|write| !write.starts_with(wanted)) {
                 semaphore.command::<()>(&format!("DEL {name}"));
