@@ -162,9 +162,8 @@ local function groups_of(s)
   -- Enters a queued request into the turns. It may come before a request that did not fit the cap.
   function groups.enter(part, id, ticket)
     local name = part.group or ''
-    if part.group then
-      local added = redis.call('ZADD', order_key, 0, '*', 0, entry_of(name, ticket, id))
-      s.has_new_key = s.has_new_key or added == 2
+    if part.group and redis.call('ZADD', order_key, 0, '*', 0, entry_of(name, ticket, id)) == 2 then
+      s.has_new_key = true
     end
     local turn, fits = turn_of(name), groups.fits_cap(name, part.weight, part.cap)
     if turn <= 0 then
@@ -283,8 +282,8 @@ end
 -- nil if no group waits or holds a permit.
 local function virtual_of(keys, extra)
   local function first(min, max)
-    local key = keys[6]
-    return key and redis.call('ZRANGEBYSCORE', key, min, max, 'WITHSCORES', 'LIMIT', 0, 1)[2]
+    return keys[6]
+      and redis.call('ZRANGEBYSCORE', keys[6], min, max, 'WITHSCORES', 'LIMIT', 0, 1)[2]
   end
   local start, ended = first('(0', '(inf'), first('(-inf', '(0')
   local has_groups = redis.call('ZCOUNT', keys[1], '-inf', 0) > (extra and 1 or 0)
@@ -313,10 +312,8 @@ local function read_semaphore(keys, ids, has_group)
   local may_have_groups = state[8] or not state[1]
   local permits = may_have_groups and redis.pcall('ZCOUNT', keys[1], '(0', '+inf')
     or redis.pcall('ZCARD', keys[1])
-  local order, turns = 0, 0
-  if keys[5] then
-    order, turns = redis.pcall('ZCARD', keys[5]), redis.pcall('ZCARD', keys[6])
-  end
+  local order = keys[5] and redis.pcall('ZCARD', keys[5])
+  local turns = keys[6] and redis.pcall('ZCARD', keys[6])
   failed = state.err and state or type(permits) == 'table' and permits
     or type(queued) == 'table' and queued or type(clients) == 'table' and clients
     or type(order) == 'table' and order or type(turns) == 'table' and turns
@@ -474,9 +471,8 @@ end
 -- only the client at the head and about CALLERS other clients, chosen at random, should call it.
 local function is_caller(s, client, timeout, crowd)
   if crowd <= CALLERS then return true end
-  local hash = redis.sha1hex(client .. math.floor(s.now / timeout))
+  local hash, left = redis.sha1hex(client .. math.floor(s.now / timeout)), #s.leaving
   if tonumber(string.sub(hash, 1, 8), 16) % crowd < CALLERS then return true end
-  local left = #s.leaving
   local head = s.virtual and select(3, groups_of(s).next())
     or not s.virtual and redis.call('ZRANGE', s.queue_key, left, left)[1]
   return string.match(head or '', '^%a:([^:]*)') == client

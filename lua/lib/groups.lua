@@ -87,9 +87,8 @@ local function groups_of(s)
   -- Enters a queued request into the turns. It may come before a request that did not fit the cap.
   function groups.enter(part, id, ticket)
     local name = part.group or ''
-    if part.group then
-      local added = redis.call('ZADD', order_key, 0, '*', 0, entry_of(name, ticket, id))
-      s.has_new_key = s.has_new_key or added == 2
+    if part.group and redis.call('ZADD', order_key, 0, '*', 0, entry_of(name, ticket, id)) == 2 then
+      s.has_new_key = true
     end
     local turn, fits = turn_of(name), groups.fits_cap(name, part.weight, part.cap)
     if turn <= 0 then
@@ -208,8 +207,8 @@ end
 -- nil if no group waits or holds a permit.
 local function virtual_of(keys, extra)
   local function first(min, max)
-    local key = keys[6]
-    return key and redis.call('ZRANGEBYSCORE', key, min, max, 'WITHSCORES', 'LIMIT', 0, 1)[2]
+    return keys[6]
+      and redis.call('ZRANGEBYSCORE', keys[6], min, max, 'WITHSCORES', 'LIMIT', 0, 1)[2]
   end
   local start, ended = first('(0', '(inf'), first('(-inf', '(0')
   local has_groups = redis.call('ZCOUNT', keys[1], '-inf', 0) > (extra and 1 or 0)

@@ -33,9 +33,8 @@ end
 -- only the client at the head and about CALLERS other clients, chosen at random, should call it.
 local function is_caller(s, client, timeout, crowd)
   if crowd <= CALLERS then return true end
-  local hash = redis.sha1hex(client .. math.floor(s.now / timeout))
+  local hash, left = redis.sha1hex(client .. math.floor(s.now / timeout)), #s.leaving
   if tonumber(string.sub(hash, 1, 8), 16) % crowd < CALLERS then return true end
-  local left = #s.leaving
   local head = s.virtual and select(3, groups_of(s).next())
     or not s.virtual and redis.call('ZRANGE', s.queue_key, left, left)[1]
   return string.match(head or '', '^%a:([^:]*)') == client

@@ -20,10 +20,8 @@ local function read_semaphore(keys, ids, has_group)
   local may_have_groups = state[8] or not state[1]
   local permits = may_have_groups and redis.pcall('ZCOUNT', keys[1], '(0', '+inf')
     or redis.pcall('ZCARD', keys[1])
-  local order, turns = 0, 0
-  if keys[5] then
-    order, turns = redis.pcall('ZCARD', keys[5]), redis.pcall('ZCARD', keys[6])
-  end
+  local order = keys[5] and redis.pcall('ZCARD', keys[5])
+  local turns = keys[6] and redis.pcall('ZCARD', keys[6])
   failed = state.err and state or type(permits) == 'table' and permits
     or type(queued) == 'table' and queued or type(clients) == 'table' and clients
     or type(order) == 'table' and order or type(turns) == 'table' and turns

@@ -7,10 +7,11 @@ use super::{Semaphore, id};
 
 impl Semaphore {
     /// Called at the beginning of each call.
-    pub(super) fn note_capped_groups(&mut self) {
-        let capped = self.turns.starts.iter().filter(|(_, start)| start.is_infinite());
-        let capped = capped.map(|(group, _)| (group.clone(), self.held_by(group)));
-        self.turns.capped = capped.collect();
+    pub(super) fn note_held_by_groups(&mut self) {
+        self.turns.held_before.clear();
+        for id in self.permits.keys().filter(|id| !id::group(id).is_empty()) {
+            *self.turns.held_before.entry(id::group(id).to_owned()).or_default() += id::weight(id);
+        }
     }
 
     /// Called before the first request with a group is queued or granted.
@@ -94,7 +95,7 @@ impl Semaphore {
         if self.queue.is_empty() {
             return;
         }
-        for (group, before) in std::mem::take(&mut self.turns.capped) {
+        for (group, before) in std::mem::take(&mut self.turns.held_before) {
             if self.held_by(&group) < before && self.turns.turn(&group).is_infinite() {
                 let now = self.turns.virtual_time.unwrap_or_default();
                 self.turns.set_turn(&group, now);

@@ -16,7 +16,7 @@ impl Semaphore {
     /// Accepts the calls that a client of this crate can send. The client validates nearly all
     /// arguments.
     pub fn call(&mut self, script: &str, arguments: &[&str]) -> Result<Reply, Refusal> {
-        self.note_capped_groups();
+        self.note_held_by_groups();
         Ok(Reply::Numbers(match (script, arguments) {
             ("acquire", [kind, limit, heartbeat_timeout, requests @ ..]) => {
                 let requests = requests.chunks_exact(2);

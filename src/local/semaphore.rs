@@ -43,7 +43,7 @@ impl Semaphore {
 
     /// Whether anything was ever written.
     pub fn is_used(&self) -> bool {
-        self.known_limit().is_some() || self.last > 0
+        self.known_limit().is_some() || self.last > 0 || self.turns.virtual_time.is_some()
     }
 
     pub(super) fn known_limit(&self) -> Option<i64> {

@@ -11,8 +11,8 @@ pub struct Turns {
     /// group that does not wait, minus the end of its last turn. The group of requests without a
     /// group is "".
     pub starts: BTreeMap<String, f64>,
-    /// The weight that each waiting group at its cap held before this call.
-    pub(super) capped: Vec<(String, i64)>,
+    /// The weight that each group held before this call.
+    pub(super) held_before: BTreeMap<String, i64>,
 }
 
 impl Turns {
