@@ -248,11 +248,13 @@ fn a_full_pipe_as_standard_error_does_not_block_the_cli() {
 fn an_unwritable_standard_error_does_not_stop_the_command() {
     let (url, name) = (shared_url(), unique_name());
     assert_eq!(outcome(&mut run(&url, &[&name, "--limit", "1", "--", "true"])).0, 0);
-    // The CLI prints a note, because `--limit` differs from the effective limit.
+    // The CLI prints a note, because `--limit` differs from the effective limit each time.
     let folder = Folder::create();
     let full = format!("2>{}", folder.join("full").display());
-    for (limits, error) in [("", "2>/dev/full"), ("", "2>&-"), ("ulimit -f 0;", &full)] {
-        let text = format!("{limits} $TOOL run {name} --limit 2 -- sh -c 'exit 4' {error}");
-        assert_eq!(script(&url, &text).status().unwrap().code(), Some(4), "{limits} {error}");
+    for (first, limit, error) in
+        [("", 2, "2>/dev/full"), ("", 3, "2>&-"), ("ulimit -f 0;", 4, &full)]
+    {
+        let text = format!("{first} $TOOL run {name} --limit {limit} -- sh -c 'exit 4' {error}");
+        assert_eq!(script(&url, &text).status().unwrap().code(), Some(4), "{first} {error}");
     }
 }
