@@ -773,12 +773,17 @@ end}
 redis.register_function{function_name = 'sem_inspect', flags = {'no-writes'},
 callback = function(KEYS, ARGV)
 
-if #ARGV ~= 4 then return redis.error_reply('SEM_ARG 4 arguments are needed, got ' .. #ARGV) end
-local arguments = {'holders_offset', 'holders_count', 'waiters_offset', 'waiters_count'}
-for index, argument in ipairs(arguments) do
-  local max = index % 2 == 0 and 1000 or MAX_NUMBER
+if #ARGV ~= 4 and #ARGV ~= 6 then
+  return redis.error_reply('SEM_ARG 4 or 6 arguments are needed, got ' .. #ARGV)
+end
+local arguments = {
+  'holders_offset', 'holders_count', 'waiters_offset', 'waiters_count',
+  'groups_offset', 'groups_count',
+}
+for index = 1, #ARGV do
+  local max = index % 2 == 1 and MAX_NUMBER or index == 6 and 100 or 1000
   if not integer(ARGV[index], 0, max) then
-    return wrong(ARGV, index, argument, string.format('an integer from 0 to %.0f', max))
+    return wrong(ARGV, index, arguments[index], string.format('an integer from 0 to %.0f', max))
   end
 end
 local s = read_semaphore(KEYS, {})
@@ -795,19 +800,23 @@ end
 
 -- '*' and the members of groups sort before all IDs.
 local from = s.virtual and redis.call('ZCOUNT', s.permits_key, '-inf', 0) or s.extra and 1 or 0
-local ended = redis.call('ZCOUNT', s.permits_key, '(0', s.now)
+local ended, ended_in = redis.call('ZCOUNT', s.permits_key, '(0', s.now), {}
 each(s.permits_key, from, math.min(ended, BOUND), function(id)
-  s.held = s.held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
+  local weight, group = string.match(id, '^%a:[^:]*:(%d+):%d+:([^:,]*)')
+  s.held = s.held - (weight or 1)
+  ended_in[group or ''] = (ended_in[group or ''] or 0) + (weight or 1)
 end)
 local held_by, waiting, waiters = {}, {}, {}
 each(s.permits_key, from + ended + ARGV[1], ARGV[2] + 0, function(id, held_until)
   held_by[#held_by + 1], held_by[#held_by + 2] = id, held_until - s.now
 end)
+local function waited(id, ticket) -- ms
+  local head_start = string.match(id, ':headstart(%d+)%-[^:]*$') or 0 -- ms
+  return math.max(0, s.now - math.floor(math.abs(ticket) / 1000) - head_start)
+end
 local function add_waiter(id, ticket)
   waiters[#waiters + 1] = string.match(id, '^%a:([^:]*)') or ''
-  waiting[#waiting + 1] = id
-  local head_start = string.match(id, ':headstart(%d+)%-[^:]*$') or 0 -- ms
-  waiting[#waiting + 1] = math.max(0, s.now - math.floor(math.abs(ticket) / 1000) - head_start)
+  waiting[#waiting + 1], waiting[#waiting + 2] = id, waited(id, ticket)
   waiting[#waiting + 1] = -1
 end
 -- Requests without a group come first. The scores of the other requests are minus their tickets.
@@ -821,10 +830,54 @@ local heard = waiters[1] and redis.call('ZMSCORE', s.clients_key, unpack(waiters
 for i, alive_until in ipairs(heard) do
   waiting[3 * i] = math.max(-1, (alive_until or 0) - s.now)
 end
-return {
+local reply = {
   s.now, s.runtime or s.declared or -1, s.declared or -1, s.runtime or -1,
   s.held, s.permits - ended, s.queued, s.last_number, held_by, waiting,
 }
+if not ARGV[5] then return reply end
+
+local groups, order, turns = {}, s.keys[5], s.keys[6]
+-- Returns the first entry of `order` in a range, and how many entries precede it.
+local function first_entry(min, max)
+  local entry = redis.call('ZRANGE', order, min, max, 'BYLEX', 'LIMIT', 0, 1)[1]
+  return entry or '', entry and redis.call('ZRANK', order, entry) or redis.call('ZCARD', order)
+end
+local function add_group(name)
+  local queued, held, id, ticket = alone, -1
+  if name == '' then
+    local first = redis.call('ZRANGE', s.queue_key, grouped, grouped, 'WITHSCORES')
+    id, ticket = first[1], first[2]
+  else
+    local entry, before = first_entry('[' .. name .. ':', '(' .. name .. ';')
+    local _, after = first_entry('[' .. name .. ';', '+')
+    ticket, id = string.match(entry, '^[^:]*:(%d+):(.*)')
+    queued = id and after - before or 0
+    held = -(redis.call('ZSCORE', s.permits_key, '*' .. name) or 0) - (ended_in[name] or 0)
+  end
+  for _, value in ipairs({name, held, queued, id and waited(id, ticket) or -1, id or ''}) do
+    groups[#groups + 1] = value
+  end
+end
+local total, offset, count = 0, ARGV[5] + 0, ARGV[6] + 0
+if s.virtual then
+  local idle = redis.call('ZCOUNT', turns, '-inf', 0)
+  total = math.max(from - (s.extra and 1 or 0), redis.call('ZCARD', turns) - idle)
+  each(turns, idle + offset, count, add_group)
+  -- The member '*' stands somewhere among the groups, so this page has one more entry.
+  each(s.permits_key, offset, count > 0 and math.min(count + 1, from - offset) or 0, function(name)
+    name = string.sub(name, 2)
+    if name ~= '' and (redis.call('ZSCORE', turns, name) or 0) + 0 <= 0 then
+      add_group(name)
+    end
+  end)
+elseif alone > 0 then
+  total = 1
+  if offset == 0 and count > 0 then
+    add_group('')
+  end
+end
+reply[11] = {grouped, total, groups}
+return reply
 end}
 
 redis.register_function{function_name = 'sem_limit', flags = {},

@@ -112,7 +112,7 @@ pub use error::{ConnectErrorKind, Error};
 /// The crate include_dir. Its type `Dir` is the argument of [`ScriptRegistry::from_dir`].
 #[doc(no_inline)]
 pub use include_dir;
-pub use protocol::{Holder, Inspection, Waiter};
+pub use protocol::{GroupInspection, Holder, Inspection, Waiter};
 /// The crate redis, in the version whose types are part of this crate's API. Import items from
 /// `redis_semaphore::redis`.
 #[doc(no_inline)]

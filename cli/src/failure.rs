@@ -150,6 +150,7 @@ pub fn with_options(text: &str) -> String {
 
 fn option_of(what: &str) -> Option<&'static str> {
     Some(match what {
+        "group" => "--group",
         "head_start" => "--head-start",
         "lease" => "--lease",
         "certificates" => "--tls-ca, --tls-cert, --tls-key",

@@ -20,6 +20,8 @@ mod escape;
 mod exporter;
 mod failure;
 mod format;
+mod group;
+mod identifier;
 mod interruption;
 mod limits;
 mod load;

@@ -79,16 +79,39 @@ impl Summary {
 
 /// Returns the longest wait on the first page with a live waiter. A later page may contain a longer
 /// wait, because head starts change the order of the queue. A dead waiter does not count, although
-/// its request stays in the queue until its turn comes.
+/// its request stays in the queue until its turn comes. The requests with a group follow after all
+/// others, so their first page is a page of its own.
 async fn longest_wait(semaphore: &Semaphore, now: &Inspection) -> Result<Option<Duration>, Error> {
-    let longest = |page: &Inspection| {
-        let present = page.waiters.iter().filter(|waiter| waiter.alive_for.is_some());
-        let last = page.waiters.last().map(|last| last.position);
-        (present.map(|waiter| waiter.waited).max(), last)
-    };
-    let mut found = longest(now);
-    while let (None, Some(last @ ..MAX_LOOKED_AT)) = found {
-        found = longest(&semaphore.inspect_range(0..0, last..last + PAGE).await?);
+    let without_group = now.queued.saturating_sub(now.queued_in_groups);
+    let longest = longest_wait_from(semaphore, page_of(now), without_group).await?;
+    if now.queued_in_groups == 0 || now.waiters.len() as u64 == now.queued {
+        return Ok(longest);
+    }
+    let page = semaphore.inspect_range(0..0, without_group..without_group + PAGE).await?;
+    let longest_in_groups = longest_wait_from(semaphore, page_of(&page), now.queued).await?;
+    Ok(longest.max(longest_in_groups))
+}
+
+/// Returns the longest wait of a live waiter on a page, and the last position.
+fn page_of(page: &Inspection) -> (Option<Duration>, Option<u64>) {
+    let present = page.waiters.iter().filter(|waiter| waiter.alive_for.is_some());
+    let last = page.waiters.last().map(|last| last.position);
+    (present.map(|waiter| waiter.waited).max(), last)
+}
+
+/// Continues on the next pages, up to the position `end`, until a page has a live waiter.
+async fn longest_wait_from(
+    semaphore: &Semaphore,
+    mut found: (Option<Duration>, Option<u64>),
+    end: u64,
+) -> Result<Option<Duration>, Error> {
+    let mut looked_at = 0;
+    while let (None, Some(last)) = found
+        && last < end
+        && looked_at < MAX_LOOKED_AT
+    {
+        found = page_of(&semaphore.inspect_range(0..0, last..last + PAGE).await?);
+        looked_at += PAGE;
     }
     Ok(found.0)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::io_runtime::IoRuntime;
 use super::{AcquireRequest, Permit};
 use crate::error::Error;
-use crate::protocol::Inspection;
+use crate::protocol::{GroupInspection, Inspection};
 use crate::semaphore::{DetachedPermit, Revoked};
 
 /// A [`Semaphore`](crate::Semaphore) for threads: its calls block the thread. The calls return the
@@ -134,6 +134,11 @@ impl Semaphore {
         waiters: Range<u64>,
     ) -> Result<Inspection, Error> {
         self.io_runtime.wait(self.inner.inspect_range(holders, waiters))?
+    }
+
+    /// Returns the groups: see [`Semaphore::inspect_groups`](crate::Semaphore::inspect_groups).
+    pub fn inspect_groups(&self) -> Result<Vec<GroupInspection>, Error> {
+        self.io_runtime.wait(self.inner.inspect_groups())?
     }
 
     /// Makes the server grant free permits to waiters: see

@@ -15,7 +15,7 @@ mod semaphore;
 mod serve;
 mod turns;
 
-pub use inspect::Inspected;
+pub use inspect::{Inspected, InspectedGroups};
 pub use refusal::Refusal;
 pub use scripts::Reply;
 pub use semaphore::Semaphore;

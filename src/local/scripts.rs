@@ -30,12 +30,14 @@ impl Semaphore {
             ("limit", [kind, limit, change @ ..]) => {
                 self.change_limit((kind, number(limit)), change)?
             }
-            ("inspect", [holders_offset, holders, waiters_offset, waiters]) => {
-                let holders =
-                    (skip(1, "holders_offset", holders_offset)?, number(holders) as usize);
-                let waiters =
-                    (skip(3, "waiters_offset", waiters_offset)?, number(waiters) as usize);
-                return Ok(Reply::Inspected(self.inspect(holders, waiters)));
+            ("inspect", [h, holders, w, waiters, g, groups]) => {
+                let page = |index, name, offset: &&str, count: &&str| {
+                    Ok((skip(index, name, offset)?, number(count) as usize))
+                };
+                let holders = page(1, "holders_offset", h, holders)?;
+                let waiters = page(3, "waiters_offset", w, waiters)?;
+                let groups = page(5, "groups_offset", g, groups)?;
+                return Ok(Reply::Inspected(self.inspect(holders, waiters, groups)));
             }
             _ => unreachable!("no client calls {script} with {arguments:?}"),
         }))

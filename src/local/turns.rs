@@ -31,6 +31,14 @@ impl Turns {
         next.map(|(group, start)| (&**group, *start))
     }
 
+    /// The groups that wait, in the order of their turns.
+    pub(super) fn waiting(&self) -> Vec<&str> {
+        let waiting = self.starts.iter().filter(|(_, start)| **start > 0.0);
+        let mut waiting: Vec<_> = waiting.collect();
+        waiting.sort_by(|one, other| one.1.total_cmp(other.1));
+        waiting.into_iter().map(|(group, _)| &**group).collect()
+    }
+
     /// Ends the turns of a group that no longer waits, and forgets up to two groups.
     pub(super) fn end_turns(&mut self, group: &str, end: f64) {
         self.set_turn(group, -end);

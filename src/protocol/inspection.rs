@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::protocol::group_inspection::InspectedGroups;
 use crate::protocol::id;
 
 /// The holders and waiters of a semaphore, at one moment on the server.
@@ -43,6 +44,8 @@ pub struct Inspection {
     pub held: u64,
     /// The number of waiting requests.
     pub queued: u64,
+    /// How many of the waiting requests have a [group](crate::Group).
+    pub queued_in_groups: u64,
     /// The last number of the sequence of fencing tokens and tickets. No permit has a larger token.
     /// The server does not store the tokens of permits.
     pub last_token: u64,
@@ -61,6 +64,7 @@ impl fmt::Debug for Inspection {
             .field("runtime_limit", &self.runtime_limit)
             .field("held", &self.held)
             .field("queued", &self.queued)
+            .field("queued_in_groups", &self.queued_in_groups)
             .field("last_token", &self.last_token)
             .field("holders", &format_args!("{} listed", self.holders.len()))
             .field("waiters", &format_args!("{} listed", self.waiters.len()))
@@ -137,7 +141,8 @@ impl Inspection {
     /// `configured`: the limit of an unused semaphore. `before`: the number of waiters before the
     /// first waiter in the reply.
     pub(crate) fn read(reply: InspectReply, configured: u32, before: u64) -> Self {
-        let (_, limit, declared, runtime, held, _, queued, last_token, holders, waiters) = reply;
+        let (_, limit, declared, runtime, held, _, queued, last_token, holders, waiters, groups) =
+            reply;
         // Entries without a weight are omitted, because no client created them.
         let holders = holders.into_iter().map(holder).filter(|holder| holder.weight > 0);
         let waiters = waiters.into_iter().zip(before + 1..).map(waiter);
@@ -147,6 +152,7 @@ impl Inspection {
             runtime_limit: u32::try_from(runtime).ok(),
             held: held.max(0) as u64,
             queued,
+            queued_in_groups: groups.0,
             last_token,
             holders: holders.collect(),
             waiters: waiters.collect(),
@@ -179,6 +185,17 @@ fn weight_of(id: &str) -> u32 {
 }
 
 /// The reply of the script: time, limit, declared, runtime, held, holders_total, queued,
-/// last_number, then the holders and the waiters.
-pub(crate) type InspectReply =
-    (i64, i64, i64, i64, i64, u64, u64, u64, Vec<(Vec<u8>, u64)>, Vec<(Vec<u8>, u64, i64)>);
+/// last_number, then the holders, the waiters and the groups.
+pub(crate) type InspectReply = (
+    i64,
+    i64,
+    i64,
+    i64,
+    i64,
+    u64,
+    u64,
+    u64,
+    Vec<(Vec<u8>, u64)>,
+    Vec<(Vec<u8>, u64, i64)>,
+    InspectedGroups,
+);

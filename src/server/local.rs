@@ -136,12 +136,18 @@ fn value(reply: Reply) -> Value {
     let text = |id: String| Value::BulkString(id.into_bytes());
     match reply {
         Reply::Numbers(all) => Value::Array(numbers(&all)),
-        Reply::Inspected(Inspected { numbers: all, holders, waiters }) => {
+        Reply::Inspected(Inspected { numbers: all, holders, waiters, groups }) => {
             let holders = holders.into_iter().flat_map(|(id, left)| [text(id), Value::Int(left)]);
             let waiters = waiters.into_iter().flat_map(|(id, waited, present)| {
                 [text(id), Value::Int(waited), Value::Int(present)]
             });
-            let lists = [holders.collect(), waiters.collect()].map(Value::Array);
+            let (grouped, total, groups) = groups;
+            let groups = groups.into_iter().flat_map(|(name, held, queued, waited, id)| {
+                [text(name), Value::Int(held), Value::Int(queued), Value::Int(waited), text(id)]
+            });
+            let groups =
+                vec![Value::Int(grouped), Value::Int(total), Value::Array(groups.collect())];
+            let lists = [holders.collect(), waiters.collect(), groups].map(Value::Array);
             Value::Array(numbers(&all).into_iter().chain(lists).collect())
         }
     }

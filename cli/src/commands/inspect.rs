@@ -4,13 +4,14 @@ use std::collections::HashSet;
 use std::process::ExitCode;
 
 use clap::Args;
-use redis_semaphore::{Error, Holder, Inspection, SemaphoreClient, Waiter};
+use redis_semaphore::{Error, GroupInspection, Holder, Inspection, SemaphoreClient, Waiter};
 use serde_json::{Value, json};
 
 use super::must_exist;
 use crate::escape::{argument, value};
 use crate::failure::Failure;
 use crate::format::Format;
+use crate::group;
 use crate::limits::{limit_of, with_existing_limit};
 use crate::server::looking;
 use crate::server::options::Server;
@@ -23,16 +24,37 @@ pub struct Inspect {
     /// Name of the semaphore
     #[arg(value_parser = argument)]
     pub name: String,
+    /// Show the groups instead of the holders and waiters
+    #[arg(long)]
+    pub groups: bool,
     #[command(flatten)]
     pub format: Format,
 }
 
 pub fn run(server: &Server, asked: &Inspect) -> Result<ExitCode, Failure> {
     let name = &asked.name;
-    let now = looking(server, async |client: &SemaphoreClient| look_at(client, name).await)?;
-    must_exist(name, &now)?;
-    asked.format.say(as_json(name, &now), as_text(name, &now))?;
+    if asked.groups {
+        let (now, groups) =
+            looking(server, async |client: &SemaphoreClient| look_at_groups(client, name).await)?;
+        must_exist(name, &now)?;
+        let mut json = numbers(name, &now);
+        json["groups"] = groups.iter().map(group::as_json).collect();
+        let text = format!("{}\n\n{}", first_line(name, &now), group::as_table(&groups));
+        asked.format.say(json, text)?;
+    } else {
+        let now = looking(server, async |client: &SemaphoreClient| look_at(client, name).await)?;
+        must_exist(name, &now)?;
+        asked.format.say(as_json(name, &now), as_text(name, &now))?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn look_at_groups(
+    client: &SemaphoreClient,
+    name: &str,
+) -> Result<(Inspection, Vec<GroupInspection>), Error> {
+    let semaphore = with_existing_limit(client, name)?;
+    Ok((semaphore.inspect_range(0..0, 0..0).await?, semaphore.inspect_groups().await?))
 }
 
 /// Returns all holders and waiters. Each call returns one page of them. A holder or waiter that
@@ -55,7 +77,7 @@ async fn look_at(client: &SemaphoreClient, name: &str) -> Result<Inspection, Err
     Ok(all)
 }
 
-fn as_json(name: &str, now: &Inspection) -> Value {
+fn numbers(name: &str, now: &Inspection) -> Value {
     json!({
         "name": name,
         "limit": limit_of(now),
@@ -64,15 +86,21 @@ fn as_json(name: &str, now: &Inspection) -> Value {
         "held": now.held,
         "queued": now.queued,
         "last_token": now.last_token,
-        "holders": now.holders.iter().map(holder_as_json).collect::<Vec<_>>(),
-        "waiters": now.waiters.iter().map(waiter_as_json).collect::<Vec<_>>(),
     })
+}
+
+fn as_json(name: &str, now: &Inspection) -> Value {
+    let mut json = numbers(name, now);
+    json["holders"] = now.holders.iter().map(holder_as_json).collect();
+    json["waiters"] = now.waiters.iter().map(waiter_as_json).collect();
+    json
 }
 
 fn holder_as_json(holder: &Holder) -> Value {
     json!({
         "id": holder.id,
         "client": holder.client_name(),
+        "group": holder.group(),
         "weight": holder.weight,
         "expires_in_ms": millis(holder.expires_in),
     })
@@ -82,6 +110,7 @@ fn waiter_as_json(waiter: &Waiter) -> Value {
     json!({
         "id": waiter.id,
         "client": waiter.client_name(),
+        "group": waiter.group(),
         "weight": waiter.weight,
         "position": waiter.position,
         "waited_ms": millis(waiter.waited),
@@ -89,8 +118,8 @@ fn waiter_as_json(waiter: &Waiter) -> Value {
     })
 }
 
-fn as_text(name: &str, now: &Inspection) -> String {
-    let mut text = format!(
+fn first_line(name: &str, now: &Inspection) -> String {
+    format!(
         "{}: limit {} (declared: {}, runtime: {}), held {}, queued {}",
         value(name),
         or_none(limit_of(now)),
@@ -98,7 +127,11 @@ fn as_text(name: &str, now: &Inspection) -> String {
         or_none(now.runtime_limit),
         now.held,
         now.queued,
-    );
+    )
+}
+
+fn as_text(name: &str, now: &Inspection) -> String {
+    let mut text = first_line(name, now);
     if !now.holders.is_empty() {
         let row = |holder: &Holder| {
             vec![

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::clock;
+use crate::load::groups::LoadGroup;
 
 /// The first line to a worker.
 #[derive(Debug, Serialize, Deserialize)]
@@ -16,6 +17,9 @@ pub struct Order {
     pub tasks: u32,
     pub weight: u32,
     pub hold: Duration,
+    /// The groups to which the tasks belong in turn, from the `first_group`.
+    pub groups: Vec<LoadGroup>,
+    pub first_group: usize,
 }
 
 /// The second line to a worker, when all workers are ready. The run begins immediately and ends at
@@ -53,6 +57,7 @@ pub struct Progress {
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Log {
+    pub group: Option<String>,
     pub turns: Vec<Turn>,
     pub lost: u64,
 }

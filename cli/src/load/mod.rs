@@ -5,6 +5,7 @@
 //! the process that starts the workers, sets the end of the run and merges the reports.
 //! `summary.rs` computes the results.
 
+mod groups;
 mod hold;
 mod messages;
 pub mod options;

@@ -1,5 +1,6 @@
 //! The arguments of `load`, and their checks.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Args;
@@ -8,6 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::duration::{WEEK, duration, duration_within};
 use crate::failure::Failure;
+use crate::load::groups::{self, LoadGroup};
 use crate::number::number;
 use crate::table::millis;
 
@@ -27,6 +29,8 @@ Results (names as with --json):
   server_us_per_acquire  microseconds of the server for these calls / acquires
   max_held               largest weight held at one time
   lost                   permits lost before their release
+  groups                 for each group: share, cap, acquires, part of all acquires, part by its
+                         share (if all groups always wait), wait_us
 Server values include other clients. They are null without the right +info, or with several servers.
 
 Exit status: 0 if at most the limit was held, 1 if more was held.";
@@ -86,6 +90,11 @@ pub struct Load {
     /// Weight of each permit
     #[arg(long, default_value_t = 1, value_parser = number(1..=u32::MAX))]
     pub weight: u32,
+    /// Groups, to which the tasks belong in turn: NAME, NAME=SHARE or NAME=SHARE:CAP, with commas
+    /// between them
+    #[arg(long, value_name = "GROUPS", value_delimiter = ',', value_parser = groups::parse)]
+    #[serde(skip)]
+    pub groups: Vec<LoadGroup>,
     /// Name of the semaphore [default: an unused name]
     #[arg(long, default_value_t = unique_name(), hide_default_value = true)]
     pub name: String,
@@ -106,6 +115,25 @@ impl Load {
             return Err(Failure::usage(format!(
                 "--tasks {tasks} is less than --processes {processes}: give each process at least \
                  one task"
+            )));
+        }
+        let mut names = BTreeSet::new();
+        if let Some(twice) = self.groups.iter().find(|group| !names.insert(&group.name)) {
+            let name = &twice.name;
+            return Err(Failure::usage(format!("--groups: the group {name} is there twice")));
+        }
+        let too_low =
+            self.groups.iter().find(|group| group.cap.is_some_and(|cap| cap < self.weight));
+        if let Some(LoadGroup { name, .. }) = too_low {
+            let weight = self.weight;
+            return Err(Failure::usage(format!(
+                "--groups: the cap of {name} is below --weight {weight}: use a larger cap"
+            )));
+        }
+        if (*tasks as usize) < self.groups.len() {
+            return Err(Failure::usage(format!(
+                "--tasks {tasks} is less than the number of --groups: give each group at least one \
+                 task"
             )));
         }
         Ok(())

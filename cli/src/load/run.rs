@@ -12,6 +12,7 @@ use crate::failure::{AnyError, Failure};
 use crate::interruption::interruption;
 use crate::limits::{limit_of, with_limit};
 use crate::load::Result;
+use crate::load::groups::LoadGroup;
 use crate::load::messages::{Log, Order, Progress, Report, Window};
 use crate::load::options::Load;
 use crate::load::progress::Display;
@@ -47,10 +48,15 @@ pub async fn run<'a>(server: &Server, asked: &'a Load) -> Result<Summary<'a>> {
 fn plan(asked: &Load) -> String {
     let Load { tasks, processes, weight, name, .. } = asked;
     let limit = asked.limit.map(|limit| format!("--limit {limit} ")).unwrap_or_default();
+    let groups: Vec<_> = asked.groups.iter().map(LoadGroup::option).collect();
+    let groups = match &groups[..] {
+        [] => String::new(),
+        groups => format!(" --groups {}", groups.join(",")),
+    };
     let [time, hold, lease] = [asked.duration, asked.hold, asked.lease].map(format_duration);
     format!(
         "measuring for {time}: {limit}--tasks {tasks} --processes {processes} \
-         --hold {hold} --lease {lease} --weight {weight} --name {name}"
+         --hold {hold} --lease {lease} --weight {weight}{groups} --name {name}"
     )
 }
 
@@ -119,10 +125,12 @@ async fn prepare(asked: &Load, crew: &mut Crew<Report>) -> Result<()> {
 }
 
 fn order(asked: &Load, worker: u32) -> Order {
-    let Load { limit, tasks, processes, hold, lease, weight, .. } = *asked;
+    let Load { limit, tasks: all, processes, hold, lease, weight, .. } = *asked;
     // If the division leaves a remainder, the first processes get one task more.
-    let tasks = tasks / processes + u32::from(worker < tasks % processes);
-    Order { name: asked.name.clone(), limit, lease, tasks, weight, hold }
+    let before = |worker: u32| worker * (all / processes) + worker.min(all % processes);
+    let (first, tasks) = (before(worker) as usize, before(worker + 1) - before(worker));
+    let (name, groups) = (asked.name.clone(), asked.groups.clone());
+    Order { name, limit, lease, tasks, weight, hold, first_group: first, groups }
 }
 
 fn unexpected(worker: usize, report: Report) -> AnyError {

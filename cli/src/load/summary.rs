@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::clock::SECOND;
+use crate::load::groups::GroupResult;
 use crate::load::messages::{Log, Turn, Window};
 use crate::load::options::Load;
 use crate::load::statistics::Served;
@@ -27,6 +28,7 @@ pub struct Summary<'a> {
     pub server_us_per_acquire: Option<f64>,
     pub max_held: u64,
     pub lost: u64,
+    pub groups: Vec<GroupResult<'a>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -80,6 +82,7 @@ impl<'a> Summary<'a> {
             max_held: most_at_once(all_turns().map(|turn| (turn.held, turn.freed))) as u64
                 * u64::from(options.weight),
             lost: logs.iter().map(|log| log.lost).sum(),
+            groups: GroupResult::of_all(&options.groups, logs, in_time),
         }
     }
 
@@ -100,7 +103,7 @@ fn ideal_per_second(options: &Load, limit: u32, window: Window, turns: &[Turn]) 
 }
 
 impl Waits {
-    fn new(turns: &[Turn]) -> Option<Self> {
+    pub fn new(turns: &[Turn]) -> Option<Self> {
         let mut waits: Vec<u64> =
             turns.iter().map(|turn| (turn.held - turn.asked) / 1000).collect();
         waits.sort_unstable();

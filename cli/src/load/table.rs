@@ -1,5 +1,6 @@
 //! The results as text.
 
+use crate::load::groups::GroupResult;
 use crate::load::summary::Summary;
 use crate::paint::Paint;
 
@@ -25,7 +26,10 @@ pub fn draw(summary: &Summary<'_>, paint: Paint) -> String {
         ),
         ("lost permits", warn(summary.lost > 0, summary.lost.to_string())),
     ];
-    let rows: Vec<String> = rows.map(|(name, value)| format!("{name:<19}{value}")).into();
+    let mut rows: Vec<String> = rows.map(|(name, value)| format!("{name:<19}{value}")).into();
+    if !summary.groups.is_empty() {
+        rows.extend([String::new(), GroupResult::table(&summary.groups)]);
+    }
     rows.join("\n")
 }
 

@@ -7,6 +7,7 @@ use redis_semaphore::{Error, Permit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock;
+use crate::load::groups::LoadGroup;
 use crate::load::messages::{Log, Progress, Turn};
 use crate::load::{Result, hold};
 
@@ -29,8 +30,16 @@ impl Work {
         }
     }
 
-    pub async fn take_turns(&self) -> Result<Log> {
-        let mut log = Log::default();
+    pub async fn take_turns(&self, group: Option<LoadGroup>) -> Result<Log> {
+        let name = group.as_ref().map(|group| group.name.clone());
+        let mut log = Log { group: name, ..Log::default() };
+        let acquire = || {
+            let request = self.semaphore.request().weight(self.weight);
+            match &group {
+                Some(group) => request.group(group.group()).acquire(),
+                None => request.acquire(),
+            }
+        };
         loop {
             let asked = clock::now();
             self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -38,7 +47,7 @@ impl Work {
                 biased;
                 // Drops the wait, so that its request leaves the queue.
                 () = self.is_over.cancelled() => return Ok(log),
-                permit = self.semaphore.acquire_many(self.weight) => permit?,
+                permit = acquire() => permit?,
             };
             let held = clock::now();
             self.waiting.fetch_sub(1, Ordering::Relaxed);

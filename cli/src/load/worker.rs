@@ -1,5 +1,6 @@
 //! A worker: one of the processes that share the semaphore.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,9 +63,11 @@ async fn take_turns(
         waiting: 0.into(),
     });
     let mut tasks = JoinSet::new();
-    for _ in 0..order.tasks {
-        let work = work.clone();
-        tasks.spawn(async move { work.take_turns().await });
+    let groups = order.groups.iter().cycle().skip(order.first_group % order.groups.len().max(1));
+    let groups = groups.map(Some).chain(iter::repeat(None));
+    for group in groups.take(order.tasks as usize) {
+        let (work, group) = (work.clone(), group.cloned());
+        tasks.spawn(async move { work.take_turns(group).await });
     }
 
     let time_left = Duration::from_nanos(window.end.saturating_sub(clock::now()));

@@ -86,9 +86,11 @@ async fn wait(semaphore: &Semaphore, asked: &Run, began: Instant) -> Result<Perm
         }
         Some(Ok(permit)) => Ok(permit),
         None => {
+            let at_cap = asked.group.cap.map(|_| "the group is at its cap, ").unwrap_or_default();
             let reason = format!(
                 "semaphore {0}: no permit is available, because all are held, other requests \
-                 wait, or the limit is below the weight: `redis-semaphore inspect {0}` shows which",
+                 wait, {at_cap}or the limit is below the weight: `redis-semaphore inspect {0}` \
+                 shows which",
                 asked.name
             );
             Err(Failure::new(NO_PERMIT, reason))
@@ -102,6 +104,10 @@ async fn attempt(
     began: Instant,
 ) -> Option<Result<Permit, Error>> {
     let request = semaphore.request().weight(asked.weight).head_start(asked.head_start);
+    let request = match asked.group.group() {
+        Some(group) => request.group(group),
+        None => request,
+    };
     // Connecting may have used up the whole timeout.
     let left = asked.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
     match left {

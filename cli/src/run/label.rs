@@ -5,9 +5,10 @@ use std::path::Path;
 use rustix::system::uname;
 
 use super::options::Run;
+use crate::identifier::is_fit;
 
 /// The longest label. The library allows 91 letters for the whole client name.
-const LONGEST: usize = 32;
+pub const LONGEST: usize = 32;
 const LONGEST_HOST: usize = 50;
 
 pub fn of(asked: &Run) -> String {
@@ -20,18 +21,6 @@ pub fn of(asked: &Run) -> String {
     label.map_or(place.clone(), |label| format!("{label}.{place}"))
 }
 
-fn is_fit(letter: char) -> bool {
-    letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-')
-}
-
 fn fitted(text: &str, longest: usize) -> String {
     text.chars().filter(|letter| is_fit(*letter)).take(longest).collect()
-}
-
-/// Parses --label for clap.
-pub fn parse(text: &str) -> Result<String, String> {
-    match text.len() {
-        1..=LONGEST if text.chars().all(is_fit) => Ok(text.to_owned()),
-        _ => Err(format!("must be 1 to {LONGEST} of A-Z, a-z, 0-9, '.', '_' and '-'")),
-    }
 }

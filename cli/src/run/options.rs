@@ -7,6 +7,8 @@ use clap::Args;
 
 use crate::duration::duration;
 use crate::failure::{Failure, LOST, NO_PERMIT, SYSTEM, UNAVAILABLE, UNWRITABLE, USAGE};
+use crate::group::GroupOptions;
+use crate::identifier::identifier;
 use crate::number::number;
 use crate::run::label;
 
@@ -68,6 +70,8 @@ pub struct Run {
         value_parser = number(1..=u32::MAX)
     )]
     pub weight: u32,
+    #[command(flatten)]
+    pub group: GroupOptions,
     /// How long to wait for a permit, and for an unavailable server; less than 1ms means --no-wait
     /// [default: no limit for a permit, 30s for a server]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
@@ -97,7 +101,7 @@ pub struct Run {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub grace: Option<Duration>,
     /// Job name, which `inspect`, `top` and `revoke` show [default: file name of the command]
-    #[arg(long, value_name = "LABEL", value_parser = label::parse)]
+    #[arg(long, value_name = "LABEL", value_parser = identifier(label::LONGEST))]
     pub label: Option<String>,
     /// Exit status instead of 75, if no permit is granted in time
     #[arg(long, value_name = "STATUS")]

@@ -79,12 +79,13 @@ async fn make(semaphores: &SemaphoreClient, call: Call) -> Response {
     }
 }
 
-/// Reads one semaphore. Holders are read only if they are shown.
+/// Reads one semaphore. Holders and groups are read only if they may be shown.
 async fn look_at(semaphores: &SemaphoreClient, name: &str, whole: bool) -> Result<Look, Error> {
     let semaphore = with_existing_limit(semaphores, name)?;
     let (holders, waiters) = if whole { (u64::MAX, u64::MAX) } else { (0, PAGE) };
     let now = semaphore.inspect_range(0..holders, 0..waiters).await?;
-    Ok(Look::new(Summary::of(&semaphore, &now).await?, now))
+    let groups = if whole { semaphore.inspect_groups().await? } else { Vec::new() };
+    Ok(Look::new(Summary::of(&semaphore, &now).await?, now, groups))
 }
 
 /// Makes the change, and returns its outcome as text.

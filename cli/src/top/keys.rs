@@ -71,6 +71,7 @@ fn in_view(state: &mut State, key: KeyCode) -> Option<Wish> {
         KeyCode::Enter | KeyCode::Right if state.open.is_none() => open(state),
         KeyCode::Char('l') => ask_for_limit(state),
         KeyCode::Char('r') => ask_whether_to_revoke(state),
+        KeyCode::Char('g') => show_groups(state),
         KeyCode::Char(digit @ '1'..='4') if state.open.is_none() => sort(state, digit),
         other => go(state, other),
     }
@@ -86,6 +87,13 @@ fn open(state: &mut State) {
 fn close(state: &mut State) {
     state.open = None;
     state.settle();
+}
+
+/// Shows the groups instead of the holders and waiters, or these instead of the groups.
+fn show_groups(state: &mut State) {
+    let Some(open) = &mut state.open else { return };
+    open.shows_groups = !open.shows_groups;
+    open.cursor = Cursor::default();
 }
 
 fn sort(state: &mut State, digit: char) {
@@ -130,7 +138,7 @@ fn ask_for_limit(state: &mut State) {
 }
 
 fn ask_whether_to_revoke(state: &mut State) {
-    let Some(open) = &state.open else { return };
+    let Some(open) = state.open.as_ref().filter(|open| !open.shows_groups) else { return };
     let Some(look) = open.known() else { return };
     let index = open.cursor.index();
     let victim = if let Some(holder) = look.holders.get(index) {

@@ -1,9 +1,11 @@
 //! The result of one look at a semaphore.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
-use redis_semaphore::Inspection;
+use redis_semaphore::{GroupInspection, Inspection};
 
+use crate::group;
 use crate::survey::Summary;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -11,6 +13,8 @@ pub struct Look {
     pub summary: Summary,
     pub holders: Vec<Holder>,
     pub waiters: Vec<Waiter>,
+    /// The groups, of which those with the longest queues come first.
+    pub groups: Vec<Group>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -32,8 +36,17 @@ pub struct Waiter {
     pub is_there: bool,
 }
 
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    pub held: u64,
+    pub cap: Option<u32>,
+    /// The cells of [`group::COLUMNS`].
+    pub cells: Vec<String>,
+}
+
 impl Look {
-    pub fn new(summary: Summary, now: Inspection) -> Self {
+    pub fn new(summary: Summary, now: Inspection, mut groups: Vec<GroupInspection>) -> Self {
+        groups.sort_by_key(|group| Reverse((group.queued, group.held)));
         let holders = now.holders.into_iter().map(|holder| Holder {
             client_name: holder.client_name().to_owned(),
             weight: holder.weight,
@@ -51,7 +64,12 @@ impl Look {
             is_there: waiter.alive_for.is_some(),
             id: waiter.id,
         });
-        Self { summary, holders, waiters: waiters.collect() }
+        let groups = groups.iter().map(|group| Group {
+            held: group.held,
+            cap: group.cap,
+            cells: group::cells(group),
+        });
+        Self { summary, holders, waiters: waiters.collect(), groups: groups.collect() }
     }
 }
 

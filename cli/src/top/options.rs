@@ -15,6 +15,7 @@ Keys:
   Up, Down, PgUp, PgDn, Home, End   move (also k, j)
   1 2 3 4                           sort by a column; press again to reverse
   Enter, Right                      open the semaphore
+  g                                 in a semaphore: show its groups, or its holders and waiters
   l                                 change or clear the limit
   r                                 revoke the marked permit or request, after confirmation
   Esc, Left, Backspace              back to the list; in the list, Esc quits

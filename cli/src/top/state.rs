@@ -71,6 +71,7 @@ pub struct Row {
 pub struct Open {
     pub name: String,
     pub look: Option<Result<Look, String>>,
+    pub shows_groups: bool,
     pub cursor: Cursor,
 }
 
@@ -198,16 +199,19 @@ impl Row {
 
 impl Open {
     pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), look: None, cursor: Cursor::default() }
+        Self { name: name.to_owned(), look: None, shows_groups: false, cursor: Cursor::default() }
     }
 
     pub fn known(&self) -> Option<&Look> {
         self.look.as_ref()?.as_ref().ok()
     }
 
-    /// Returns the IDs of all lines: holders, then waiters.
+    /// Returns the IDs of all lines: holders, then waiters; or the names of the groups.
     pub fn ids(&self) -> Vec<&str> {
         let Some(look) = self.known() else { return Vec::new() };
+        if self.shows_groups {
+            return look.groups.iter().map(|group| &*group.cells[0]).collect();
+        }
         let holders = look.holders.iter().map(|holder| &*holder.id);
         holders.chain(look.waiters.iter().map(|waiter| &*waiter.id)).collect()
     }

@@ -272,3 +272,38 @@ async fn a_lost_permit_is_counted_as_lost_and_not_as_held() {
     assert_eq!(number(&results, "/max_held"), 1.0);
     assert!(results["ideal_per_second"].is_number(), "a lost hold must count as ended: {results}");
 }
+
+#[tokio::test]
+async fn the_load_of_groups_reports_the_shares_that_they_reached() {
+    let asked = "--json --duration 2s --processes 2 --tasks 30 --limit 2 --hold 1ms";
+    let output = run(&shared_url(), &format!("{asked} --groups a=1,b=2,c=5:2")).await;
+    let results = results(&output, 0);
+    let groups = results["groups"].as_array().unwrap();
+    let names: Vec<_> = groups.iter().map(|group| group["group"].as_str().unwrap()).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    let sum = |path: &str| groups.iter().map(|group| number(group, path)).sum::<f64>();
+    assert_eq!(sum("/acquires"), number(&results, "/acquires"));
+    assert!((sum("/part") - 1.0).abs() < 1e-9, "{results}");
+    // 10 tasks of each group wait nearly always.
+    let parts = |at: usize| number(&groups[at], "/part");
+    assert!(parts(0) < parts(1) && parts(1) < parts(2), "{results}");
+    assert_eq!((number(&groups[2], "/cap"), number(&groups[2], "/part_by_share")), (2.0, 0.625));
+    assert!(number(&groups[0], "/wait_us/p50") > number(&groups[2], "/wait_us/p50"), "{results}");
+}
+
+#[tokio::test]
+async fn invalid_groups_of_a_load_are_rejected() {
+    let url = shared_url();
+    for (groups, reason) in [
+        ("a=0", "the share must be a number from 1 to 1000"),
+        ("a=1:0", "the cap must be a number from 1"),
+        ("a,b,c", "--tasks 2 is less than the number of --groups"),
+        ("a!", "the name must be 1 to 64 of A-Z"),
+        ("a,a", "the group a is there twice"),
+        ("a=1:1", "the cap of a is below --weight 2"),
+    ] {
+        let asked = format!("--duration 1s --tasks 2 --weight 2 --groups {groups}");
+        let output = run(&url, &asked).await;
+        fails(&output, 2, reason);
+    }
+}

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use redis_semaphore::Group;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -71,6 +72,51 @@ async fn inspect_shows_all_holders_of_several_pages() {
     let shown: BTreeSet<&str> = texts(&now["holders"], "id").into_iter().collect();
     assert_eq!(shown, held.iter().map(|permit| permit.id()).collect());
     assert_eq!(now["holders"].as_array().unwrap().len(), HOLDERS);
+}
+
+#[tokio::test]
+async fn inspect_shows_the_groups_of_a_semaphore() {
+    let server = Server::start();
+    let client = server.semaphores().await;
+    let jobs = client.semaphore("jobs").limit(3).build().unwrap();
+    let held = jobs.request().group(Group::new("a").cap(2)).weight(2).acquire().await.unwrap();
+    let other = jobs.acquire().await.unwrap();
+    let next = tokio::spawn(jobs.request().group(Group::new("b").share(4)).acquire());
+    until_queued(&jobs, 1).await;
+
+    let now = server.tool(&["inspect", "jobs", "--json"]).json();
+    assert_eq!(now["waiters"][0]["group"], "b", "{now}");
+    let groups: BTreeSet<_> = now["holders"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["group"])
+        .map(Value::to_string)
+        .collect();
+    assert_eq!(groups, ["\"a\"".to_owned(), "null".to_owned()].into());
+    let mut now = server.tool(&["inspect", "jobs", "--groups", "--json"]).json();
+    assert!(now["groups"][0]["waited_ms"].take().is_u64(), "{now}");
+    let group = |name: Value, held: u32, queued: u32, share: Value| {
+        json!({
+            "group": name, "held": held, "queued": queued, "waited_ms": null, "share": share,
+            "cap": null,
+        })
+    };
+    let groups = [
+        group(json!("b"), 0, 1, json!(4)),
+        group(json!("a"), 2, 0, json!(null)),
+        group(json!(null), 1, 0, json!(null)),
+    ];
+    assert_eq!(now["groups"], json!(groups));
+    assert_eq!((&now["held"], &now["holders"]), (&json!(3), &json!(null)));
+    let text = server.tool(&["inspect", "jobs", "--groups"]).stdout;
+    let words =
+        |line: usize| text.lines().nth(line).unwrap().split_whitespace().collect::<Vec<_>>();
+    assert_eq!(words(2), ["GROUP", "HELD", "QUEUED", "WAITED", "SHARE", "CAP"]);
+    assert_eq!((words(3)[0], words(4)), ("b", vec!["a", "2", "0", "-", "-", "-"]));
+    assert_eq!(words(5), ["(none)", "1", "0", "-", "-", "-"]);
+    drop((held, other));
+    next.await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]

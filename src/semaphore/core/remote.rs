@@ -8,7 +8,7 @@ use redis::{Arg, Cmd, FromRedisValue};
 use super::{Core, Refresh, Release, Request, refresh};
 use crate::error::Error;
 use crate::protocol::id::{self, MAX_TIME};
-use crate::protocol::{Inspection, millis, wake_in_of};
+use crate::protocol::{InspectReply, Inspection, millis, wake_in_of};
 use crate::runtime::Deadline;
 use crate::semaphore::ledger::Acquisition;
 use crate::semaphore::settings::Limit;
@@ -186,12 +186,24 @@ impl Core {
         holders: (u64, u64),
         waiters: (u64, u64),
     ) -> Result<Inspection, Error> {
+        let reply = self.call_inspect(operation, [holders, waiters, (0, 0)]).await?;
+        Ok(Inspection::read(reply, self.settings.limit.number(), waiters.0))
+    }
+
+    /// Each page is the number of entries to skip, and to return: of the holders, the waiters and the
+    /// groups.
+    pub(crate) async fn call_inspect(
+        self: &Arc<Self>,
+        operation: &'static str,
+        pages: [(u64, u64); 3],
+    ) -> Result<InspectReply, Error> {
         let patience = self.context.settings.call_timeout();
         let write = |cmd: &mut Cmd| {
-            cmd.arg(holders.0).arg(holders.1).arg(waiters.0).arg(waiters.1);
+            for (skipped, count) in pages {
+                cmd.arg(skipped).arg(count);
+            }
         };
-        let response = self.call("inspect", operation, patience, write).await?;
-        Ok(Inspection::read(response.reply, self.settings.limit.number(), waiters.0))
+        Ok(self.call("inspect", operation, patience, write).await?.reply)
     }
 }
 

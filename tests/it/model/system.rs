@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use redis::{Connection, RedisError, Value};
-use redis_semaphore::local::{Inspected, Refusal, Reply};
+use redis_semaphore::local::{Inspected, InspectedGroups, Refusal, Reply};
 
 use super::invariants::Watch;
 use super::losses::{lose, recover};
@@ -125,8 +125,8 @@ impl System {
         if matches!(step, Step::Clock { .. } | Step::Listen { .. }) {
             return Ok(());
         }
-        self.inspect(["0", "1000", "0", "1000"])?;
-        self.inspect(["1", "2", "1", "1"])?;
+        self.inspect(["0", "1000", "0", "1000", "0", "100"])?;
+        self.inspect(["1", "2", "1", "1", "0", "0"])?;
         if self.was_refused { Ok(()) } else { self.check_head() }
     }
 
@@ -310,7 +310,7 @@ impl System {
     }
 
     /// Checks that `inspect` changes nothing and returns the model's state.
-    fn inspect(&mut self, pages: [&str; 4]) -> Result<(), String> {
+    fn inspect(&mut self, pages: [&str; 6]) -> Result<(), String> {
         let mut model = self.model.clone();
         recover(&mut model);
         let reply = self.call("inspect", &pages.map(str::to_owned)).unwrap();
@@ -360,10 +360,12 @@ fn is_same(error: &RedisError, expected: &Refusal) -> bool {
 }
 
 fn read_inspected(reply: Value) -> Inspected {
-    type Reply = (i64, i64, i64, i64, i64, i64, i64, i64, Vec<(String, i64)>, Waiters);
+    type Reply =
+        (i64, i64, i64, i64, i64, i64, i64, i64, Vec<(String, i64)>, Waiters, InspectedGroups);
     type Waiters = Vec<(String, i64, i64)>;
-    let (a, b, c, d, e, f, g, h, holders, waiters): Reply = redis::from_redis_value(reply).unwrap();
-    Inspected { numbers: [a, b, c, d, e, f, g, h], holders, waiters }
+    let (a, b, c, d, e, f, g, h, holders, waiters, groups): Reply =
+        redis::from_redis_value(reply).unwrap();
+    Inspected { numbers: [a, b, c, d, e, f, g, h], holders, waiters, groups }
 }
 
 /// Compares the replies. `wake_in` may be too small, because it is computed from the earliest known

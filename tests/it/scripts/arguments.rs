@@ -42,6 +42,8 @@ pub(super) fn calls() -> Vec<Call> {
         Argument("holders_count", "10", Integer(0, 1000)),
         Argument("waiters_offset", "0", Integer(0, MAX_NUMBER)),
         Argument("waiters_count", "10", Integer(0, 1000)),
+        Argument("groups_offset", "0", Integer(0, MAX_NUMBER)),
+        Argument("groups_count", "10", Integer(0, 100)),
     ];
     vec![
         call("acquire", acquire, 2),

@@ -1,9 +1,10 @@
 //! Groups: shares, caps, and clients that do not use groups. The tests run on a server and in
 //! memory.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use redis_semaphore::{Error, Group, Permit, Semaphore, SemaphoreClient};
+use redis_semaphore::{Error, Group, GroupInspection, Permit, Semaphore, SemaphoreClient};
 use tokio::task::JoinSet;
 
 use test_support::observer::{Observer, in_time};
@@ -181,4 +182,59 @@ async fn clients_without_groups_use_a_semaphore_that_has_groups() {
     assert_eq!(build().await.inspect().await.unwrap().limit, 3);
     next.release().await.unwrap();
     observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn inspect_groups_returns_what_each_group_holds_and_waits_for() {
+    for client in clients().await {
+        let semaphore = build(&client, 4);
+        assert_eq!(semaphore.inspect_groups().await.unwrap(), []);
+        let heavy = semaphore.request().group(Group::new("b").cap(3)).weight(3);
+        let held = [heavy.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
+        let observer = Observer::of(semaphore.clone());
+        let mut waits = JoinSet::new();
+        for (number, (name, share)) in [("c", 5), ("b", 2), ("b", 7)].into_iter().enumerate() {
+            let group = Group::new(name).share(share).cap(3);
+            let acquire = semaphore.request().group(group).acquire();
+            waits.spawn(async move { acquire.await.unwrap() });
+            observer.sees(4, number as u64 + 1).await;
+        }
+        let groups = semaphore.inspect_groups().await.unwrap();
+        let name = |group: &GroupInspection| group.name.clone().unwrap_or_default();
+        let shown = |group: &GroupInspection| {
+            format!("{} {} {} {:?}", name(group), group.held, group.queued, group.share)
+        };
+        let shown: Vec<_> = groups.iter().map(shown).collect();
+        assert_eq!(shown, ["c 0 1 Some(5)", "b 3 2 Some(2)", " 1 0 None"]);
+        assert!(groups.iter().all(|group| group.waited.is_some() == (group.queued > 0)));
+        assert_eq!(groups[0].cap, Some(3));
+        assert_eq!(semaphore.inspect().await.unwrap().queued_in_groups, 3);
+        drop(held);
+        while waits.join_next().await.is_some() {}
+    }
+}
+
+#[tokio::test]
+async fn inspect_groups_returns_hundreds_of_groups() {
+    for client in clients().await {
+        let semaphore = build(&client, 250);
+        let mut permits = Vec::new();
+        for number in 0..250 {
+            let group = format!("tenant-{number}");
+            permits.push(semaphore.request().group(group).acquire().await.unwrap());
+        }
+        let names = |groups: Vec<GroupInspection>| {
+            let names: BTreeSet<_> = groups.into_iter().filter_map(|group| group.name).collect();
+            names.len()
+        };
+        assert_eq!(names(semaphore.inspect_groups().await.unwrap()), 250);
+        let acquire = semaphore.request().group("late").acquire();
+        let mut acquire = Box::pin(acquire.into_future());
+        let observer = Observer::of(semaphore.clone());
+        tokio::select! {
+            _ = &mut acquire => panic!("no permit is free"),
+            _ = observer.sees(250, 1) => {}
+        }
+        assert_eq!(names(semaphore.inspect_groups().await.unwrap()), 251);
+    }
 }

@@ -10,6 +10,7 @@ use ratatui::widgets::{Row, Table};
 
 use super::{MARKED, bar, columns, list};
 use crate::escape::value;
+use crate::group;
 use crate::survey::Summary;
 use crate::table::or_none;
 use crate::top::cursor::page;
@@ -53,6 +54,9 @@ pub fn draw(state: &State, open: &Open, now: Moment, frame: &mut Frame, area: Re
     .areas(area);
     draw_lines(&[fitted(&format!("{name}: {summary}"), width)], frame, head);
     frame.render_widget(past_of(state, open, &look.summary, now, width), past);
+    if open.shows_groups {
+        return draw_groups(state, look, open.cursor.index(), frame, body);
+    }
     let upper = height_of_holders(look, body.height);
     let [holders, waiters] =
         Layout::vertical([Constraint::Length(upper), Constraint::Fill(1)]).areas(body);
@@ -147,6 +151,26 @@ fn draw_waiters(look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
     let reported = look.waiters.len();
     let title = title("WAITERS", reported, (reported as u64) < look.summary.queued);
     let head = [&*title, "WEIGHT", "WAITED", "POSITION", "PROCESS", "ID"];
+    draw_table(rows.collect(), &widths, &head, frame, area);
+}
+
+/// Draws the groups: a bar shows which part of the limit, or of its cap, a group holds.
+fn draw_groups(state: &State, look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
+    let others = [BAR as u16, WEIGHT, WEIGHT, 10, 5, WEIGHT];
+    let widths = columns::fitting(CLIENT_NAME, &others, area.width);
+    let seen = page(marked, look.groups.len(), usize::from(area.height.saturating_sub(1)));
+    let rows = seen.map(|index| {
+        let group = &look.groups[index];
+        let limit = look.summary.limit.map(|limit| limit.min(group.cap.unwrap_or(limit)));
+        let use_of_it = Summary { held: group.held, limit, ..Summary::default() };
+        let color = state.colored(bar::color(&use_of_it));
+        let mut cells: Vec<Line<'_>> =
+            group.cells.iter().map(|cell| Line::raw(value(cell))).collect();
+        cells.insert(1, Line::styled(bar::bar(&use_of_it, BAR), color));
+        columns::row(cells, &widths).style(style(index == marked))
+    });
+    let mut head = group::COLUMNS.to_vec();
+    head.insert(1, "USE");
     draw_table(rows.collect(), &widths, &head, frame, area);
 }
 

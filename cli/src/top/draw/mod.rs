@@ -61,7 +61,7 @@ fn like(state: &State) -> String {
 
 fn keys_of(state: &State) -> &'static str {
     match state.open {
-        Some(_) => "↑↓ PgUp PgDn Home End move  l limit  r revoke  Esc back  q quit",
+        Some(_) => "↑↓ PgUp PgDn Home End move  g groups  l limit  r revoke  Esc back  q quit",
         None => "↑↓ PgUp PgDn Home End move  Enter open  1-4 sort  l limit  q Esc quit",
     }
 }

@@ -12,7 +12,7 @@ use crate::escape;
 use crate::survey::Summary;
 use crate::top::cursor::Cursor;
 use crate::top::dialogue::{Dialogue, Kind, Victim};
-use crate::top::look::{Holder, Look, Waiter};
+use crate::top::look::{Group, Holder, Look, Waiter};
 use crate::top::options::Top;
 use crate::top::state::{Column, List, Moment, Open, Row, Sort, State};
 
@@ -133,6 +133,33 @@ fn holders_and_waiters_share_the_screen() {
     let picture = picture(&state);
     for text in ["HOLDERS", "4294967295", "29s", "WAITERS", "1h 1m", "dead", "sT1bLc"] {
         assert!(picture.contains(text), "{text}: {picture}");
+    }
+}
+
+#[test]
+fn groups_are_drawn_with_bars_in_terminals_of_any_width() {
+    let group = |name: &str, held: u64, cap| {
+        let cells = [name, &held.to_string(), "2", "1m 5s", "7", "-"].map(str::to_owned);
+        Group { held, cap, cells: cells.into() }
+    };
+    let groups =
+        vec![group("long-name-of-a-tenant", 2, None), group("a", 2, Some(2)), group("b", 0, None)];
+    for width in [20, 40, 80, 120] {
+        let mut state = state(width, 24);
+        open(&mut state, "web-1");
+        let summary = Summary { limit: Some(4), held: 3, queued: 2, ..Summary::default() };
+        let open = state.open.as_mut().unwrap();
+        open.look = Some(Ok(Look { summary, groups: groups.clone(), ..Look::default() }));
+        open.shows_groups = true;
+        let shown = picture(&state);
+        assert!(shown.contains("GROUP") && !shown.contains("HOLDERS"), "{shown}");
+        if width < 80 {
+            continue;
+        }
+        let of = |group: &str| shown.lines().find(|line| line[1..].starts_with(group)).unwrap();
+        assert!(of("long-name").contains(" █████·····"), "{shown}");
+        assert!(of("a ").contains(" ██████████ "), "{shown}");
+        assert!(of("b ").contains(" ·········· ") && of("b ").contains(" 1m 5s "), "{shown}");
     }
 }
 

@@ -112,6 +112,25 @@ async fn requests_of_dead_clients_do_not_count_in_the_longest_wait() {
     assert!(wait < 600.0, "{wait}");
 }
 
+/// `inspect` lists the requests with a group after all others.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_longest_wait_may_be_the_wait_of_a_group() {
+    let server = Server::start();
+    let exporter = Exporter::start(&server.url, &[]).await;
+    let semaphore = server.semaphores().await.semaphore("jobs").limit(1).build().unwrap();
+    let _held = semaphore.acquire().await.unwrap();
+    let _first = tokio::spawn(semaphore.request().group("a").acquire());
+    until_queued(&semaphore, 1).await;
+    let _others: Vec<_> = (0..150).map(|_| tokio::spawn(semaphore.request().acquire())).collect();
+    until_queued(&semaphore, 151).await;
+    let waiters = semaphore.inspect().await.unwrap().waiters;
+    let of_group = waiters.last().unwrap();
+    assert_eq!((of_group.group(), of_group.position), (Some("a"), 151));
+    let waited = of_group.waited.as_secs_f64();
+    let longest = exporter.scrape().await.of("jobs", "longest_wait_seconds").unwrap();
+    assert!(longest >= waited, "{longest} {waited}");
+}
+
 /// A name may contain any characters except braces and control characters.
 #[tokio::test]
 async fn semaphore_names_are_escaped_in_metrics() {

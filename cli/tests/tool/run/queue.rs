@@ -43,6 +43,40 @@ fn a_command_holds_a_permit_of_the_given_weight() {
     assert_eq!((attempt("1"), attempt("2")), (0, 75));
 }
 
+#[test]
+fn a_group_at_its_cap_waits_while_another_group_is_granted_a_permit() {
+    let (url, name) = (shared_url(), unique_name());
+    let group = |group: &str, rest: &[&str]| {
+        run(&url, &[&[&*name, "--limit", "3", "--group", group, "--group-cap", "1"], rest].concat())
+    };
+    let holder = Tool::start(&mut group("a", &["--", "sh", "-c", "echo on; sleep 600"]));
+    assert_eq!(holder.line(), "on");
+    let (status, errors) = outcome(&mut group("a", &["--no-wait", "--", "true"]));
+    assert_eq!(status, 75, "{errors}");
+    assert!(errors.contains("the group is at its cap"), "{errors}");
+    assert_eq!(outcome(&mut group("b", &["--group-share", "5", "--no-wait", "--", "true"])).0, 0);
+    assert_eq!(outcome(&mut run(&url, &[&name, "--no-wait", "--", "true"])).0, 0);
+}
+
+#[test]
+fn invalid_groups_are_rejected_with_the_option() {
+    let (url, name) = (shared_url(), unique_name());
+    for (options, reason) in [
+        ("--group a:b", "must be 1 to 64 of A-Z"),
+        ("--group a --group-share 0", "--group-share"),
+        ("--group a --group-share 1001", "from 1 to 1000"),
+        ("--group a --weight 2 --group-cap 1", "a cap of at least the weight 2, not 1"),
+        ("--group-cap 1", "--group <GROUP>"),
+        ("--group-share 1", "--group <GROUP>"),
+    ] {
+        let options: Vec<&str> = options.split(' ').collect();
+        let asked = [&[&*name, "--limit", "3"], &options[..], &["--", "echo", "ran"]].concat();
+        let (status, errors) = outcome(&mut run(&url, &asked));
+        assert_eq!(status, 2, "{options:?}: {errors}");
+        assert!(errors.contains(reason), "{options:?}: {errors}");
+    }
+}
+
 /// An upgrade replaces the file of a waiting CLI.
 #[test]
 fn a_waiting_cli_runs_its_command_after_its_executable_was_deleted() {

@@ -8,7 +8,7 @@ use std::fs;
 use std::time::Duration;
 
 use redis_semaphore::redis::cmd;
-use redis_semaphore::{Permit, Semaphore, SemaphoreClient};
+use redis_semaphore::{Group, Permit, Semaphore, SemaphoreClient};
 use test_support::cluster::Cluster;
 use test_support::folder::Folder;
 use unicode_width::UnicodeWidthStr;
@@ -342,4 +342,28 @@ async fn top_adapts_to_the_size_of_the_terminal() {
         });
         pane.wait_for_text("jobs");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_key_g_shows_the_groups_of_an_open_semaphore() {
+    let server = Server::start();
+    let client = server.semaphores().await;
+    let jobs = client.semaphore("jobs").limit(2).build().unwrap();
+    let held = jobs.request().group(Group::new("tenant-5").share(5).cap(2)).weight(2);
+    let held = held.acquire().await.unwrap();
+    let _next = tokio::spawn(jobs.request().group(Group::new("tenant-2").share(2)).acquire());
+    let pane = watch(&server);
+    pane.wait_for("the queue", |text| text.contains("2/2") && words(text, 2).contains(&"1"));
+    pane.press(&["Enter"]);
+    pane.wait_for_text("HOLDERS");
+    pane.press(&["g"]);
+    let text = pane.wait_for("the groups", |text| text.contains("tenant-2"));
+    assert!(text.contains("GROUP") && !text.contains("HOLDERS"), "{text}");
+    let line = |name: &str| text.lines().position(|line| line.contains(name)).unwrap();
+    assert_eq!(words(&text, line("tenant-5"))[..3], ["tenant-5", "2", "0"], "{text}");
+    assert_eq!(words(&text, line("tenant-2"))[..3], ["tenant-2", "0", "1"], "{text}");
+    // There is no permit to revoke.
+    pane.press(&["r", "g"]);
+    pane.wait_for_text("HOLDERS");
+    drop(held);
 }
