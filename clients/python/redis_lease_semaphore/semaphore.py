@@ -97,7 +97,9 @@ class Semaphore(Unique):
         """
         return Acquire(self._acquire(timeout, weight, group))
 
-    async def _acquire(self, timeout: Optional[float], weight: int, group: Union[None, str, Group]) -> Permit:
+    async def _acquire(
+        self, timeout: Optional[float], weight: int, group: Union[None, str, Group] = None
+    ) -> Permit:
         permit = await self._claim(timeout, weight, group)
         if permit is None:
             raise AcquireTimeout(f"semaphore {self.name}: no permit is free")
