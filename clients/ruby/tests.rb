@@ -226,6 +226,30 @@ rescue Redis::CommandError => e
   expect(e.message.scan("requires a password").size == 1, e.message)
 end
 
+# Groups: a cap, wrong groups, and grant messages.
+name = "test-#{SecureRandom.hex(16)}"
+plain, capped, larger, other =
+  [nil, "a,1,1", "a,2,2", "b"].map { |group| RedisSemaphore.new(name, limit: 3, group: group) }
+permit = plain.acquire
+held = capped.acquire
+expect(held.id.include?(":a,1,1:"), held.id)
+expect(capped.try_acquire.nil?, "a cap has no effect")
+second = other.try_acquire
+expect(second.id.include?(":b,1,0:") && plain.release(permit), "#{second.id} or a permit without a group is lost")
+third = larger.try_acquire
+expect(third && larger.release(third), "a larger cap has no effect")
+thread = Thread.new { RedisSemaphore.new(name, limit: 3, group: "a,1,1").with_permit { true } }
+eventually("a request at the cap of its group waits") { redis.zcard("sem:{#{name}}:queue") == 1 }
+expect(capped.release(held) && other.release(second), "a permit of a group is lost")
+expect(thread.value, "a request at the cap of its group is not granted")
+expect(capped.send(:grant, +"#{name}\n#{held.id} 7 8", held.id) == [7, 8], "a message with a group is ignored")
+["", "a:b", "a\n", "x" * 65, "a,1", "a,0,0", "a,1001,0", "a,01,0", "a,1,4294967296", "a,1,0:b"].each do |group|
+  RedisSemaphore.new(name, limit: 1, group: group)
+  abort "FAILED: the group #{group.inspect} is not rejected"
+rescue ArgumentError => e
+  expect(e.message.start_with?("a group must be NAME or NAME,SHARE,CAP"), e.message)
+end
+
 # A server that ends each TLS handshake is unavailable: it closes the connection, replies in HTTP, or sends an alert.
 answers = ["", "HTTP/1.1 503 Service Unavailable\r\n\r\n", "\x15\x03\x03\x00\x02\x02\x28".b]
 answers.each do |answer|

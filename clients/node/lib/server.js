@@ -127,8 +127,11 @@ class Server {
   inUse(semaphore) {
     const { name } = semaphore;
     const other = this.#inUse.get(name) ?? semaphore;
-    const of = ({ limit, lease, maxHold }) =>
-      `a limit of ${limit} and a lease of ${lease} ms${maxHold === undefined ? "" : `, held for at most ${maxHold} ms`}`;
+    const of = ({ limit, lease, maxHold, groupShare, groupCap }) =>
+      `a limit of ${limit} and a lease of ${lease} ms`
+      + (maxHold === undefined ? "" : `, held for at most ${maxHold} ms`)
+      + (groupShare === 1 ? "" : `, a group share of ${groupShare}`)
+      + (groupCap === undefined ? "" : `, a group cap of ${groupCap}`);
     if (of(other) === of(semaphore)) return other;
     throw new RangeError(`semaphore ${name} is in use with ${of(other)}, not with ${of(semaphore)}`);
   }
@@ -141,8 +144,10 @@ class Server {
     if (this.#inUse.get(semaphore.name) === semaphore) this.#inUse.delete(semaphore.name);
   }
 
-  newId(weight, lease) {
-    return newId(this.#client, weight, lease);
+  /** Generates an ID for a request. If the request has a group, all later calls name all keys. */
+  newId({ name, lease }, weight, group) {
+    if (group) this.#withGroups.add(name);
+    return newId(this.#client, weight, lease, group);
   }
 
   hold(id) {

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from typing import Any, Callable, Optional, Protocol, Sequence
+from typing import Any, Callable, Optional, Protocol, Sequence, Union
 
 from . import checks, ids, scripts
 from .acquire import Acquire
 from .claims import Claim
 from .errors import AcquireTimeout, Closed, SemaphoreError, Unavailable
+from .group import Group
 from .permit import Held, Permit
 from .release import Release
 from .unique import Unique
@@ -30,6 +31,7 @@ class Client(Protocol):
     _home: Optional[asyncio.AbstractEventLoop]
     _patience: float
     _client: str
+    _with_groups: set[str]
     _new_event: Callable[[], asyncio.Event]
 
     @property
@@ -50,11 +52,20 @@ class Semaphore(Unique):
     """A semaphore. SemaphoreClient.semaphore() creates it."""
 
     def __init__(
-        self, client: Client, name: str, limit: int, lease: float, max_hold: Optional[float] = None
+        self,
+        client: Client,
+        name: str,
+        limit: int,
+        lease: float,
+        max_hold: Optional[float] = None,
+        group_share: int = 1,
+        group_cap: Optional[int] = None,
     ) -> None:
         self.name = checks.name(name)
         self.limit = checks.whole("a limit", limit, 0)
         self.max_hold = None if max_hold is None else checks.seconds("max_hold", max_hold, 0.01)
+        self.group_share = checks.share("group_share", group_share)
+        self.group_cap = checks.cap("group_cap", group_cap)
         self._lease_ms = round(min(checks.seconds("a lease", lease), self.max_hold or math.inf) * 1000)
         self.lease = self._lease_ms / 1000
         self._lasts = self.lease - 0.001  # a lease may be this short, because the server counts in whole ms
@@ -70,33 +81,48 @@ class Semaphore(Unique):
         self._worker: Optional[asyncio.Task[None]] = None
         self._rest: Optional[asyncio.Future[None]] = None  # while there is no work
 
-    def acquire(self, timeout: Optional[float] = None, weight: int = 1) -> Acquire:
+    def _settings(self) -> tuple[int, float, Optional[float], int, Optional[int]]:
+        return self.limit, self.lease, self.max_hold, self.group_share, self.group_cap
+
+    def acquire(
+        self, timeout: Optional[float] = None, weight: int = 1, group: Union[None, str, Group] = None
+    ) -> Acquire:
         """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds.
+
+        `group` is the name of a group, or a Group with its own share and cap. Default: no group.
 
         With a timeout of 0 or less, the request does not wait. So the timeout may be the remaining time until a
         deadline. Raises Unavailable if calls fail for `outage_tolerance`, or, if the request does not wait, for two
         response timeouts.
         """
-        return Acquire(self._acquire(timeout, weight))
+        return Acquire(self._acquire(timeout, weight, group))
 
-    async def _acquire(self, timeout: Optional[float], weight: int) -> Permit:
-        permit = await self._claim(timeout, weight)
+    async def _acquire(
+        self, timeout: Optional[float], weight: int, group: Union[None, str, Group] = None
+    ) -> Permit:
+        permit = await self._claim(timeout, weight, group)
         if permit is None:
             raise AcquireTimeout(f"semaphore {self.name}: no permit is free")
         return permit
 
-    async def try_acquire(self, weight: int = 1) -> Optional[Permit]:
+    async def try_acquire(self, weight: int = 1, group: Union[None, str, Group] = None) -> Optional[Permit]:
         """Returns a permit, or None if none is free or other requests wait. Raises Unavailable like acquire(0)."""
-        return await self._claim(0, weight)
+        return await self._claim(0, weight, group)
 
-    async def _claim(self, timeout: Optional[float], weight: int) -> Optional[Permit]:
+    async def _claim(
+        self, timeout: Optional[float], weight: int, group: Union[None, str, Group]
+    ) -> Optional[Permit]:
         weight = checks.whole("a weight", weight, 1)
         timeout = checks.timeout(timeout)
+        if group is not None:
+            group = checks.group(group, weight, self.group_share, self.group_cap)
         here = self._client._here()
         if here is not self._client:
-            return await here._twin(self)._claim(timeout, weight)
+            return await here._twin(self)._claim(timeout, weight, group)
+        if group is not None:
+            self._client._with_groups.add(self.name)
         wait_mode = "try" if timeout == 0 else "wait"
-        claim = Claim(ids.new(self._client._client, weight, self._lease_ms), wait_mode)
+        claim = Claim(ids.new(self._client._client, weight, self._lease_ms, group), wait_mode)
         timer = None
         if timeout != math.inf:
             patience = timeout or self._client._patience
