@@ -80,8 +80,20 @@ local function groups_of(s)
     end
   end
 
+  -- `cap`: the cap of a request. A runtime cap of its group replaces it.
   function groups.fits_cap(name, weight, cap)
-    return cap == 0 or read_held(name) + weight <= cap
+    local runtime = s.caps and s.caps[name]
+    return not runtime and cap == 0 or read_held(name) + weight <= (runtime or cap)
+  end
+
+  -- Sets the runtime cap of a group, or clears it if `cap` is nil.
+  function groups.set_cap(name, cap)
+    s.caps = s.caps or {}
+    s.caps[name], s.has_new_runtime = cap, true
+    s.caps = next(s.caps) and s.caps
+    if turn_of(name) == math.huge then
+      set_turn(name, s.virtual) -- its first request may fit the new cap
+    end
   end
 
   -- Enters a queued request into the turns. It may come before a request that did not fit the cap.
