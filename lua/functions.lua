@@ -165,10 +165,10 @@ local function groups_of(s)
     if part.group and redis.call('ZADD', order_key, 0, '*', 0, entry_of(name, ticket, id)) == 2 then
       s.has_new_key = true
     end
-    local turn, fits = turn_of(name), groups.fits_cap(name, part.weight, part.cap)
-    if turn <= 0 then
-      set_turn(name, fits and math.max(s.virtual + 1 / part.share, -turn) or '+inf')
-    elseif turn == math.huge and fits then
+    local turn = turn_of(name)
+    if turn <= 0 then -- even if the group is at its cap, so that it cannot starve others
+      set_turn(name, math.max(s.virtual + 1 / part.share, -turn))
+    elseif turn == math.huge and groups.fits_cap(name, part.weight, part.cap) then
       set_turn(name, s.virtual)
     end
   end
