@@ -1,5 +1,6 @@
 //! Tests of groups: shares, caps, bounded work and lost keys.
 
+mod bounds;
 mod starvation;
 
 use super::{Timed, name_of};
