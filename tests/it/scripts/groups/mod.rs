@@ -1,6 +1,7 @@
 //! Tests of groups: shares, caps, bounded work and lost keys.
 
 mod bounds;
+mod histories;
 mod starvation;
 
 use super::{Timed, name_of};
