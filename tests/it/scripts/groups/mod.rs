@@ -2,6 +2,7 @@
 
 mod bounds;
 mod histories;
+mod losses;
 mod starvation;
 
 use super::{Timed, name_of};
