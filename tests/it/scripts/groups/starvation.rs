@@ -64,3 +64,21 @@ fn groups_at_their_caps_do_not_starve_a_waiting_group() {
         assert!(granted >= 18, "limit {limit}: {granted} grants in 20 rounds of {groups} groups");
     }
 }
+
+/// After each grant, "x" asks for its next permit. Its last turn has not ended then, so "x" comes
+/// no earlier than the group with a backlog.
+#[test]
+fn a_group_that_asks_after_each_grant_gets_no_more_than_its_share() {
+    let mut semaphore = start();
+    semaphore.acquire(3, "x0@x,1,0 3 600000 wait x1@x,1,0 3 600000 wait");
+    semaphore.acquire(3, &many(30, "m%@m,1,0 3 600000 wait"));
+    let (mut held, mut granted) = ("x0".to_owned(), 0);
+    for round in 2..42 {
+        held = pass_on(&mut semaphore, &held);
+        if held.starts_with('x') {
+            semaphore.acquire(3, &format!("x{round}@x,1,0 3 600000 wait"));
+            granted += 1;
+        }
+    }
+    assert!((19..=21).contains(&granted), "{granted} of 40 grants");
+}
