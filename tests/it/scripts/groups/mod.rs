@@ -3,6 +3,7 @@
 mod bounds;
 mod histories;
 mod losses;
+mod order;
 mod starvation;
 
 use super::{Timed, name_of};
