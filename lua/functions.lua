@@ -177,10 +177,10 @@ local function groups_of(s)
     if part.group and redis.call('ZADD', order_key, 0, '*', 0, entry_of(name, ticket, id)) == 2 then
       s.has_new_key = true
     end
-    local turn, fits = turn_of(name), groups.fits_cap(name, part.weight, part.cap)
-    if turn <= 0 then
-      set_turn(name, fits and math.max(s.virtual + 1 / part.share, -turn) or '+inf')
-    elseif turn == math.huge and fits then
+    local turn = turn_of(name)
+    if turn <= 0 then -- even if the group is at its cap, so that it cannot starve others
+      set_turn(name, math.max(s.virtual + 1 / part.share, -turn))
+    elseif turn == math.huge and groups.fits_cap(name, part.weight, part.cap) then
       set_turn(name, s.virtual)
     end
   end
@@ -202,8 +202,9 @@ local function groups_of(s)
       local grouped = redis.call('ZCOUNT', s.queue_key, '-inf', '(0')
       return redis.call('ZRANK', s.queue_key, id) - grouped - left + 1
     end
-    local rank = redis.call('ZRANK', order_key, entry_of(part.group, ticket, id))
-    return rank - redis.call('ZRANK', order_key, first_entries(part.group)[1]) + 1
+    local entry = entry_of(part.group, ticket, id)
+    local first = first_entries(part.group)[1] or entry -- nil if an entry has a wrong score
+    return redis.call('ZRANK', order_key, entry) - redis.call('ZRANK', order_key, first) + 1
   end
 
   -- Returns whether a request that is not in the queue fits its cap and comes before all others.
@@ -224,7 +225,7 @@ local function groups_of(s)
     end
     local entries = name and first_entries(name) or {}
     local ticket, id = string.match(entries[1] or '', '^[^:]*:(%d+):(.*)')
-    if id and (redis.call('ZSCORE', s.queue_key, id) or 0) + ticket ~= 0 then
+    if entries[1] and not (id and (redis.call('ZSCORE', s.queue_key, id) or 0) + ticket == 0) then
       redis.call('ZREM', order_key, entries[1])
       id = nil
     end

@@ -60,12 +60,11 @@ impl Semaphore {
     /// cap.
     pub(super) fn take_turn(&mut self, id: &str) {
         let Some(virtual_time) = self.turns.virtual_time else { return };
-        let fits = !self.exceeds_cap(id, id::weight(id));
         let (group, turn) = (id::group(id), self.turns.turn(id::group(id)));
         if turn <= 0.0 {
-            let start = (virtual_time + 1.0 / id::share(id)).max(-turn);
-            self.turns.set_turn(group, if fits { start } else { f64::INFINITY });
-        } else if turn.is_infinite() && fits {
+            // Even if the group is at its cap, so that it cannot starve others.
+            self.turns.set_turn(group, (virtual_time + 1.0 / id::share(id)).max(-turn));
+        } else if turn.is_infinite() && !self.exceeds_cap(id, id::weight(id)) {
             self.turns.set_turn(group, virtual_time);
         }
     }
