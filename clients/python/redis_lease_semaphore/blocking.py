@@ -127,12 +127,13 @@ class SemaphoreClient(Unique):
         exits.watch(self)
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=_serve, args=[loop], name="redis-lease-semaphore", daemon=True)
+        self._loop, self._thread = loop, thread
         try:
             thread.start()
         except RuntimeError as reason:  # Python ends, or the process has too many threads
+            self._loop = self._thread = None
             loop.close()
             raise Closed(f"the thread of the client cannot start: {reason}") from reason
-        self._loop, self._thread = loop, thread
 
     def _forked(self) -> None:
         """Called in a forked process, which has copies of the loop and the locks, but not the loop's thread."""
