@@ -215,12 +215,24 @@ final class Semaphore
     private static function releaseAtEnd(): void
     {
         if (self::$held === null) {
-            register_shutdown_function(static function () {
-                foreach (self::$held as [$semaphore, $permit]) {
-                    $semaphore->release($permit);
-                }
-            });
+            register_shutdown_function(static fn () => Signals::defer(self::releaseAll(...)));
             self::$held = [];
+        }
+    }
+
+    /** Releases the permits of withPermit(), the innermost first. Throws the first error after all attempts. */
+    private static function releaseAll(): void
+    {
+        $failure = null;
+        foreach (array_reverse(self::$held) as [$semaphore, $permit]) {
+            try {
+                $semaphore->release($permit);
+            } catch (\Throwable $error) {
+                $failure ??= $error;
+            }
+        }
+        if ($failure !== null) {
+            throw $failure;
         }
     }
 

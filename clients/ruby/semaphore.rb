@@ -324,7 +324,10 @@ class RedisSemaphore
       # The server skips requests of a client that is not subscribed. So this subscribes before it queues.
       unless listener&.alive?
         connection = @redis._client.connection
-        listener = again(PATIENCE, wait_until) { Listener.new(@url, channel) }
+        again(PATIENCE, wait_until) do
+          listener = Listener.new(@url, channel) # It has nothing to close before it starts.
+          listener.start
+        end
       end
       asked = ask(id, place, wait_until)
       return asked if asked.is_a?(Permit)
@@ -337,7 +340,11 @@ class RedisSemaphore
       return permit if permit
     end
   ensure
-    listener&.close
+    begin
+      undisturbed { listener&.close }
+    ensure # A signal may have arrived just before the close began.
+      undisturbed { listener.close } unless listener.nil? || listener.closed?
+    end
   end
 
   # Returns a permit, or nil when the next heartbeat is due.
@@ -485,18 +492,26 @@ class RedisSemaphore
 
   # Subscribes to a channel in a thread, because the library's subscribe blocks until the subscription ends.
   class Listener
-    # Returns when the server has confirmed the subscription.
     def initialize(url, channel, sharded: false)
+      @subscription = [sharded ? :ssubscribe : :subscribe, channel]
       @mutex = Mutex.new
       @changed = ConditionVariable.new
       @events = []
+      @closed = false
       # Keep-alives end the connection if the server's machine has failed.
       @redis = Redis.new(url: url, timeout: RESPONSE_SECONDS, reconnect_attempts: 0,
                          tcp_keepalive: { time: 5, intvl: 5, probes: 2 })
-      @thread = Thread.new { run(sharded ? :ssubscribe : :subscribe, channel) }
+    end
+
+    # Returns itself when the server has confirmed the subscription.
+    def start
+      # The thread stores itself, because a signal may arrive before this method could store the thread.
+      Thread.new { run if @mutex.synchronize { @thread = Thread.current unless @closed } }
       listens = self.next(RedisSemaphore.now + (1000 * RESPONSE_SECONDS)) == :listening
       raise @error || Redis::TimeoutError unless listens
-    ensure # If this raises, no other code can close the listener.
+
+      self
+    ensure
       close unless listens
     end
 
@@ -515,18 +530,21 @@ class RedisSemaphore
 
     def alive? = @thread.alive?
 
+    def closed? = @closed
+
     def close
+      @mutex.synchronize { @closed = true }
       @thread&.kill
       @thread&.join
-      @redis&.close
+      @redis.close
     end
 
     private
 
-    def run(subscribe, channel)
+    def run
       # The library's own subscribe does the same, but does not support sharded channels.
       RedisSemaphore.converting_errors do
-        @redis._client.call_loop([subscribe, channel]) do |kind, _, text|
+        @redis._client.call_loop(@subscription) do |kind, _, text|
           case kind
           when "subscribe", "ssubscribe" then tell(:listening)
           when "message", "smessage" then tell(text.to_s)

@@ -116,7 +116,7 @@ semaphore.release(permit)
 # A thread is killed while it waits for a silent server.
 silent = TCPServer.new("127.0.0.1", 0)
 threads = Thread.list.size
-thread = Thread.new { RedisSemaphore::Listener.new("redis://127.0.0.1:#{silent.addr[1]}", "channel") }
+thread = Thread.new { RedisSemaphore::Listener.new("redis://127.0.0.1:#{silent.addr[1]}", "channel").start }
 connection = silent.accept
 thread.kill.join
 expect(Thread.list.size == threads, "a failed listener has left its thread")
@@ -142,6 +142,31 @@ signals = (1..).take_while do |point|
   end
 end
 expect(signals.size > 20, "only #{signals.size} signals came")
+
+# A signal arrives during a wait, at each point of this client at which the main thread may notice it.
+permit = semaphore.acquire
+channels = -> { redis.pubsub(:channels, "sem:wake:*.#{Process.pid}.*") }
+signals = (1..).take_while do |point|
+  left = point
+  trace = TracePoint.new(:line, :call, :return, :c_call, :c_return, :b_call, :b_return) do |event|
+    next unless Thread.current == Thread.main && left.positive? && event.path.end_with?("/semaphore.rb")
+    next if event.method_id == :backtrace # Ruby itself calls it, and no signal arrives there.
+
+    left -= 1
+    raise Interrupt if left.zero?
+  end
+  begin
+    trace.enable { semaphore.acquire(timeout: 0) }
+  rescue Interrupt
+    eventually("a signal at point #{point} leaves no thread") { Thread.list.size == 1 }
+    eventually("a signal at point #{point} leaves no subscription") { channels.call.empty? }
+    true
+  rescue RedisSemaphore::Timeout
+    false # The signal was too late.
+  end
+end
+expect(signals.size > 100, "only #{signals.size} signals came")
+semaphore.release(permit)
 
 [nil, "id"].each do |wrong|
   semaphore.release(wrong)
@@ -205,7 +230,7 @@ end
   waiting = RedisSemaphore.new(name, limit: 1, url: url)
   expect(waiting.inspect == "#<RedisSemaphore #{name}>", waiting.inspect)
   calls = [-> { waiting.acquire }, -> { waiting.with_permit { nil } },
-           -> { waiting.send(:again, 0, nil) { RedisSemaphore::Listener.new(url, "channel") } }]
+           -> { waiting.send(:again, 0, nil) { RedisSemaphore::Listener.new(url, "channel").start } }]
   calls.each do |call|
     call.call
     abort "FAILED: a server without AUTH is not rejected"
@@ -273,7 +298,7 @@ answers.each do |answer|
     expect(tries > 2, "#{tries} attempts to connect")
   end
   begin
-    RedisSemaphore::Listener.new(url, "channel")
+    RedisSemaphore::Listener.new(url, "channel").start
     abort "FAILED: a peer without TLS accepts a subscription"
   rescue Redis::CannotConnectError
     peer.close

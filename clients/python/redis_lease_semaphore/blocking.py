@@ -80,10 +80,11 @@ class SemaphoreClient(Unique):
         self._loop = None
         self._thread: Optional[threading.Thread] = None
         self._is_exiting = False
-        # Callbacks are passed to the loop only before it stops. Both locks are reentrant, because the
+        # Callbacks are passed to the loop only before it stops. The locks are reentrant, because the
         # handler of a signal may interrupt the thread that has them.
         self._handing_over = threading.RLock()
         self._connecting = threading.RLock()
+        self._making = threading.RLock()  # a semaphore
 
     def semaphore(
         self,
@@ -99,11 +100,8 @@ class SemaphoreClient(Unique):
         `max_hold` is the longest time for which a permit is held. Then the permit is lost. `group_share` and
         `group_cap` are the share and the cap of each group that has none of its own.
         """
-
-        async def make() -> core_semaphore.Semaphore:
-            return self._core.semaphore(name, limit, lease, max_hold, group_share, group_cap)
-
-        return Semaphore(self, self._run(make()))
+        with self._making:
+            return Semaphore(self, self._core.semaphore(name, limit, lease, max_hold, group_share, group_cap))
 
     def connect(self) -> None:
         """Connects, and checks the server and the rights of the user."""
@@ -127,11 +125,15 @@ class SemaphoreClient(Unique):
 
     def _start(self) -> None:
         exits.watch(self)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=_serve, args=[self._loop], name="redis-lease-semaphore", daemon=True
-        )
-        self._thread.start()
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=_serve, args=[loop], name="redis-lease-semaphore", daemon=True)
+        self._loop, self._thread = loop, thread
+        try:
+            thread.start()
+        except RuntimeError as reason:  # Python ends, or the process has too many threads
+            self._loop = self._thread = None
+            loop.close()
+            raise Closed(f"the thread of the client cannot start: {reason}") from reason
 
     def _forked(self) -> None:
         """Called in a forked process, which has copies of the loop and the locks, but not the loop's thread."""

@@ -259,7 +259,7 @@ class SemaphoreClient(Unique):
         """Releases all permits, because no task runs that could release them."""
         if self._is_forked():
             return
-        for semaphore in {*self._semaphores.values(), *self._active}:
+        for semaphore in {*self._all_semaphores(), *self._active}:
             for held in list(semaphore._permits.values()):
                 if not stays(held):
                     held.lose(why)
@@ -339,7 +339,11 @@ class SemaphoreClient(Unique):
 
     @property
     def _is_in_use(self) -> bool:
-        return bool(self._active) or any(semaphore._permits for semaphore in self._semaphores.values())
+        return bool(self._active) or any(semaphore._permits for semaphore in self._all_semaphores())
+
+    def _all_semaphores(self) -> list[Semaphore]:
+        # Not values(), because another thread may create a semaphore of the blocking client during the iteration.
+        return [semaphore for reference in self._semaphores.valuerefs() if (semaphore := reference()) is not None]
 
     async def _disconnect(self) -> None:
         if self._listener is not None:

@@ -6,11 +6,12 @@ Its worker, which the client starts, makes the calls to the server.
 from __future__ import annotations
 
 import asyncio
+import collections
 import math
 import time
 from typing import Any, Callable, Optional, Protocol, Sequence, Union
 
-from . import checks, ids, scripts
+from . import checks, ids, order, scripts
 from .acquire import Acquire
 from .claims import Claim
 from .errors import AcquireTimeout, Closed, SemaphoreError, Unavailable
@@ -73,6 +74,7 @@ class Semaphore(Unique):
         self._waits: dict[str, Claim] = {}  # all requests by ID
         self._permits: dict[str, Held] = {}
         self._releases: dict[str, Release] = {}  # unconfirmed releases
+        self._drops: collections.deque[Held] = collections.deque()  # permits that the program has just dropped
         # The state of its workers. Each worker lives only while there is work.
         self._is_declared = False
         self._refresh_at = self._ask_at = self._wake_at = math.inf
@@ -166,7 +168,21 @@ class Semaphore(Unique):
     def _ended(self, held: Held) -> Release:
         """Releases a permit, even a lost one, because a refresh without a reply may hold it for another lease."""
         del self._permits[held.id]
-        return self._give_back(held.id, time.monotonic() + self.lease)
+        return self._give_back(held.id, time.monotonic() + self.lease, held.dropped_at)
+
+    def _drop(self, held: Held) -> None:
+        """Called in any thread. The loop does the rest, before it sends any later call of the program."""
+        held.dropped_at = order.next()
+        self._drops.append(held)
+        held.loop.call_soon_threadsafe(self._collect)
+
+    def _collect(self) -> None:
+        """Releases what was dropped or canceled just now."""
+        while self._drops:
+            self._drops.popleft().dropped()
+        # The tasks of these requests may not have run yet.
+        for claim in [claim for claim in self._waits.values() if claim.outcome.cancelled()]:
+            self._give_up(claim)
 
     async def _released_elsewhere(self, held: Held) -> bool:
         """Releases a permit from another event loop than that of its acquire."""
@@ -237,22 +253,24 @@ class Semaphore(Unique):
         elif self._rest is not None and not self._rest.done():
             self._rest.set_result(None)
 
-    def _give_back(self, request_id: str, until: float) -> Release:
-        release = self._releases[request_id] = Release(until)
+    def _give_back(self, request_id: str, until: float, place: Optional[int] = None) -> Release:
+        """Releases an ID, by default after all earlier calls of the program."""
+        release = self._releases[request_id] = Release(until, order.next() if place is None else place)
         self._poke()
         return release
 
     def _give_up(self, claim: Claim) -> None:
         """Cancels a request. The server may have queued it, or granted it a permit."""
-        outcome = claim.outcome
-        if outcome.done() and not outcome.cancelled() and outcome.exception() is not None:
-            return  # rejected, and already released
-        self._waits.pop(claim.id, None)
         permit = self._permits.get(claim.id)
         if permit is not None:
             permit.release_in_background()
-        elif claim.asked_at is not None:
-            self._give_back(claim.id, time.monotonic() + self._client.heartbeat_timeout + self.lease)
+        elif self._waits.pop(claim.id, None) is not None:
+            self._withdraw(claim)
+
+    def _withdraw(self, claim: Claim) -> None:
+        """Releases the ID of a request that has ended. It has the place of the request, so it blocks no later call."""
+        if claim.asked_at is not None:
+            self._give_back(claim.id, time.monotonic() + self._client.heartbeat_timeout + self.lease, claim.order)
 
     def _grant(self, claim: Claim, token: int, since: float) -> None:
         del self._waits[claim.id]
@@ -270,5 +288,4 @@ class Semaphore(Unique):
             return  # canceled in the meantime
         del self._waits[claim.id]
         claim.outcome.set_exception(error)
-        if claim.asked_at is not None:
-            self._give_back(claim.id, time.monotonic() + self._client.heartbeat_timeout + self.lease)
+        self._withdraw(claim)
