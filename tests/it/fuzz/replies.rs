@@ -99,7 +99,8 @@ fn inspection(call: &Call, reply: &Value) -> Result<Response, String> {
     let Value::Array(items) = reply else {
         return Err("not an array".to_owned());
     };
-    ensure(items.len() == 10, || format!("{} items", items.len()))?;
+    let lists = if call.arguments.len() == 4 { 2 } else { 3 };
+    ensure(items.len() == 8 + lists, || format!("{} items", items.len()))?;
     let numbers = integers(&Value::Array(items[..8].to_vec()))?;
     ensure(numbers[4..].iter().all(|n| *n >= 0), || format!("{numbers:?}"))?;
     for (list, count, size) in [(8, 1, 2), (9, 3, 3)] {
@@ -112,5 +113,13 @@ fn inspection(call: &Call, reply: &Value) -> Result<Response, String> {
             integers(&Value::Array(entry[1..].to_vec()))?;
         }
     }
+    let groups = match items.get(10) {
+        Some(Value::Array(groups)) => match &groups[..] {
+            [Value::Int(0..), Value::Int(0..), Value::Array(groups)] => groups.len(),
+            _ => return Err(format!("{groups:?}")),
+        },
+        _ => 0,
+    };
+    ensure(groups % 6 == 0, || format!("{groups} values of groups"))?;
     Ok(Response { now: numbers[0], wake_in: -1, ..Response::default() })
 }
