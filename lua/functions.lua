@@ -155,8 +155,20 @@ local function groups_of(s)
     end
   end
 
+  -- `cap`: the cap of a request. A runtime cap of its group replaces it.
   function groups.fits_cap(name, weight, cap)
-    return cap == 0 or read_held(name) + weight <= cap
+    local runtime = s.caps and s.caps[name]
+    return not runtime and cap == 0 or read_held(name) + weight <= (runtime or cap)
+  end
+
+  -- Sets the runtime cap of a group, or clears it if `cap` is nil.
+  function groups.set_cap(name, cap)
+    s.caps = s.caps or {}
+    s.caps[name], s.has_new_runtime = cap, true
+    s.caps = next(s.caps) and s.caps
+    if turn_of(name) == math.huge then
+      set_turn(name, s.virtual) -- its first request may fit the new cap
+    end
   end
 
   -- Enters a queued request into the turns. It may come before a request that did not fit the cap.
@@ -165,10 +177,10 @@ local function groups_of(s)
     if part.group and redis.call('ZADD', order_key, 0, '*', 0, entry_of(name, ticket, id)) == 2 then
       s.has_new_key = true
     end
-    local turn, fits = turn_of(name), groups.fits_cap(name, part.weight, part.cap)
-    if turn <= 0 then
-      set_turn(name, fits and math.max(s.virtual + 1 / part.share, -turn) or '+inf')
-    elseif turn == math.huge and fits then
+    local turn = turn_of(name)
+    if turn <= 0 then -- even if the group is at its cap, so that it cannot starve others
+      set_turn(name, math.max(s.virtual + 1 / part.share, -turn))
+    elseif turn == math.huge and groups.fits_cap(name, part.weight, part.cap) then
       set_turn(name, s.virtual)
     end
   end
@@ -190,8 +202,9 @@ local function groups_of(s)
       local grouped = redis.call('ZCOUNT', s.queue_key, '-inf', '(0')
       return redis.call('ZRANK', s.queue_key, id) - grouped - left + 1
     end
-    local rank = redis.call('ZRANK', order_key, entry_of(part.group, ticket, id))
-    return rank - redis.call('ZRANK', order_key, first_entries(part.group)[1]) + 1
+    local entry = entry_of(part.group, ticket, id)
+    local first = first_entries(part.group)[1] or entry -- nil if an entry has a wrong score
+    return redis.call('ZRANK', order_key, entry) - redis.call('ZRANK', order_key, first) + 1
   end
 
   -- Returns whether a request that is not in the queue fits its cap and comes before all others.
@@ -212,7 +225,7 @@ local function groups_of(s)
     end
     local entries = name and first_entries(name) or {}
     local ticket, id = string.match(entries[1] or '', '^[^:]*:(%d+):(.*)')
-    if id and (redis.call('ZSCORE', s.queue_key, id) or 0) + ticket ~= 0 then
+    if entries[1] and not (id and (redis.call('ZSCORE', s.queue_key, id) or 0) + ticket == 0) then
       redis.call('ZREM', order_key, entries[1])
       id = nil
     end
@@ -300,6 +313,16 @@ local function count_permit(s, id, weight)
   end
 end
 
+local function read_runtime(text)
+  local caps = {}
+  for group, cap in string.gmatch(text, ' ([^ =]+)=(%d+)') do
+    caps[group] = cap + 0
+  end
+  return tonumber((string.match(text, '^%d+'))), next(caps) and caps
+end
+
+-- Reads the keys, before any write. Returns the state with the expiries of `ids`, or an error.
+-- `has_group`: whether one of the call's requests has a group.
 local function read_semaphore(keys, ids, has_group)
   local failed = check_keys(keys)
   if failed then return failed end
@@ -356,9 +379,13 @@ local function read_semaphore(keys, ids, has_group)
     index_of = {}, -- IDs from the queue -> index in `granted`; later also `token`, of granted[1]
     leaving = {}, notices = {}, -- IDs that leave the queue; requests whose clients get a message
     has_new_key = not extra, -- whether a key may be new, so that it has no expiry yet
-    has_new_runtime = false, -- whether the runtime limit was set or cleared
+    has_new_runtime = false, -- whether the runtime limit or a runtime cap was set or cleared
     more = false, -- whether the script stopped at a bound, so that a client must call `wake`
   }
+  if state[3] and not runtime then
+    s.runtime, s.caps = read_runtime(state[3])
+    s.limit = s.runtime or declared or 0
+  end
   if not state[1] then
     -- If another key has members, `state` was lost. Then any lease and any ticket is possible.
     s.first_expiry = MAX_NUMBER
@@ -400,8 +427,7 @@ local function configure(s, args)
   if mode == 'declare' and number ~= s.declared or mode == 'declare_if_unset' and not is_known then
     s.declared, s.changed.declared, s.live_until = number, number, math.max(s.live_until, s.now)
   elseif mode == 'initial' and not is_known then
-    s.runtime, s.changed.runtime, s.live_until = number, number, math.max(s.live_until, s.now)
-    s.has_new_runtime = true
+    s.runtime, s.has_new_runtime, s.live_until = number, true, math.max(s.live_until, s.now)
   end
   s.limit = s.runtime or s.declared or 0
 end
@@ -566,14 +592,30 @@ local function write_permits(s)
   end
 end
 
+-- Writes the field `runtime`: see read_runtime.
+local function write_runtime(s)
+  local text = string.format(s.runtime and '%.0f' or '-', s.runtime)
+  for group, cap in pairs(s.caps or {}) do
+    text = string.format('%s %s=%.0f', text, group, cap)
+  end
+  if s.runtime or s.caps then
+    s.changed.runtime = text
+  else
+    redis.call('HDEL', s.state_key, 'runtime')
+  end
+end
+
 local function write_state(s)
-  local runtime, has_new_runtime, expire_at = s.runtime, s.has_new_runtime, s.expire_at
+  local expire_at = s.expire_at
   -- Without `state`, tokens begin at the clock. So `must_last` is at least `last_number` in ms.
   local must_last = math.max(s.live_until, math.floor(s.last_number / 1000))
   local moves = must_last > expire_at
   if moves then
     expire_at = must_last + math.max(60000, must_last - s.now)
     s.changed.expire_at = expire_at
+  end
+  if s.has_new_runtime then
+    write_runtime(s)
   end
   local fields = {'last_number', s.last_number}
   s.changed.virtual = s.virtual
@@ -589,9 +631,10 @@ local function write_state(s)
       end
     end
   end
-  if runtime and has_new_runtime then
-    redis.call('PERSIST', s.state_key) -- a runtime limit stays until it is cleared
-  elseif not runtime and (moves or has_new_runtime) then
+  local stays = s.runtime or s.caps -- until it is cleared
+  if stays and s.has_new_runtime then
+    redis.call('PERSIST', s.state_key)
+  elseif not stays and (moves or s.has_new_runtime) then
     -- `state` expires later, so tokens grow even if the clock is set back by under 2 hours.
     redis.call('PEXPIREAT', s.state_key, expire_at + 7200000)
   end
@@ -854,7 +897,8 @@ local function add_group(name)
     queued = id and after - before or 0
     held = -(redis.call('ZSCORE', s.permits_key, '*' .. name) or 0) - (ended_in[name] or 0)
   end
-  for _, value in ipairs({name, held, queued, id and waited(id, ticket) or -1, id or ''}) do
+  local waited_ms, runtime_cap = id and waited(id, ticket) or -1, s.caps and s.caps[name] or -1
+  for _, value in ipairs({name, held, queued, waited_ms, id or '', runtime_cap}) do
     groups[#groups + 1] = value
   end
 end
@@ -870,6 +914,12 @@ if s.virtual then
       add_group(name)
     end
   end)
+  for name in pairs(offset == 0 and count > 0 and s.caps or {}) do
+    if not redis.call('ZSCORE', s.permits_key, '*' .. name)
+      and (redis.call('ZSCORE', turns, name) or 0) + 0 <= 0 then
+      add_group(name)
+    end
+  end
 elseif alone > 0 then
   total = 1
   if offset == 0 and count > 0 then
@@ -883,19 +933,30 @@ end}
 redis.register_function{function_name = 'sem_limit', flags = {},
 callback = function(KEYS, ARGV)
 
-local change, lengths = ARGV[3], {set = 5, add = 5, clear = 4}
+local change, lengths = ARGV[3], {set = 5, add = 5, clear = 4, cap = 6}
 local length, n = not change and 2 or lengths[change], integer(ARGV[4], 0, MAX_COUNT)
 if not length then
-  return wrong(ARGV, 3, 'change', '"set", "add" or "clear"')
+  return wrong(ARGV, 3, 'change', '"set", "add", "clear" or "cap"')
 elseif #ARGV ~= length then
   return redis.error_reply('SEM_ARG ' .. length .. ' arguments are needed, got ' .. #ARGV)
-elseif length == 5 and not n then
+elseif length >= 5 and not n and not (change == 'cap' and ARGV[4] == 'none') then
   return wrong(ARGV, 4, 'n', 'an integer from 0 to 4294967295')
+end
+local group = change == 'cap' and ARGV[5]
+if group and (#group > 64 or not string.find(group, '^[%w._-]+$')) then
+  return wrong(ARGV, 5, 'group', '1 to 64 letters, digits, ".", "_" or "-"')
 end
 local parts = change and read_id(ARGV, length, 'idempotency_key', {}, nil, 0)
 if change and parts.err then return parts end
-local s = read_semaphore(KEYS, {})
+local s = read_semaphore(KEYS, {}, group)
 if s.err then return s end
+local capped = 0
+for _ in pairs(s.caps or {}) do
+  capped = capped + 1
+end
+if group and n and capped >= 100 and not s.caps[group] then
+  return wrong(ARGV, 5, 'group', 'one of the 100 groups that have runtime caps: clear another')
+end
 local before, declared_before = s.runtime or s.declared or -1, s.declared or -1
 local failed = configure(s, ARGV)
 if failed then return failed end
@@ -916,13 +977,14 @@ if is_new then
   s.has_new_key, s.live_until = s.has_new_key or added == 2, math.max(s.live_until, known_until)
   s.last_number = math.max(s.last_number, s.now_us - 1) -- to notice if the clock is set back
 end
-if is_new and change == 'clear' then
-  redis.call('HDEL', s.state_key, 'runtime')
+if is_new and group then
+  groups_of(s).set_cap(group, n or nil)
+elseif is_new and change == 'clear' then
   s.has_new_runtime, s.runtime = s.has_new_runtime or s.runtime ~= nil, nil
 elseif is_new then
   s.has_new_runtime, s.runtime = true, change == 'set' and n or s.limit + n
 end
-s.changed.runtime, s.limit = s.has_new_runtime and s.runtime or nil, s.runtime or s.declared or 0
+s.limit = s.runtime or s.declared or 0
 remove_expired(s)
 serve_queue(s, {})
 local wake_in = commit(s)
@@ -1115,7 +1177,7 @@ for i = 1, #ids do
 end
 if release_mode == 'forget' and freed > 0 and (s.runtime or s.declared) then
   s.runtime, s.has_new_runtime = math.max(0, s.limit - freed), true
-  s.limit, s.changed.runtime, s.live_until = s.runtime, s.runtime, math.max(s.live_until, s.now)
+  s.limit, s.live_until = s.runtime, math.max(s.live_until, s.now)
 end
 serve_queue(s, {})
 reply[2] = commit(s)

@@ -28,11 +28,12 @@
 --                   (plus head start, unless the nonce begins with "headstartMS-"), ms until its
 --                   client is dead (-1: dead)
 --   groups          with ARGV[5] only: the number of queued requests with a group; the number of
---                   groups that wait or that hold a permit, the larger one; a list with five values
+--                   groups that wait or that hold a permit, the larger one; a list with six values
 --                   for each group: GROUP ('': the requests without a group), the weight that it
---                   holds (-1 for ''), its queued requests, and of the first of these requests: ms
---                   waited (-1: none), ID. Groups that wait come first, in the order of turns, then
---                   groups that only hold permits, by weight.
+--                   holds (-1 for ''), its queued requests, of the first of these requests: ms
+--                   waited (-1: none), ID, and the runtime cap of the group (-1: none). Groups that
+--                   wait come first, in the order of turns, then groups that only hold permits, by
+--                   weight, then groups that only have a runtime cap.
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION, SEM_GROUPS
 -- Cost              O(log N) in all and for each returned group, O(1) for each other returned entry
 --                   and each expired permit. Commands:
@@ -124,7 +125,8 @@ local function add_group(name)
     queued = id and after - before or 0
     held = -(redis.call('ZSCORE', s.permits_key, '*' .. name) or 0) - (ended_in[name] or 0)
   end
-  for _, value in ipairs({name, held, queued, id and waited(id, ticket) or -1, id or ''}) do
+  local waited_ms, runtime_cap = id and waited(id, ticket) or -1, s.caps and s.caps[name] or -1
+  for _, value in ipairs({name, held, queued, waited_ms, id or '', runtime_cap}) do
     groups[#groups + 1] = value
   end
 end
@@ -140,6 +142,12 @@ if s.virtual then
       add_group(name)
     end
   end)
+  for name in pairs(offset == 0 and count > 0 and s.caps or {}) do
+    if not redis.call('ZSCORE', s.permits_key, '*' .. name)
+      and (redis.call('ZSCORE', turns, name) or 0) + 0 <= 0 then
+      add_group(name)
+    end
+  end
 elseif alone > 0 then
   total = 1
   if offset == 0 and count > 0 then

@@ -63,7 +63,7 @@ for i = 1, #ids do
 end
 if release_mode == 'forget' and freed > 0 and (s.runtime or s.declared) then
   s.runtime, s.has_new_runtime = math.max(0, s.limit - freed), true
-  s.limit, s.changed.runtime, s.live_until = s.runtime, s.runtime, math.max(s.live_until, s.now)
+  s.limit, s.live_until = s.runtime, math.max(s.live_until, s.now)
 end
 serve_queue(s, {})
 reply[2] = commit(s)

@@ -80,7 +80,7 @@ pub fn remedy(error: &io::Error) -> Option<&'static str> {
     Some(match Errno::from_raw(error.raw_os_error()?) {
         Errno::EMFILE => "raise `ulimit -n`",
         Errno::ENFILE => "close files on this machine, or raise the sysctl fs.file-max",
-        Errno::EAGAIN => "raise `ulimit -u`, or the process limit of the cgroup",
+        Errno::EAGAIN => "raise `ulimit -u` or `ulimit -v`, or the process limit of the cgroup",
         Errno::ENOMEM => "raise `ulimit -v`, or the memory limit of the cgroup",
         _ => return None,
     })

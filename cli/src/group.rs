@@ -53,10 +53,11 @@ pub fn as_json(group: &GroupInspection) -> Value {
         "waited_ms": group.waited.map(millis),
         "share": group.share,
         "cap": group.cap,
+        "runtime_cap": group.runtime_cap,
     })
 }
 
-pub const COLUMNS: [&str; 6] = ["GROUP", "HELD", "QUEUED", "WAITED", "SHARE", "CAP"];
+pub const COLUMNS: [&str; 7] = ["GROUP", "HELD", "QUEUED", "WAITED", "SHARE", "CAP", "RUNTIME CAP"];
 
 pub fn as_table(groups: &[GroupInspection]) -> String {
     table(&COLUMNS, &groups.iter().map(cells).collect::<Vec<_>>())
@@ -72,5 +73,6 @@ pub fn cells(group: &GroupInspection) -> Vec<String> {
         shown(group.waited.map(rounded)),
         shown(group.share.map(|share| share.to_string())),
         shown(group.cap.map(|cap| cap.to_string())),
+        shown(group.runtime_cap.map(|cap| cap.to_string())),
     ]
 }

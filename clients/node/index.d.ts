@@ -48,11 +48,39 @@ export interface SemaphoreOptions {
    * bound limits the harm of work that hangs. Default: no bound.
    */
   maxHold?: number | undefined;
+  /** The share of each group that has none of its own. Range: 1 to 1,000. Default: 1. */
+  groupShare?: number | undefined;
+  /** The cap of each group that has none of its own. Range: 1 to 4,294,967,295. Default: no cap. */
+  groupCap?: number | undefined;
+}
+
+/**
+ * A group of requests, such as the requests of one tenant. All requests without a group form one more group, with a
+ * share of 1 and no cap.
+ *
+ * Derive the name from an authenticated identity: a caller that may choose names can invent groups, and each of them
+ * has a share.
+ */
+export interface Group {
+  /** 1 to 64 letters, digits, ".", "_" or "-". */
+  name: string;
+  /**
+   * If several groups wait, they are granted weight in proportion to their shares. Shares divide grants, not time. Range:
+   * 1 to 1,000. Default: `groupShare` of the semaphore.
+   */
+  share?: number | undefined;
+  /**
+   * The weight that the group may hold at the same time. While the group is at its cap, its requests delay no other
+   * group. Range: the weight of the request to 4,294,967,295. Default: `groupCap` of the semaphore.
+   */
+  cap?: number | undefined;
 }
 
 export interface TryOptions {
   /** How much of the limit the permit takes. Default: 1. */
   weight?: number | undefined;
+  /** The name of a group, or a group with its own share and cap. Default: no group. */
+  group?: string | Group | undefined;
   /** Cancels the request: it leaves the queue, and the acquire rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
 }
@@ -104,6 +132,8 @@ export class Semaphore {
   readonly limit: number;
   readonly lease: number;
   readonly maxHold: number | undefined;
+  readonly groupShare: number;
+  readonly groupCap: number | undefined;
   /** Waits in the queue for a permit. */
   acquire(options?: AcquireOptions): Promise<Permit>;
   /**
@@ -173,7 +203,7 @@ export class AcquireTimeout extends SemaphoreError {
   readonly code: "SEM_TIMEOUT";
   readonly semaphore: string;
   readonly timeout: number;
-  /** The last known position in the queue; 1 is the head. */
+  /** The last known position in the queue; 1 is the head. If there are groups, the position in the request's group. */
   readonly position?: number | undefined;
 }
 

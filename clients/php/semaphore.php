@@ -108,6 +108,8 @@ final class Semaphore
     /** The permits of withPermit() with their semaphores. Null: no shutdown function releases them yet. */
     private static ?array $held = null;
     private readonly string $url;
+    /** The part of the IDs for the group. */
+    private readonly string $group;
     private readonly Scripts $scripts;
     private readonly array $keys;
     private bool $declared = false;
@@ -119,6 +121,7 @@ final class Semaphore
         private readonly int $limit,
         private readonly int $lease = 30_000,
         #[\SensitiveParameter] ?string $url = null,
+        ?string $group = null,
     ) {
         if (preg_match('/\A[^{}\x00-\x1f\x7f]+\z/u', $name) !== 1 || strlen($name) > 512) {
             // The message contains only the beginning of the name, and escapes it, because a name may contain any
@@ -129,6 +132,17 @@ final class Semaphore
         }
         self::check('a limit', $limit, 0, self::MAX_WEIGHT);
         self::check('a lease', $lease, 1, self::MAX_LEASE);
+        $this->group = match (true) {
+            $group === null => '',
+            str_contains($group, ',') => "$group:",
+            default => "$group,1,0:",
+        };
+        if (!self::isWord("P:c:1:1:$this->group" . str_repeat('n', 16))) {
+            $found = json_encode(substr($group, 0, 100), JSON_INVALID_UTF8_SUBSTITUTE | JSON_UNESCAPED_SLASHES);
+            throw new \InvalidArgumentException('a group must be NAME or NAME,SHARE,CAP, with a name of 1 to 64 letters, '
+                . 'digits, ".", "_" or "-", a share from 1 to 1000, and a cap from 1 to ' . self::MAX_WEIGHT
+                . " or 0 for none, not $found");
+        }
         $given = $url ?? getenv('REDIS_URL');
         $this->url = $given === false ? 'redis://127.0.0.1' : $given;
         $this->scripts = new Scripts($this->url);
@@ -201,12 +215,24 @@ final class Semaphore
     private static function releaseAtEnd(): void
     {
         if (self::$held === null) {
-            register_shutdown_function(static function () {
-                foreach (self::$held as [$semaphore, $permit]) {
-                    $semaphore->release($permit);
-                }
-            });
+            register_shutdown_function(static fn () => Signals::defer(self::releaseAll(...)));
             self::$held = [];
+        }
+    }
+
+    /** Releases the permits of withPermit(), the innermost first. Throws the first error after all attempts. */
+    private static function releaseAll(): void
+    {
+        $failure = null;
+        foreach (array_reverse(self::$held) as [$semaphore, $permit]) {
+            try {
+                $semaphore->release($permit);
+            } catch (\Throwable $error) {
+                $failure ??= $error;
+            }
+        }
+        if ($failure !== null) {
+            throw $failure;
         }
     }
 
@@ -221,7 +247,7 @@ final class Semaphore
     {
         // Each request has its own client and channel, so its messages concern no other permit.
         $client = preg_replace('/[^A-Za-z0-9._-]/', '-', gethostname()) . '.' . getmypid() . '.' . bin2hex(random_bytes(8));
-        $id = "P:$client:1:$this->lease:" . bin2hex(random_bytes(16));
+        $id = "P:$client:1:$this->lease:$this->group" . bin2hex(random_bytes(16));
         try {
             return Signals::defer(fn () => $how($id), dispatches: true);
         } catch (\Throwable $error) { // An error, a timeout or a signal leaves no request behind.
@@ -401,9 +427,10 @@ final class Semaphore
 
     private static function isWord(string $text): bool
     {
-        $grammar = '/\A[PSN]:[A-Za-z0-9._-]{1,100}:([1-9][0-9]{0,9}):([1-9][0-9]{0,8}):[A-Za-z0-9_-]{16,64}\z/';
-        return preg_match($grammar, $text, $parts) === 1
-            && (int) $parts[1] <= self::MAX_WEIGHT && (int) $parts[2] <= self::MAX_LEASE;
+        $group = '[A-Za-z0-9._-]{1,64},(?:[1-9][0-9]{0,2}|1000),(0|[1-9][0-9]{0,9}):';
+        $start = '[PSN]:[A-Za-z0-9._-]{1,100}:([1-9][0-9]{0,9}):([1-9][0-9]{0,8}):';
+        return preg_match("/\A$start(?:$group)?[A-Za-z0-9_-]{16,64}\z/", $text, $parts) === 1
+            && max((int) $parts[1], (int) ($parts[3] ?? 0)) <= self::MAX_WEIGHT && (int) $parts[2] <= self::MAX_LEASE;
     }
 
     /**
@@ -424,7 +451,6 @@ final class Semaphore
         });
     }
 
-    /** Retries for $patience ms while Redis is unavailable. */
     /** Names the keys for groups only if the semaphore has groups. */
     private function callWithKeys(string $script, array $arguments): mixed
     {
@@ -439,6 +465,7 @@ final class Semaphore
         }
     }
 
+    /** Retries for $patience ms while Redis is unavailable. */
     private function repeat(int $patience, ?int $until, callable $try): mixed
     {
         $giveUp = now() + $patience;

@@ -132,6 +132,25 @@ foreach (['exit' => fn () => exit, 'a fatal error' => fn () => trigger_error('fa
     }
 }
 
+// One of the releases fails at the end of the script. The server rejects it, because a key has another type.
+foreach (['outer' => [0, 1], 'inner' => [1, 0]] as $what => [$failing, $other]) {
+    $names = array_map(fn () => 'test-' . bin2hex(random_bytes(16)), [1, 2]);
+    [$outer, $inner] = array_map(fn ($name) => new RedisSemaphore\Semaphore($name, 1), $names);
+    if (pcntl_fork() === 0) {
+        error_reporting(0);
+        $outer->withPermit(fn () => $inner->withPermit(function () use ($scripts, $names, $failing) {
+            $scripts->command('SET', "sem:{{$names[$failing]}}:permits", 'a text');
+            exit;
+        }));
+    }
+    pcntl_wait($status);
+    expect(pcntl_wexitstatus($status) === 255, "a failure to release the $what permit is not reported");
+    $free = [$outer, $inner][$other];
+    $permit = $free->tryAcquire();
+    expect($permit !== null && $free->release($permit), "a failure to release the $what permit keeps the other permit");
+    $scripts->command('DEL', "sem:{{$names[$failing]}}:permits");
+}
+
 function refusal(callable $make): string
 {
     try {
@@ -177,6 +196,36 @@ putenv('REDIS_URL=');
 $message = refusal(fn () => new RedisSemaphore\Semaphore('wrong', 1));
 expect(str_contains($message, 'empty'), "an empty REDIS_URL: $message");
 putenv($given === false ? 'REDIS_URL' : "REDIS_URL=$given");
+
+// Groups: a cap, wrong groups, and grant messages.
+$name = 'test-' . bin2hex(random_bytes(16));
+[$plain, $capped, $larger, $other] = array_map(
+    fn ($group) => new RedisSemaphore\Semaphore($name, 3, group: $group), [null, 'a,1,1', 'a,2,2', 'b']);
+$permit = $plain->acquire();
+$held = $capped->acquire();
+expect(str_contains($held->id, ':a,1,1:'), $held->id);
+expect($capped->tryAcquire() === null, 'a cap has no effect');
+$second = $other->tryAcquire();
+expect(str_contains($second->id, ':b,1,0:') && $plain->release($permit), "$second->id or a permit without a group is lost");
+$third = $larger->tryAcquire();
+expect($third !== null && $larger->release($third), 'a larger cap has no effect');
+$reader = new RedisSemaphore\Scripts(getenv('REDIS_URL') ?: 'redis://127.0.0.1');
+if (pcntl_fork() === 0) {
+    $granted = (new RedisSemaphore\Semaphore($name, 3, group: 'a,1,1'))->acquire();
+    exit($capped->release($granted) ? 0 : 1);
+}
+for ($until = RedisSemaphore\now() + 60_000; $reader->command('ZCARD', "sem:{{$name}}:queue") === 0; usleep(5_000)) {
+    expect(RedisSemaphore\now() < $until, 'the request of a child is not queued');
+}
+expect($capped->release($held) && $other->release($second), 'a permit of a group is lost');
+pcntl_wait($status);
+expect(pcntl_wexitstatus($status) === 0, 'a request at the cap of its group is not granted');
+$grant = new ReflectionMethod($capped, 'grant');
+expect($grant->invoke($capped, "$name\n$held->id 7 8", $held->id) === [7, 8], 'a message with a group is ignored');
+foreach (['', "\xff", 'a:b', "a\n", str_repeat('x', 65), 'a,1', 'a,0,0', 'a,1001,0', 'a,01,0', 'a,1,4294967296', 'a,1,0:b'] as $group) {
+    $message = refusal(fn () => new RedisSemaphore\Semaphore($name, 1, group: $group));
+    expect(str_starts_with($message, 'a group must be NAME or NAME,SHARE,CAP'), "$group: $message");
+}
 
 // The extension ends some texts with a NUL character or a line feed.
 $listening = stream_socket_server('tcp://127.0.0.1:0');

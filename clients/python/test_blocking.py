@@ -1,3 +1,4 @@
+import concurrent.futures
 import contextlib
 import gc
 import os
@@ -336,10 +337,22 @@ class Blocking(unittest.TestCase):
             self.assertEqual(public(permit), public(permit._core))
         self.assertEqual(self.client.semaphore(new_name(), limit=1, max_hold=60).max_hold, 60)
 
-    def test_a_call_before_connect_names_connect(self):
+    def test_a_semaphore_may_be_created_before_connect_and_after_close_like_with_asyncio(self):
         client = SemaphoreClient(URL)
-        with self.assertRaisesRegex(Closed, r"not connected: call connect\(\) first, or use .* `with`"):
-            client.semaphore(self.name, limit=1)
+        semaphore = client.semaphore(self.name, limit=1)
+        for call in (semaphore.acquire, semaphore.try_acquire):
+            with self.assertRaisesRegex(Closed, r"not connected: call connect\(\) first, or use .* `with`"):
+                call()
+        with client:
+            self.assertIs(client.semaphore(self.name, limit=1)._core, semaphore._core)
+            self.assertTrue(semaphore.acquire().release())
+        with self.assertRaisesRegex(Closed, "the client was closed"):
+            client.semaphore(new_name(), limit=1).acquire()
+
+    def test_threads_that_create_a_semaphore_at_the_same_time_share_it(self):
+        with SemaphoreClient(URL) as client, concurrent.futures.ThreadPoolExecutor() as threads:
+            made = list(threads.map(lambda _: client.semaphore(self.name, limit=1), range(100)))
+        self.assertEqual(len({semaphore._core for semaphore in made}), 1)
 
     def test_no_server(self):
         client = SemaphoreClient("redis://127.0.0.1:1")

@@ -40,6 +40,14 @@ ENDS = {
     "dropped": (BLOCKING, "semaphore.acquire()"),
     "dropped by a function": (BLOCKING, "def work(): permit = semaphore.acquire()\nwork()"),
     "an error": (BLOCKING, "permit = semaphore.acquire()\n1 / 0"),
+    "other clients whose loops were stopped": (BLOCKING, """
+others = [redis_lease_semaphore.SemaphoreClient(sys.argv[1]) for _ in range(5)]
+for other in others:
+    other.connect()
+    other._loop.call_soon_threadsafe(other._loop.stop)
+    other._thread.join()
+permit = semaphore.acquire()
+"""),
     "an error with a permit in its frame": (BLOCKING, "def work():\n permit = semaphore.acquire()\n 1 / 0\nwork()"),
     "exit": (BLOCKING, "permit = semaphore.acquire()\nsys.exit(3)"),
     "an interrupt": (BLOCKING, "permit = semaphore.acquire()\nsignal.raise_signal(signal.SIGINT)"),

@@ -25,7 +25,8 @@ class RedisSemaphore
   MAX_WEIGHT = 4_294_967_295 # also the largest limit
   MAX_LEASE = 604_800_000
   LEAST = { "acquire" => 5, "release" => 3, "wake" => 2 }.freeze # the numbers in a reply, at least
-  ID = /\A[PSN]:[A-Za-z0-9._-]{1,100}:([1-9][0-9]{0,9}):([1-9][0-9]{0,8}):[A-Za-z0-9_-]{16,64}\z/
+  GROUP = /[A-Za-z0-9._-]{1,64},(?:[1-9][0-9]{0,2}|1000),(0|[1-9][0-9]{0,9}):/
+  ID = /\A[PSN]:[A-Za-z0-9._-]{1,100}:([1-9][0-9]{0,9}):([1-9][0-9]{0,8}):#{GROUP}?[A-Za-z0-9_-]{16,64}\z/
   PASSING = "LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|READONLY|ERR max number of clients"
   NO_PASSWORD = ": the server requires a password, as in redis://:PASSWORD@HOST"
   # This matches any text. The password may contain all characters, so the last @ is its end.
@@ -55,10 +56,11 @@ class RedisSemaphore
 
   Answer = Struct.new(:reply, :sent, :repeated)
 
-  def initialize(name, limit:, lease: 30_000, url: ENV.fetch("REDIS_URL", "redis://127.0.0.1"))
+  def initialize(name, limit:, lease: 30_000, url: ENV.fetch("REDIS_URL", "redis://127.0.0.1"), group: nil)
     @name = check_name(name)
     @limit = check("a limit", limit, 0..MAX_WEIGHT)
     @lease = check("a lease", lease, 1..MAX_LEASE)
+    @group = check_group(group)
     @url = check_url(url)
     @redis = Redis.new(url: @url, timeout: RESPONSE_SECONDS, reconnect_attempts: 0)
     @scripts = Scripts.new(@redis)
@@ -140,6 +142,18 @@ class RedisSemaphore
                          "not #{given.inspect[0, 600]}"
   end
 
+  # Returns the part of the IDs for the group.
+  def check_group(group)
+    return "" unless group
+
+    part = group.to_s.include?(",") ? "#{group}:" : "#{group},1,0:"
+    return part if id?("P:c:1:1:#{part}#{'n' * 16}")
+
+    raise ArgumentError, "a group must be NAME or NAME,SHARE,CAP, with a name of 1 to 64 letters, digits, \".\", \"_\" " \
+                         "or \"-\", a share from 1 to 1000, and a cap from 1 to #{MAX_WEIGHT} or 0 for none, " \
+                         "not #{group.inspect[0, 100]}"
+  end
+
   # Returns the URL for the library, which would ignore wrong parts. Its own errors contain the password.
   def check_url(url)
     wrong = fault_of_url(url)
@@ -204,7 +218,7 @@ class RedisSemaphore
   # Each request has its own client and channel, so its messages concern no other permit.
   def new_id
     host = Socket.gethostname.gsub(/[^A-Za-z0-9._-]/, "-")
-    "P:#{host}.#{Process.pid}.#{SecureRandom.hex(8)}:1:#{@lease}:#{SecureRandom.hex(16)}"
+    "P:#{host}.#{Process.pid}.#{SecureRandom.hex(8)}:1:#{@lease}:#{@group}#{SecureRandom.hex(16)}"
   end
 
   # The ID exists before the first call. So after an interrupt at any point, the request can be released.
@@ -310,7 +324,10 @@ class RedisSemaphore
       # The server skips requests of a client that is not subscribed. So this subscribes before it queues.
       unless listener&.alive?
         connection = @redis._client.connection
-        listener = again(PATIENCE, wait_until) { Listener.new(@url, channel) }
+        again(PATIENCE, wait_until) do
+          listener = Listener.new(@url, channel) # It has nothing to close before it starts.
+          listener.start
+        end
       end
       asked = ask(id, place, wait_until)
       return asked if asked.is_a?(Permit)
@@ -323,7 +340,11 @@ class RedisSemaphore
       return permit if permit
     end
   ensure
-    listener&.close
+    begin
+      undisturbed { listener&.close }
+    ensure # A signal may have arrived just before the close began.
+      undisturbed { listener.close } unless listener.nil? || listener.closed?
+    end
   end
 
   # Returns a permit, or nil when the next heartbeat is due.
@@ -381,7 +402,7 @@ class RedisSemaphore
 
   def id?(text)
     found = ID.match(text)
-    found && found[1].to_i <= MAX_WEIGHT && found[2].to_i <= MAX_LEASE
+    found && [found[1].to_i, found[3].to_i].max <= MAX_WEIGHT && found[2].to_i <= MAX_LEASE
   end
 
   # Calls a script, with retries: a repeated call has no further effect. The `Answer` contains a time before the first
@@ -471,18 +492,26 @@ class RedisSemaphore
 
   # Subscribes to a channel in a thread, because the library's subscribe blocks until the subscription ends.
   class Listener
-    # Returns when the server has confirmed the subscription.
     def initialize(url, channel, sharded: false)
+      @subscription = [sharded ? :ssubscribe : :subscribe, channel]
       @mutex = Mutex.new
       @changed = ConditionVariable.new
       @events = []
+      @closed = false
       # Keep-alives end the connection if the server's machine has failed.
       @redis = Redis.new(url: url, timeout: RESPONSE_SECONDS, reconnect_attempts: 0,
                          tcp_keepalive: { time: 5, intvl: 5, probes: 2 })
-      @thread = Thread.new { run(sharded ? :ssubscribe : :subscribe, channel) }
+    end
+
+    # Returns itself when the server has confirmed the subscription.
+    def start
+      # The thread stores itself, because a signal may arrive before this method could store the thread.
+      Thread.new { run if @mutex.synchronize { @thread = Thread.current unless @closed } }
       listens = self.next(RedisSemaphore.now + (1000 * RESPONSE_SECONDS)) == :listening
       raise @error || Redis::TimeoutError unless listens
-    ensure # If this raises, no other code can close the listener.
+
+      self
+    ensure
       close unless listens
     end
 
@@ -501,18 +530,21 @@ class RedisSemaphore
 
     def alive? = @thread.alive?
 
+    def closed? = @closed
+
     def close
+      @mutex.synchronize { @closed = true }
       @thread&.kill
       @thread&.join
-      @redis&.close
+      @redis.close
     end
 
     private
 
-    def run(subscribe, channel)
+    def run
       # The library's own subscribe does the same, but does not support sharded channels.
       RedisSemaphore.converting_errors do
-        @redis._client.call_loop([subscribe, channel]) do |kind, _, text|
+        @redis._client.call_loop(@subscription) do |kind, _, text|
           case kind
           when "subscribe", "ssubscribe" then tell(:listening)
           when "message", "smessage" then tell(text.to_s)

@@ -116,7 +116,7 @@ semaphore.release(permit)
 # A thread is killed while it waits for a silent server.
 silent = TCPServer.new("127.0.0.1", 0)
 threads = Thread.list.size
-thread = Thread.new { RedisSemaphore::Listener.new("redis://127.0.0.1:#{silent.addr[1]}", "channel") }
+thread = Thread.new { RedisSemaphore::Listener.new("redis://127.0.0.1:#{silent.addr[1]}", "channel").start }
 connection = silent.accept
 thread.kill.join
 expect(Thread.list.size == threads, "a failed listener has left its thread")
@@ -142,6 +142,31 @@ signals = (1..).take_while do |point|
   end
 end
 expect(signals.size > 20, "only #{signals.size} signals came")
+
+# A signal arrives during a wait, at each point of this client at which the main thread may notice it.
+permit = semaphore.acquire
+channels = -> { redis.pubsub(:channels, "sem:wake:*.#{Process.pid}.*") }
+signals = (1..).take_while do |point|
+  left = point
+  trace = TracePoint.new(:line, :call, :return, :c_call, :c_return, :b_call, :b_return) do |event|
+    next unless Thread.current == Thread.main && left.positive? && event.path.end_with?("/semaphore.rb")
+    next if event.method_id == :backtrace # Ruby itself calls it, and no signal arrives there.
+
+    left -= 1
+    raise Interrupt if left.zero?
+  end
+  begin
+    trace.enable { semaphore.acquire(timeout: 0) }
+  rescue Interrupt
+    eventually("a signal at point #{point} leaves no thread") { Thread.list.size == 1 }
+    eventually("a signal at point #{point} leaves no subscription") { channels.call.empty? }
+    true
+  rescue RedisSemaphore::Timeout
+    false # The signal was too late.
+  end
+end
+expect(signals.size > 100, "only #{signals.size} signals came")
+semaphore.release(permit)
 
 [nil, "id"].each do |wrong|
   semaphore.release(wrong)
@@ -205,7 +230,7 @@ end
   waiting = RedisSemaphore.new(name, limit: 1, url: url)
   expect(waiting.inspect == "#<RedisSemaphore #{name}>", waiting.inspect)
   calls = [-> { waiting.acquire }, -> { waiting.with_permit { nil } },
-           -> { waiting.send(:again, 0, nil) { RedisSemaphore::Listener.new(url, "channel") } }]
+           -> { waiting.send(:again, 0, nil) { RedisSemaphore::Listener.new(url, "channel").start } }]
   calls.each do |call|
     call.call
     abort "FAILED: a server without AUTH is not rejected"
@@ -224,6 +249,30 @@ begin
   abort "FAILED: a server that requires a password is not rejected"
 rescue Redis::CommandError => e
   expect(e.message.scan("requires a password").size == 1, e.message)
+end
+
+# Groups: a cap, wrong groups, and grant messages.
+name = "test-#{SecureRandom.hex(16)}"
+plain, capped, larger, other =
+  [nil, "a,1,1", "a,2,2", "b"].map { |group| RedisSemaphore.new(name, limit: 3, group: group) }
+permit = plain.acquire
+held = capped.acquire
+expect(held.id.include?(":a,1,1:"), held.id)
+expect(capped.try_acquire.nil?, "a cap has no effect")
+second = other.try_acquire
+expect(second.id.include?(":b,1,0:") && plain.release(permit), "#{second.id} or a permit without a group is lost")
+third = larger.try_acquire
+expect(third && larger.release(third), "a larger cap has no effect")
+thread = Thread.new { RedisSemaphore.new(name, limit: 3, group: "a,1,1").with_permit { true } }
+eventually("a request at the cap of its group waits") { redis.zcard("sem:{#{name}}:queue") == 1 }
+expect(capped.release(held) && other.release(second), "a permit of a group is lost")
+expect(thread.value, "a request at the cap of its group is not granted")
+expect(capped.send(:grant, +"#{name}\n#{held.id} 7 8", held.id) == [7, 8], "a message with a group is ignored")
+["", "a:b", "a\n", "x" * 65, "a,1", "a,0,0", "a,1001,0", "a,01,0", "a,1,4294967296", "a,1,0:b"].each do |group|
+  RedisSemaphore.new(name, limit: 1, group: group)
+  abort "FAILED: the group #{group.inspect} is not rejected"
+rescue ArgumentError => e
+  expect(e.message.start_with?("a group must be NAME or NAME,SHARE,CAP"), e.message)
 end
 
 # A server that ends each TLS handshake is unavailable: it closes the connection, replies in HTTP, or sends an alert.
@@ -249,7 +298,7 @@ answers.each do |answer|
     expect(tries > 2, "#{tries} attempts to connect")
   end
   begin
-    RedisSemaphore::Listener.new(url, "channel")
+    RedisSemaphore::Listener.new(url, "channel").start
     abort "FAILED: a peer without TLS accepts a subscription"
   rescue Redis::CannotConnectError
     peer.close

@@ -75,7 +75,7 @@ class Case
   end
 
   def step_listen(step)
-    @listener = RedisSemaphore::Listener.new(URL, @variables.fetch(step["listen"]), sharded: step["sharded"])
+    @listener = RedisSemaphore::Listener.new(URL, @variables.fetch(step["listen"]), sharded: step["sharded"]).start
   end
 
   def step_message(step)

@@ -38,14 +38,30 @@ local function write_permits(s)
   end
 end
 
+-- Writes the field `runtime`: see read_runtime.
+local function write_runtime(s)
+  local text = string.format(s.runtime and '%.0f' or '-', s.runtime)
+  for group, cap in pairs(s.caps or {}) do
+    text = string.format('%s %s=%.0f', text, group, cap)
+  end
+  if s.runtime or s.caps then
+    s.changed.runtime = text
+  else
+    redis.call('HDEL', s.state_key, 'runtime')
+  end
+end
+
 local function write_state(s)
-  local runtime, has_new_runtime, expire_at = s.runtime, s.has_new_runtime, s.expire_at
+  local expire_at = s.expire_at
   -- Without `state`, tokens begin at the clock. So `must_last` is at least `last_number` in ms.
   local must_last = math.max(s.live_until, math.floor(s.last_number / 1000))
   local moves = must_last > expire_at
   if moves then
     expire_at = must_last + math.max(60000, must_last - s.now)
     s.changed.expire_at = expire_at
+  end
+  if s.has_new_runtime then
+    write_runtime(s)
   end
   local fields = {'last_number', s.last_number}
   s.changed.virtual = s.virtual
@@ -61,9 +77,10 @@ local function write_state(s)
       end
     end
   end
-  if runtime and has_new_runtime then
-    redis.call('PERSIST', s.state_key) -- a runtime limit stays until it is cleared
-  elseif not runtime and (moves or has_new_runtime) then
+  local stays = s.runtime or s.caps -- until it is cleared
+  if stays and s.has_new_runtime then
+    redis.call('PERSIST', s.state_key)
+  elseif not stays and (moves or s.has_new_runtime) then
     -- `state` expires later, so tokens grow even if the clock is set back by under 2 hours.
     redis.call('PEXPIREAT', s.state_key, expire_at + 7200000)
   end

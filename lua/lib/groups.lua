@@ -12,9 +12,9 @@
 -- queue    the score of a request with a group is minus its ticket
 -- order    GROUP:TICKET:ID, with 16 digits for the ticket; all scores are 0. This is an index of
 --          `queue`: an entry without a request in `queue` is dropped when its turn comes.
--- turns    GROUP -> start of its turn: above 0 if the group waits, or +inf if it also is at its
---          cap. If the group does not wait, the score is minus the end of its last turn. It is
---          removed after the virtual time has reached this end.
+-- turns    GROUP -> start of its turn: above 0 if the group waits, or +inf from its turn on while
+--          it is at its cap. If the group does not wait, the score is minus the end of its last
+--          turn. It is removed after the virtual time has reached this end.
 -- Like `permits`, `order` and `turns` have a member '*', so that no script empties these keys.
 
 -- Returns the functions of groups. They are made when a call needs them: this takes time.
@@ -80,8 +80,20 @@ local function groups_of(s)
     end
   end
 
+  -- `cap`: the cap of a request. A runtime cap of its group replaces it.
   function groups.fits_cap(name, weight, cap)
-    return cap == 0 or read_held(name) + weight <= cap
+    local runtime = s.caps and s.caps[name]
+    return not runtime and cap == 0 or read_held(name) + weight <= (runtime or cap)
+  end
+
+  -- Sets the runtime cap of a group, or clears it if `cap` is nil.
+  function groups.set_cap(name, cap)
+    s.caps = s.caps or {}
+    s.caps[name], s.has_new_runtime = cap, true
+    s.caps = next(s.caps) and s.caps
+    if turn_of(name) == math.huge then
+      set_turn(name, s.virtual) -- its first request may fit the new cap
+    end
   end
 
   -- Enters a queued request into the turns. It may come before a request that did not fit the cap.
@@ -90,10 +102,10 @@ local function groups_of(s)
     if part.group and redis.call('ZADD', order_key, 0, '*', 0, entry_of(name, ticket, id)) == 2 then
       s.has_new_key = true
     end
-    local turn, fits = turn_of(name), groups.fits_cap(name, part.weight, part.cap)
-    if turn <= 0 then
-      set_turn(name, fits and math.max(s.virtual + 1 / part.share, -turn) or '+inf')
-    elseif turn == math.huge and fits then
+    local turn = turn_of(name)
+    if turn <= 0 then -- even if the group is at its cap, so that it cannot starve others
+      set_turn(name, math.max(s.virtual + 1 / part.share, -turn))
+    elseif turn == math.huge and groups.fits_cap(name, part.weight, part.cap) then
       set_turn(name, s.virtual)
     end
   end
@@ -115,8 +127,9 @@ local function groups_of(s)
       local grouped = redis.call('ZCOUNT', s.queue_key, '-inf', '(0')
       return redis.call('ZRANK', s.queue_key, id) - grouped - left + 1
     end
-    local rank = redis.call('ZRANK', order_key, entry_of(part.group, ticket, id))
-    return rank - redis.call('ZRANK', order_key, first_entries(part.group)[1]) + 1
+    local entry = entry_of(part.group, ticket, id)
+    local first = first_entries(part.group)[1] or entry -- nil if an entry has a wrong score
+    return redis.call('ZRANK', order_key, entry) - redis.call('ZRANK', order_key, first) + 1
   end
 
   -- Returns whether a request that is not in the queue fits its cap and comes before all others.
@@ -137,7 +150,7 @@ local function groups_of(s)
     end
     local entries = name and first_entries(name) or {}
     local ticket, id = string.match(entries[1] or '', '^[^:]*:(%d+):(.*)')
-    if id and (redis.call('ZSCORE', s.queue_key, id) or 0) + ticket ~= 0 then
+    if entries[1] and not (id and (redis.call('ZSCORE', s.queue_key, id) or 0) + ticket == 0) then
       redis.call('ZREM', order_key, entries[1])
       id = nil
     end

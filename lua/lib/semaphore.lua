@@ -6,6 +6,17 @@
 -- weight is known even if another key is lost. In `clients`, the score of '*' is the longest
 -- heartbeat timeout.
 
+-- Returns the runtime limit (nil: none), and the runtime caps of groups (nil: none). The field
+-- `runtime` contains the runtime limit, and then GROUP=CAP for each runtime cap. With runtime caps
+-- only, it begins with "-".
+local function read_runtime(text)
+  local caps = {}
+  for group, cap in string.gmatch(text, ' ([^ =]+)=(%d+)') do
+    caps[group] = cap + 0
+  end
+  return tonumber((string.match(text, '^%d+'))), next(caps) and caps
+end
+
 -- Reads the keys, before any write. Returns the state with the expiries of `ids`, or an error.
 -- `has_group`: whether one of the call's requests has a group.
 local function read_semaphore(keys, ids, has_group)
@@ -64,9 +75,13 @@ local function read_semaphore(keys, ids, has_group)
     index_of = {}, -- IDs from the queue -> index in `granted`; later also `token`, of granted[1]
     leaving = {}, notices = {}, -- IDs that leave the queue; requests whose clients get a message
     has_new_key = not extra, -- whether a key may be new, so that it has no expiry yet
-    has_new_runtime = false, -- whether the runtime limit was set or cleared
+    has_new_runtime = false, -- whether the runtime limit or a runtime cap was set or cleared
     more = false, -- whether the script stopped at a bound, so that a client must call `wake`
   }
+  if state[3] and not runtime then
+    s.runtime, s.caps = read_runtime(state[3])
+    s.limit = s.runtime or declared or 0
+  end
   if not state[1] then
     -- If another key has members, `state` was lost. Then any lease and any ticket is possible.
     s.first_expiry = MAX_NUMBER

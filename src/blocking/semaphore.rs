@@ -141,6 +141,18 @@ impl Semaphore {
         self.io_runtime.wait(self.inner.inspect_groups())?
     }
 
+    /// Sets the runtime cap of a group: see
+    /// [`Semaphore::set_group_cap`](crate::Semaphore::set_group_cap).
+    pub fn set_group_cap(&self, group: &str, cap: u32) -> Result<(), Error> {
+        self.io_runtime.wait(self.inner.set_group_cap(group, cap))?
+    }
+
+    /// Clears the runtime cap of a group: see
+    /// [`Semaphore::clear_group_cap`](crate::Semaphore::clear_group_cap).
+    pub fn clear_group_cap(&self, group: &str) -> Result<(), Error> {
+        self.io_runtime.wait(self.inner.clear_group_cap(group))?
+    }
+
     /// Makes the server grant free permits to waiters: see
     /// [`Semaphore::wake`](crate::Semaphore::wake).
     pub fn wake(&self) -> Result<u64, Error> {

@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::serve::Served;
-use super::{Semaphore, id};
+use super::{Refusal, Semaphore, id};
+
+/// The maximum number of runtime caps.
+const MAX_CAPS: usize = 100;
 
 impl Semaphore {
     /// Called at the beginning of each call.
@@ -31,19 +34,37 @@ impl Semaphore {
     }
 
     pub(super) fn exceeds_cap(&self, id: &str, weight: i64) -> bool {
-        id::cap(id).is_some_and(|cap| self.held_by(id::group(id)) + weight > cap)
+        let cap = self.caps.get(id::group(id)).copied().or(id::cap(id));
+        cap.is_some_and(|cap| self.held_by(id::group(id)) + weight > cap)
+    }
+
+    /// Sets the runtime cap of a group, or clears it.
+    pub(super) fn set_cap(&mut self, group: &str, cap: Option<i64>) -> Result<(), Refusal> {
+        if cap.is_some() && self.caps.len() >= MAX_CAPS && !self.caps.contains_key(group) {
+            let wanted = "one of the 100 groups that have runtime caps: clear another";
+            return Err(Refusal::argument(5, "group", wanted, group));
+        }
+        self.begin_groups();
+        match cap {
+            Some(cap) => _ = self.caps.insert(group.to_owned(), cap),
+            None => _ = self.caps.remove(group),
+        }
+        if self.turns.turn(group).is_infinite() {
+            let now = self.turns.virtual_time.unwrap_or_default();
+            self.turns.set_turn(group, now);
+        }
+        Ok(())
     }
 
     /// Enters a queued request into the turns. It may come before a request that did not fit the
     /// cap.
     pub(super) fn take_turn(&mut self, id: &str) {
         let Some(virtual_time) = self.turns.virtual_time else { return };
-        let fits = !self.exceeds_cap(id, id::weight(id));
         let (group, turn) = (id::group(id), self.turns.turn(id::group(id)));
         if turn <= 0.0 {
-            let start = (virtual_time + 1.0 / id::share(id)).max(-turn);
-            self.turns.set_turn(group, if fits { start } else { f64::INFINITY });
-        } else if turn.is_infinite() && fits {
+            // Even if the group is at its cap, so that it cannot starve others.
+            self.turns.set_turn(group, (virtual_time + 1.0 / id::share(id)).max(-turn));
+        } else if turn.is_infinite() && !self.exceeds_cap(id, id::weight(id)) {
             self.turns.set_turn(group, virtual_time);
         }
     }

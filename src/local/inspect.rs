@@ -21,9 +21,9 @@ pub struct Inspected {
 /// and that hold a permit, and the groups.
 pub type InspectedGroups = (i64, i64, Vec<InspectedGroup>);
 
-/// The group, the held weight, the number of queued requests, and of the first of them, the ms
-/// waited and the ID.
-pub type InspectedGroup = (String, i64, i64, i64, String);
+/// The group, the held weight, the number of queued requests, of the first of them, the ms waited
+/// and the ID, and the runtime cap.
+pub type InspectedGroup = (String, i64, i64, i64, String, i64);
 
 /// The number of entries to skip, and to return.
 pub(super) type Page = (usize, usize);
@@ -76,7 +76,9 @@ impl Semaphore {
         };
         let holding = page(holding.into_iter().map(|(_, name)| name).collect());
         let only_hold = holding.into_iter().filter(|name| self.turns.turn(name) <= 0.0);
-        let names = page(waiting).into_iter().chain(only_hold);
+        let is_idle = |name: &&String| self.held_by(name) == 0 && self.turns.turn(name) <= 0.0;
+        let capped = self.caps.keys().filter(is_idle).filter(|_| skipped == 0 && count > 0);
+        let names = page(waiting).into_iter().chain(only_hold).chain(capped.cloned());
         (grouped as i64, total, names.map(|name| self.inspect_group(name)).collect())
     }
 
@@ -87,7 +89,9 @@ impl Semaphore {
         let queued = self.queue.line(&name).count() as i64;
         let first = self.queue.line(&name).next();
         let waited = first.map_or(-1, |entry| self.waited(entry));
-        (name, held, queued, waited, first.map(|(_, id)| id.clone()).unwrap_or_default())
+        let cap = self.caps.get(&name).copied().unwrap_or(-1);
+        let id = first.map(|(_, id)| id.clone()).unwrap_or_default();
+        (name, held, queued, waited, id, cap)
     }
 
     fn waited(&self, (ticket, id): &(i64, String)) -> i64 {

@@ -96,7 +96,8 @@ impl Semaphore {
         vec![self.now(), wake_in, self.queue.len() as i64]
     }
 
-    /// `change`: "set" or "add" with a number, or "clear"; then an idempotency key.
+    /// `change`: "set" or "add" with a number, "clear", or "cap" with a number and a group; then an
+    /// idempotency key.
     fn change_limit(
         &mut self,
         (kind, limit): (&str, i64),
@@ -112,6 +113,10 @@ impl Semaphore {
             None => runtime,
             Some((_, ["set", n])) => Some(number(n)),
             Some((_, ["add", n])) => Some(sum(effective, n)?),
+            Some((_, ["cap", n, group])) => {
+                self.set_cap(group, n.parse().ok())?;
+                runtime
+            }
             Some(_) => None,
         };
         (self.declared, self.runtime) = (declared, runtime);

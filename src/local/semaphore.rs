@@ -14,6 +14,8 @@ pub struct Semaphore {
     pub listening: BTreeSet<String>,
     pub declared: Option<i64>,
     pub runtime: Option<i64>,
+    /// The runtime caps of groups.
+    pub caps: BTreeMap<String, i64>,
     /// No token or ticket that was issued is higher.
     pub last: i64,
     /// An upper bound of all current leases.

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 pub struct Turns {
     /// `None` until a request has a group.
     pub virtual_time: Option<f64>,
-    /// For each group that waits, the start of its turn: infinite if the group is at its cap. For a
-    /// group that does not wait, minus the end of its last turn. The group of requests without a
-    /// group is "".
+    /// For each group that waits, the start of its turn: infinite from its turn on while the group
+    /// is at its cap. For a group that does not wait, minus the end of its last turn. The group of
+    /// requests without a group is "".
     pub starts: BTreeMap<String, f64>,
     /// The weight that each group held before this call.
     pub(super) held_before: BTreeMap<String, i64>,

@@ -24,18 +24,21 @@ pub struct GroupInspection {
     /// The cap of the first of the waiting requests. `None` if no request waits, or if this request
     /// has no cap.
     pub cap: Option<u32>,
+    /// The runtime cap, which replaces the caps of all requests: see
+    /// [`Semaphore::set_group_cap`](crate::Semaphore::set_group_cap).
+    pub runtime_cap: Option<u32>,
 }
 
 /// The number of queued requests that have a group, the larger of the numbers of groups that wait
 /// and that hold a permit, and the groups.
 pub(crate) type InspectedGroups = (u64, u64, Vec<InspectedGroup>);
 
-/// The group, the held weight, the number of queued requests, and of the first of them, the ms
-/// waited and the ID.
-type InspectedGroup = (String, i64, u64, i64, Vec<u8>);
+/// The group, the held weight, the number of queued requests, of the first of them, the ms waited
+/// and the ID, and the runtime cap.
+type InspectedGroup = (String, i64, u64, i64, Vec<u8>, i64);
 
 impl GroupInspection {
-    pub(crate) fn read((name, held, queued, waited, id): InspectedGroup) -> Self {
+    pub(crate) fn read((name, held, queued, waited, id, runtime_cap): InspectedGroup) -> Self {
         let id = String::from_utf8_lossy(&id);
         let mut numbers = id::group_of(&id).trim_end_matches(':').split(',').skip(1);
         let (share, cap) = (numbers.next(), numbers.next());
@@ -47,6 +50,7 @@ impl GroupInspection {
             waited,
             share: share.map_or(waited.map(|_| 1), |share| share.parse().ok()),
             cap: cap.and_then(|cap| cap.parse().ok()).filter(|cap| *cap > 0),
+            runtime_cap: u32::try_from(runtime_cap).ok(),
         }
     }
 
@@ -65,6 +69,7 @@ impl GroupInspection {
                 waited: None,
                 share: None,
                 cap: None,
+                runtime_cap: None,
             }),
             None => {}
         }

@@ -67,11 +67,7 @@ impl Group {
     /// Returns the part of an ID for a request with this weight: `GROUP,SHARE,CAP:`.
     pub(crate) fn part(&self, weight: u32, defaults: GroupDefaults) -> Result<String, Error> {
         let name = &self.name;
-        let is_in_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        if !(1..=MAX_GROUP).contains(&name.len()) || !name.chars().all(is_in_name) {
-            let wanted = format!("1 to {MAX_GROUP} letters, digits, \".\", \"_\" or \"-\"");
-            return Err(Error::invalid("group", format!("must be {wanted}, not {name:?}")));
-        }
+        check_name(name)?;
         let share = self.share.unwrap_or(defaults.share);
         if !(1..=MAX_SHARE).contains(&share) {
             let reason = format!("must have a share from 1 to {MAX_SHARE}, not {share}");
@@ -84,6 +80,15 @@ impl Group {
         }
         Ok(format!("{name},{share},{}:", cap.unwrap_or(0)))
     }
+}
+
+pub(super) fn check_name(name: &str) -> Result<(), Error> {
+    let is_in_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if (1..=MAX_GROUP).contains(&name.len()) && name.chars().all(is_in_name) {
+        return Ok(());
+    }
+    let wanted = format!("1 to {MAX_GROUP} letters, digits, \".\", \"_\" or \"-\"");
+    Err(Error::invalid("group", format!("must be {wanted}, not {name:?}")))
 }
 
 impl From<&str> for Group {

@@ -10,6 +10,7 @@ mod closing;
 mod core;
 mod detached_permit;
 mod group;
+mod group_cap;
 mod inspect;
 mod lease;
 mod ledger;

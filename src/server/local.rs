@@ -142,8 +142,15 @@ fn value(reply: Reply) -> Value {
                 [text(id), Value::Int(waited), Value::Int(present)]
             });
             let (grouped, total, groups) = groups;
-            let groups = groups.into_iter().flat_map(|(name, held, queued, waited, id)| {
-                [text(name), Value::Int(held), Value::Int(queued), Value::Int(waited), text(id)]
+            let groups = groups.into_iter().flat_map(|(name, held, queued, waited, id, cap)| {
+                [
+                    text(name),
+                    Value::Int(held),
+                    Value::Int(queued),
+                    Value::Int(waited),
+                    text(id),
+                    Value::Int(cap),
+                ]
             });
             let groups =
                 vec![Value::Int(grouped), Value::Int(total), Value::Array(groups.collect())];

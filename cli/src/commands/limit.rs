@@ -12,6 +12,8 @@ use super::{exists, must_exist};
 use crate::escape::{argument, value};
 use crate::failure::Failure;
 use crate::format::Format;
+use crate::group;
+use crate::identifier::identifier;
 use crate::limits::{limit_of, with_existing_limit};
 use crate::number::number;
 use crate::output::note;
@@ -32,6 +34,13 @@ pub struct Limit {
     /// New runtime limit; +N adds to the effective limit; clear restores the declared limit
     #[arg(value_name = "N|+N|clear", allow_negative_numbers = true)]
     pub change: Option<Change>,
+    /// Group whose runtime cap to change
+    #[arg(long, requires = "cap", value_parser = identifier(group::LONGEST))]
+    pub group: Option<String>,
+    /// New runtime cap of the group, which replaces the caps of its requests: 0 pauses the group;
+    /// clear restores the caps of the requests
+    #[arg(long, value_name = "N|clear", requires = "group", conflicts_with = "change")]
+    pub cap: Option<Cap>,
     #[command(flatten)]
     pub format: Format,
 }
@@ -54,6 +63,21 @@ impl FromStr for Change {
             ("clear", _) => Ok(Self::Clear),
             (_, Some(more)) => Ok(Self::Add(number(more)?)),
             _ => Ok(Self::Set(number(text)?)),
+        }
+    }
+}
+
+/// A new runtime cap, or `None` to clear it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cap(Option<u32>);
+
+impl FromStr for Cap {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "clear" => Ok(Self(None)),
+            _ => Ok(Self(Some(number(0..=u32::MAX)(text)?))),
         }
     }
 }
@@ -94,6 +118,9 @@ struct Before {
 
 pub fn run(server: &Server, asked: &Limit) -> Result<ExitCode, Failure> {
     let name = &*asked.name;
+    if let (Some(group), Some(cap)) = (&asked.group, asked.cap) {
+        return change_cap(server, asked, group, cap);
+    }
     let limits = match asked.change {
         None => {
             let now = looking(server, async |client: &SemaphoreClient| {
@@ -114,6 +141,28 @@ pub fn run(server: &Server, asked: &Limit) -> Result<ExitCode, Failure> {
         })?,
     };
     asked.format.say(json!(limits), limits.as_text())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn change_cap(
+    server: &Server,
+    asked: &Limit,
+    group: &str,
+    Cap(cap): Cap,
+) -> Result<ExitCode, Failure> {
+    let name = &*asked.name;
+    with(server, async |client: &SemaphoreClient| {
+        let semaphore = with_existing_limit(client, name)?;
+        must_exist(name, &look_at(&semaphore).await?)?;
+        let changed = match cap {
+            Some(cap) => semaphore.set_group_cap(group, cap).await,
+            None => semaphore.clear_group_cap(group).await,
+        };
+        changed.map_err(Failure::of_change)
+    })?;
+    let json = json!({ "name": name, "group": group, "runtime_cap": cap });
+    let text = format!("{}: runtime cap of group {group}: {}", value(name), or_none(cap));
+    asked.format.say(json, text)?;
     Ok(ExitCode::SUCCESS)
 }
 

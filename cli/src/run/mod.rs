@@ -37,7 +37,7 @@ use redis_semaphore::{Error, Permit, SemaphoreClient};
 use rustix::process::{getpid, set_child_subreaper};
 use tokio::time::timeout;
 
-use crate::failure::{Failure, LOST};
+use crate::failure::{Failure, LOST, with_options};
 use crate::output::note;
 use crate::server::options::Server;
 use crate::server::{block_on, connect};
@@ -257,7 +257,8 @@ async fn let_expire(
                 None
             }
             Err(error) => {
-                note(format_args!("{error}; more commands than the limit may start"));
+                let reason = with_options(&error.to_string()).replace("--lease", "--per");
+                note(format_args!("{reason}; more commands than the limit may start"));
                 Some(client)
             }
         }
@@ -303,7 +304,10 @@ async fn given_back(
         Ok(Err(error @ Error::Lost { .. })) => return outcome.and(Err(error.into())),
         // The lease has expired, so there is nothing left to release.
         Ok(Err(error)) => {
-            note(format_args!("{error}; the release was retried until the lease expired"));
+            note(format_args!(
+                "{}; the release was retried until the lease expired",
+                Failure::from(error)
+            ));
             None
         }
         Err(signal) => {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use redis_semaphore::{Error, Permit, SemaphoreClient};
 use tokio::time::sleep;
 
+use crate::failure::with_options;
 use crate::output::note;
 
 const PAUSE: Duration = Duration::from_millis(200);
@@ -19,7 +20,8 @@ pub async fn release(client: &SemaphoreClient, name: &str, permit: Permit) -> Re
         done => return done,
     };
     note(format_args!(
-        "{error}; the release is retried until the lease expires or a signal arrives"
+        "{}; the release is retried until the lease expires or a signal arrives",
+        with_options(&error.to_string())
     ));
     let semaphore = client.semaphore(name).existing_limit().build()?;
     // The library retries the release, too, but does not report whether a retry succeeds. The

@@ -11,6 +11,8 @@ pub enum Event {
     Key(KeyEvent),
     Resized(Size),
     Response(Response),
+    /// This process was stopped, and continues.
+    Continued,
     /// The user or a signal ends this program.
     Leave,
 }

@@ -66,7 +66,7 @@ impl Look {
         });
         let groups = groups.iter().map(|group| Group {
             held: group.held,
-            cap: group.cap,
+            cap: group.runtime_cap.or(group.cap),
             cells: group::cells(group),
         });
         Self { summary, holders, waiters: waiters.collect(), groups: groups.collect() }

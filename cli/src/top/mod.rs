@@ -107,6 +107,9 @@ async fn show(
             if let Event::Response(Response::Changed { outcome, .. }) = &happened {
                 unseen.push(outcome.clone());
             }
+            if matches!(happened, Event::Continued) {
+                screen.resume()?;
+            }
             match update(&mut state, happened, Moment::now()) {
                 Some(Wish::Call(call)) => calls.make(call),
                 Some(Wish::Leave) => return Ok(()),

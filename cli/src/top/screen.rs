@@ -1,11 +1,17 @@
 //! Takes and restores the terminal, and reads its input.
 
+use std::io::stdout;
 use std::thread;
 
+use nix::sys::signal::Signal;
 use ratatui::crossterm::event::{self, KeyEventKind};
-use ratatui::crossterm::terminal::is_raw_mode_enabled;
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, disable_raw_mode, enable_raw_mode, is_raw_mode_enabled,
+};
 use ratatui::layout::Size;
 use ratatui::{DefaultTerminal, Frame};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::failure::{Failure, SOFTWARE};
@@ -29,6 +35,16 @@ impl Screen {
 
     pub fn size(&self) -> Result<Size, Failure> {
         self.terminal.size().map_err(Failure::system(UNUSABLE))
+    }
+
+    /// Takes the terminal again. While this process was stopped, the shell has restored the terminal.
+    pub fn resume(&mut self) -> Result<(), Failure> {
+        // The library changes the mode only if it does not count as raw.
+        disable_raw_mode()
+            .and_then(|()| enable_raw_mode())
+            .and_then(|()| execute!(stdout(), EnterAlternateScreen))
+            .and_then(|()| self.terminal.clear())
+            .map_err(Failure::system(UNUSABLE))
     }
 
     pub fn draw(&mut self, draw: impl FnOnce(&mut Frame)) -> Result<(), Failure> {
@@ -74,6 +90,12 @@ pub fn send_keys(events: UnboundedSender<Event>) {
 
 pub fn send_signals(events: UnboundedSender<Event>) -> Result<(), Failure> {
     let mut interruptions = interruptions()?;
+    let continued = signal(SignalKind::from_raw(Signal::SIGCONT as i32));
+    let mut continued = continued.map_err(Failure::system("cannot install signal handlers"))?;
+    let resumed = events.clone();
+    tokio::spawn(async move {
+        while continued.recv().await.is_some() && resumed.send(Event::Continued).is_ok() {}
+    });
     tokio::spawn(async move {
         while interruptions.recv().await.is_some() && events.send(Event::Leave).is_ok() {}
     });

@@ -17,6 +17,7 @@ pub fn update(state: &mut State, event: Event, now: Moment) -> Option<Wish> {
     match event {
         Event::Key(key) => return keys::pressed(state, key),
         Event::Resized(size) => state.size = size,
+        Event::Continued => {}
         Event::Leave => return Some(Wish::Leave),
         Event::Response(Response::Names(found)) => return names(state, found, now),
         Event::Response(Response::Look { name, whole, found }) => {

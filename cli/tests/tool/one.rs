@@ -99,7 +99,7 @@ async fn inspect_shows_the_groups_of_a_semaphore() {
     let group = |name: Value, held: u32, queued: u32, share: Value| {
         json!({
             "group": name, "held": held, "queued": queued, "waited_ms": null, "share": share,
-            "cap": null,
+            "cap": null, "runtime_cap": null,
         })
     };
     let groups = [
@@ -112,11 +112,30 @@ async fn inspect_shows_the_groups_of_a_semaphore() {
     let text = server.tool(&["inspect", "jobs", "--groups"]).stdout;
     let words =
         |line: usize| text.lines().nth(line).unwrap().split_whitespace().collect::<Vec<_>>();
-    assert_eq!(words(2), ["GROUP", "HELD", "QUEUED", "WAITED", "SHARE", "CAP"]);
-    assert_eq!((words(3)[0], words(4)), ("b", vec!["a", "2", "0", "-", "-", "-"]));
-    assert_eq!(words(5), ["(none)", "1", "0", "-", "-", "-"]);
+    assert_eq!(words(2), ["GROUP", "HELD", "QUEUED", "WAITED", "SHARE", "CAP", "RUNTIME", "CAP"]);
+    assert_eq!((words(3)[0], words(4)), ("b", vec!["a", "2", "0", "-", "-", "-", "-"]));
+    assert_eq!(words(5), ["(none)", "1", "0", "-", "-", "-", "-"]);
     drop((held, other));
     next.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_group_is_paused_and_continued() {
+    let server = Server::start();
+    let cap = |cap| server.tool(&["limit", "jobs", "--group", "a", "--cap", cap]);
+    cap("0").fails(1, "semaphore jobs does not exist");
+    let client = server.semaphores().await;
+    let jobs = client.semaphore("jobs").limit(3).build().unwrap();
+    drop(jobs.acquire().await.unwrap());
+    assert_eq!(cap("0").stdout, "jobs: runtime cap of group a: 0\n");
+    assert!(jobs.request().group("a").try_acquire().await.unwrap().is_none());
+    let now = server.tool(&["inspect", "jobs", "--groups", "--json"]).json();
+    assert_eq!(now["groups"][0]["runtime_cap"], 0, "{now}");
+    assert_eq!(cap("clear").stdout, "jobs: runtime cap of group a: none\n");
+    assert!(jobs.request().group("a").try_acquire().await.unwrap().is_some());
+    cap("-1").fails(2, "must be a number from 0");
+    server.tool(&["limit", "jobs", "--group", "a"]).fails(2, "--cap <N|clear>");
+    server.tool(&["limit", "jobs", "5", "--group", "a", "--cap", "1"]).fails(2, "--cap");
 }
 
 #[tokio::test]

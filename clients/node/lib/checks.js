@@ -60,6 +60,25 @@ function prefix(value) {
   return value;
 }
 
+const share = (what, value) => integer(what, value, 1, 1000);
+const cap = (what, value, least) => (value === undefined ? undefined : integer(what, value, least, MOST));
+
+/** Returns the name, the share and the cap of a group, for a request with this weight. */
+function group(value, weight, { groupShare, groupCap }) {
+  if (value === undefined) return undefined;
+  if (typeof value !== "string" && (typeof value !== "object" || value === null)) {
+    throw new TypeError(`group must be a string or an object with name, share and cap, got ${shown(value)}`);
+  }
+  const given = typeof value === "string" ? { name: value } : options("group", value, ["name", "share", "cap"]);
+  const { name: text, share: itsShare = groupShare, cap: itsCap = groupCap } = given;
+  if (typeof text !== "string" || !/^[\w.-]{1,64}$/.test(text)) {
+    throw new RangeError(`the name of a group must be 1 to 64 letters, digits, ".", "_" or "-", got ${shown(text)}`);
+  }
+  share("the share of a group", itsShare);
+  cap(`the cap of a group for the weight ${weight}`, itsCap, weight);
+  return { name: text, share: itsShare, cap: itsCap };
+}
+
 /** Checks a function that receives a permit. */
 function callback(value) {
   if (typeof value !== "function") throw new TypeError(`callback must be a function, got ${shown(value)}`);
@@ -154,4 +173,6 @@ function redis(value) {
   return resolve(given);
 }
 
-module.exports = { limit, weight, milliseconds, timeout, isName, name, prefix, callback, signal, options, redis };
+module.exports = {
+  limit, weight, milliseconds, timeout, isName, name, prefix, share, cap, group, callback, signal, options, redis,
+};

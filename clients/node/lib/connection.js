@@ -26,6 +26,8 @@ const guarded = (fail) => ({
   },
 });
 
+const isNoScript = (error) => error instanceof ErrorReply && error.message.startsWith("NOSCRIPT");
+
 /**
  * One connection of node-redis. It never reconnects, because its user must find out about a failure. A call without a
  * reply in time ends the connection, because later replies could not be matched to calls.
@@ -80,20 +82,18 @@ class Link {
   }
 
   /**
-   * Runs a script, with its source the first time. With the SHA-1 alone, a script that the server does not know would be
-   * sent a second time, and take effect after later calls.
+   * Runs a script, with its source the first time. With the SHA-1 alone, the server might not know the script, and the
+   * call would be repeated. After such an error, the next run sends the source again.
    */
   async run({ sha1, source }, args, timeout) {
-    if (this.#sent.has(sha1)) {
-      try {
-        return await this.command(["EVALSHA", sha1, ...args], timeout);
-      } catch (error) {
-        if (!(error instanceof ErrorReply && error.message.startsWith("NOSCRIPT"))) throw error;
-        this.#sent.clear(); // The server has lost the other scripts, too.
-      }
-    }
+    const isKnown = this.#sent.has(sha1);
     this.#sent.add(sha1);
-    return this.command(["EVAL", source, ...args], timeout);
+    try {
+      return await this.command(isKnown ? ["EVALSHA", sha1, ...args] : ["EVAL", source, ...args], timeout);
+    } catch (error) {
+      if (isNoScript(error)) this.#sent.clear(); // The server has lost the other scripts, too.
+      throw error;
+    }
   }
 
   subscribe(channel, listener) {
@@ -180,4 +180,4 @@ class Connection {
   }
 }
 
-module.exports = { Link, Connection };
+module.exports = { Link, Connection, isNoScript };

@@ -107,16 +107,16 @@ class Queue {
       args.push(waiter.id, waiter.waitMode);
     }
     this.#server.flush(this.name); // The program made these releases before these requests.
-    const { reply, sent } = await this.#semaphore.call("acquire", args);
-    const [, , before] = reply;
+    const answer = await this.#semaphore.call("acquire", args);
+    const [, , before] = answer.reply;
     if (!this.#isDeclared && before !== -1 && before !== limit) {
       process.emitWarning(`semaphore ${this.name}: the limit ${limit} replaces the declared limit ${before}`);
     }
     this.#isDeclared = true;
-    this.#heed(batch, reply, sent);
+    this.#heed(batch, answer);
   }
 
-  #heed(asked, [serverTime, wakeIn, , ...rest], sent) {
+  #heed(asked, { reply: [serverTime, wakeIn, , ...rest], sent, isEarly }) {
     const allGranted = rest[0] === ALL_GRANTED;
     let isAnyQueued = false;
     asked.forEach((waiter, index) => {
@@ -127,7 +127,8 @@ class Queue {
       if (kind === GRANTED && this.#isLate(sent)) this.#grantedLate(waiter);
       else if (kind === GRANTED) this.#granted(waiter, number, sent);
       else if (kind === QUEUED) waiter.queued(number, position, sent, serverTime);
-      else if (wakeIn === 0) this.#ask([waiter]); // The script has more work: send it again, after `wake`.
+      // The script has more work: send it again, after `wake`. Or an earlier release has not taken effect yet.
+      else if (wakeIn === 0 || isEarly) this.#ask([waiter]);
       else this.#settle(waiter, () => waiter.resolve(null));
     });
     if (asked.some(({ isWaiting }) => isWaiting)) this.#planRound();

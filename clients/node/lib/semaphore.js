@@ -17,11 +17,14 @@ class Semaphore {
   #autoRefresh;
 
   constructor(server, name, options) {
-    const { limit, lease = 30_000, maxHold } = checks.options("options of a semaphore", options, ["limit", "lease", "maxHold"]);
+    const known = ["limit", "lease", "maxHold", "groupShare", "groupCap"];
+    const { limit, lease = 30_000, maxHold, groupShare = 1, groupCap } = checks.options("options of a semaphore", options, known);
     this.name = checks.name(name);
     this.limit = checks.limit(limit);
     this.lease = checks.milliseconds("lease", lease);
     this.maxHold = maxHold === undefined ? undefined : checks.milliseconds("maxHold", maxHold);
+    this.groupShare = checks.share("groupShare", groupShare);
+    this.groupCap = checks.cap("groupCap", groupCap, 1);
     this.#server = server;
     this.#queue = new Queue(server, {
       name,
@@ -36,22 +39,24 @@ class Semaphore {
 
   /** Waits in the queue for a permit. After the timeout or the signal, the request leaves the queue. */
   async acquire(options = {}) {
-    const { weight = 1, timeout, signal } = checks.options("options of acquire", options, ["weight", "timeout", "signal"]);
+    const known = ["weight", "group", "timeout", "signal"];
+    const { weight = 1, group, timeout, signal } = checks.options("options of acquire", options, known);
     if (timeout !== undefined) checks.timeout(timeout);
-    const permit = await this.#ask({ weight, timeout, signal, mayQueue: !(timeout <= 0) });
+    const permit = await this.#ask({ weight, group, timeout, signal, mayQueue: !(timeout <= 0) });
     if (!permit) throw new AcquireTimeout(this.name, timeout);
     return permit;
   }
 
   /** Resolves to a permit, or to null if none is free or other requests wait. */
   async tryAcquire(options = {}) {
-    const { weight = 1, signal } = checks.options("options of tryAcquire", options, ["weight", "signal"]);
-    return this.#ask({ weight, signal, mayQueue: false });
+    const { weight = 1, group, signal } = checks.options("options of tryAcquire", options, ["weight", "group", "signal"]);
+    return this.#ask({ weight, group, signal, mayQueue: false });
   }
 
   async #ask(request) {
     const { weight, timeout, signal, mayQueue } = request;
     checks.weight(weight);
+    const group = checks.group(request.group, weight, this);
     checks.signal(signal);
     this.#server.checkOpen();
     signal?.throwIfAborted();
@@ -59,7 +64,7 @@ class Semaphore {
     const inUse = this.#server.inUse(this);
     if (inUse !== this) return inUse.#ask(request);
     this.#server.use(this);
-    const waiter = new Waiter({ id: this.#server.newId(weight, this.lease), weight, mayQueue });
+    const waiter = new Waiter({ id: this.#server.newId(this, weight, group), weight, mayQueue });
     const abort = () => this.#queue.giveUp(waiter, signal.reason);
     const patience = mayQueue ? timeout && Math.ceil(timeout) : this.#server.patience;
     const timer = patience && setTimeout(() => this.#queue.timedOut(waiter, timeout), patience).unref();

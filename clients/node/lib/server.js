@@ -6,7 +6,7 @@ const { ErrorReply } = require("redis");
 
 const { addressOf } = require("./address");
 const { isName } = require("./checks");
-const { Connection, Link } = require("./connection");
+const { Connection, isNoScript, Link } = require("./connection");
 const {
   Closed, cluster, failureOfConnect, isFull, isOfReplica, isPassing, named, notRedis, shown, Unsupported,
 } = require("./errors");
@@ -15,6 +15,9 @@ const { Releases } = require("./releases");
 const { WITHOUT_GROUPS, keysOf, run } = require("./scripts");
 const { Semaphore } = require("./semaphore");
 const { leaseOf, newClient, newId } = require("./ids");
+
+/** For the source, for the groups, and if the server has lost its scripts again. */
+const MOST_REPEATS = 3;
 
 /** The shared part of all semaphores of a client: two connections, and the waiting requests. */
 class Server {
@@ -31,6 +34,10 @@ class Server {
   #connection;
   /** The names of semaphores that have groups. */
   #withGroups = new Set();
+  /** The number of calls so far. */
+  #calls = 0;
+  /** The calls that the server did not accept, and that are being repeated. */
+  #repeating = new Set();
   /** Checks the connections. Only this timer keeps the process alive, while this client is busy. */
   #checks;
   /** The number of waits, held permits and calls for which the process is kept alive. */
@@ -127,8 +134,11 @@ class Server {
   inUse(semaphore) {
     const { name } = semaphore;
     const other = this.#inUse.get(name) ?? semaphore;
-    const of = ({ limit, lease, maxHold }) =>
-      `a limit of ${limit} and a lease of ${lease} ms${maxHold === undefined ? "" : `, held for at most ${maxHold} ms`}`;
+    const of = ({ limit, lease, maxHold, groupShare, groupCap }) =>
+      `a limit of ${limit} and a lease of ${lease} ms`
+      + (maxHold === undefined ? "" : `, held for at most ${maxHold} ms`)
+      + (groupShare === 1 ? "" : `, a group share of ${groupShare}`)
+      + (groupCap === undefined ? "" : `, a group cap of ${groupCap}`);
     if (of(other) === of(semaphore)) return other;
     throw new RangeError(`semaphore ${name} is in use with ${of(other)}, not with ${of(semaphore)}`);
   }
@@ -141,8 +151,10 @@ class Server {
     if (this.#inUse.get(semaphore.name) === semaphore) this.#inUse.delete(semaphore.name);
   }
 
-  newId(weight, lease) {
-    return newId(this.#client, weight, lease);
+  /** Generates an ID for a request. If the request has a group, all later calls name all keys. */
+  newId({ name, lease }, weight, group) {
+    if (group) this.#withGroups.add(name);
+    return newId(this.#client, weight, lease, group);
   }
 
   hold(id) {
@@ -165,16 +177,35 @@ class Server {
     if (this.waiters.delete(waiter.id)) this.end();
   }
 
+  /**
+   * Runs a script, and repeats the call with the source of the script, or with the keys for groups, if the server requires
+   * this. In the result, `isEarly` is whether the call took effect before an earlier call of this semaphore, which is being
+   * repeated.
+   */
   async #run(name, script, args, timeout) {
     const keys = keysOf(this.prefix, name);
-    const named = this.#withGroups.has(name) ? keys : keys.slice(0, WITHOUT_GROUPS);
+    const call = { name, place: (this.#calls += 1) };
     try {
-      return await run(this.#connection, script, named, args, timeout);
-    } catch (error) {
-      if (!(error instanceof ErrorReply && error.message.startsWith("SEM_GROUPS"))) throw error;
-      this.#withGroups.add(name);
-      return run(this.#connection, script, keys, args, timeout);
+      for (let repeats = 0; ; repeats += 1) {
+        const named = this.#withGroups.has(name) ? keys : keys.slice(0, WITHOUT_GROUPS);
+        try {
+          const called = await run(this.#connection, script, named, args, timeout);
+          const isEarly = [...this.#repeating].some((other) => other.name === name && other.place < call.place);
+          return { ...called, isEarly };
+        } catch (error) {
+          if (repeats === MOST_REPEATS || !this.#mustRepeat(error, name)) throw error;
+          this.#repeating.add(call);
+        }
+      }
+    } finally {
+      this.#repeating.delete(call);
     }
+  }
+
+  #mustRepeat(error, name) {
+    const hasGroups = error instanceof ErrorReply && error.message.startsWith("SEM_GROUPS");
+    if (hasGroups) this.#withGroups.add(name);
+    return hasGroups || isNoScript(error);
   }
 
   async call(name, script, args, timeout = this.responseTimeout) {

@@ -4,6 +4,7 @@
 
 const assert = require("node:assert/strict");
 const { AcquireTimeout } = require("../index.js");
+const manifest = require("../lib/manifest.json");
 const { admin, connect, empty, held, isRelease, newName, queued, startProxy, startServer, test, until } = require("./support.js");
 
 test("a release that is not awaited comes before the next request", async (t) => {
@@ -46,6 +47,32 @@ test("a release comes before the next request while an earlier release has no re
   for (const { upstream } of proxy.links) upstream.resume();
   for (const permit of await Promise.all([two, three])) await permit.release();
   await empty(send, name);
+});
+
+test("a release that the server lets repeat comes before the next request", async (t) => {
+  const server = await startServer(t);
+  const send = await admin(t, server.url);
+  const [client, others, options] = [await connect(t, server), await connect(t, server), { limit: 2 }];
+  const { source } = manifest.scripts.find((script) => script.name === "acquire");
+  for (const cause of ["lost script", "first group", "both"]) {
+    for (let round = 0; round < 10; round += 1) {
+      const name = newName();
+      const semaphore = client.semaphore(name, options);
+      await (await semaphore.acquire()).release();
+      const permit = await semaphore.acquire();
+      const held = await others.semaphore(name, options).acquire({ group: cause === "lost script" ? undefined : "other" });
+      if (cause !== "first group") {
+        await send("SCRIPT", "FLUSH");
+        await send("SCRIPT", "LOAD", source);
+      }
+      const released = permit.release();
+      for (let turn = 0; turn < round; turn += 1) await undefined; // The release is sent, and has no reply.
+      const again = await semaphore.tryAcquire({ group: cause === "lost script" ? undefined : "own" });
+      assert.ok(again, `${cause}, round ${round}`);
+      assert.deepEqual([await released, await again.release(), await held.release()], [true, true, true]);
+      await empty(send, name);
+    }
+  }
 });
 
 test("a request comes before a later release", async (t) => {

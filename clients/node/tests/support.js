@@ -131,9 +131,9 @@ async function startServer(t, options = [], files = []) {
 }
 
 /** Starts a process that acquires a permit, reports it, and releases it on request. */
-function startHolder(t, name, { limit = 1, lease = 30_000, heartbeatTimeout = 15_000 } = {}) {
+function startHolder(t, name, { limit = 1, lease = 30_000, heartbeatTimeout = 15_000, group = "" } = {}) {
   const file = path.join(__dirname, "holder.js");
-  const child = spawn(process.execPath, [file, name, limit, lease, heartbeatTimeout].map(String), {
+  const child = spawn(process.execPath, [file, name, limit, lease, heartbeatTimeout, group].map(String), {
     stdio: ["pipe", "pipe", "inherit"],
   });
   t.after(() => child.kill("SIGKILL"));

@@ -1,11 +1,12 @@
 // Compiled but never run. Checks that the declarations fit programs.
-import { AcquireTimeout, PermitLost, Permit, SemaphoreError, SemaphoreClient, TooHeavy, Unavailable } from "../index";
+import { AcquireTimeout, Group, PermitLost, Permit, Semaphore, SemaphoreError, SemaphoreClient, TooHeavy, Unavailable } from "../index";
 
 /** Options that a program may have. */
 interface Chosen {
   signal?: AbortSignal;
   timeout?: number;
   weight?: number;
+  tenant?: string;
   time?: number;
   prefix?: string;
   password?: string;
@@ -13,13 +14,14 @@ interface Chosen {
 }
 
 /** With exactOptionalPropertyTypes, an option may be undefined only if its type has undefined. */
-async function chosen({ signal, timeout, weight, time, prefix, password, socket }: Chosen): Promise<void> {
+async function chosen({ signal, timeout, weight, tenant, time, prefix, password, socket }: Chosen): Promise<void> {
   const times = { heartbeatTimeout: time, responseTimeout: time, outageTolerance: time };
   const semaphores = await SemaphoreClient.connect({ url: undefined, password, socket }, { prefix, ...times });
-  const semaphore = semaphores.semaphore("printers", { limit: 3, lease: time, maxHold: time });
-  await semaphore.acquire({ signal, timeout, weight });
-  await semaphore.tryAcquire({ signal, weight });
-  await semaphore.use(() => {}, { signal, timeout, weight });
+  const semaphore = semaphores.semaphore("printers", { limit: 3, lease: time, maxHold: time, groupShare: weight, groupCap: weight });
+  const group: Group | undefined = tenant === undefined ? undefined : { name: tenant, share: weight, cap: weight };
+  await semaphore.acquire({ signal, timeout, weight, group });
+  await semaphore.tryAcquire({ signal, weight, group: tenant });
+  await semaphore.use(() => {}, { signal, timeout, weight, group });
 }
 
 async function main(): Promise<void> {
@@ -49,7 +51,9 @@ async function main(): Promise<void> {
 const misspelt = () => SemaphoreClient.connect({ ulr: "redis://127.0.0.1" });
 // @ts-expect-error the limit is required
 const wrong = (semaphores: SemaphoreClient) => semaphores.semaphore("printers", {});
+// @ts-expect-error a group has a name
+const nameless = (semaphore: Semaphore) => semaphore.acquire({ group: { share: 3 } });
 // @ts-expect-error only semaphores create permits
 const forged = () => new Permit();
 
-export { chosen, main, misspelt, wrong, forged };
+export { chosen, main, misspelt, nameless, wrong, forged };

@@ -14,10 +14,12 @@ from .errors import (
     TooHeavy,
     Unavailable,
 )
+from .group import Group
 
 __all__ = [
     "AcquireTimeout",
     "Closed",
+    "Group",
     "MissingPermission",
     "Permit",
     "PermitLost",

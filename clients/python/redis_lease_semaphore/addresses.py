@@ -9,14 +9,17 @@ import asyncio
 import inspect
 import os
 import re
+import socket
 import ssl
 import urllib.parse
-from typing import Any
+from typing import Any, Optional
 
 import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+
+from . import names
 
 _ENCODE = "write the characters / ? # @ : % of a user name or password as %2F %3F %23 %40 %3A %25"
 _ARGUMENTS = re.compile(r",? with args beginning with.*", re.IGNORECASE | re.DOTALL)
@@ -60,12 +63,14 @@ def connections(url: str, response_timeout: float, options: dict[str, Any]) -> r
         is_checked = pool.connection_kwargs.get("ssl_cert_reqs") not in ("none", ssl.CERT_NONE)
         pool.connection_kwargs.setdefault("ssl_check_hostname", is_checked)
     pool.connection_class = _discreet(pool.connection_class)
-    pool.connection_class(**pool.connection_kwargs)  # an unknown option is an error now
+    made = pool.connection_class(**pool.connection_kwargs)  # an unknown option is an error now
+    if not hasattr(made, "path"):
+        pool.connection_class._at = names.host(made.host, made.port)
     return found
 
 
 def _discreet(connection_class: Any) -> Any:
-    """Returns a class of connections that remove arguments and passwords from all texts of a server.
+    """Returns a class of connections that resolve names themselves, and remove passwords from all texts of a server.
 
     A server that does not know AUTH or HELLO returns their arguments, which include the password. All replies pass
     through this method, so no error, cause or log contains them.
@@ -73,6 +78,35 @@ def _discreet(connection_class: Any) -> Any:
 
     class Connection(connection_class):  # type: ignore[misc]
         _password = ""
+        _at: Optional[names.Host] = None  # None: a Unix socket
+
+        async def _connect(self) -> None:
+            """Replaces the method of redis-py, which resolves names in the default executor of the event loop."""
+            if self._at is None:
+                return await super()._connect()  # type: ignore[no-any-return]
+            opening = asyncio.ensure_future(self._open(self._at))
+            opening.add_done_callback(lambda task: task.cancelled() or task.exception())  # it counts as seen
+            try:
+                await asyncio.wait([opening], timeout=self.socket_connect_timeout)
+            finally:
+                is_late = opening.cancel()
+            if is_late:
+                raise asyncio.TimeoutError
+            opening.result()
+
+        async def _open(self, host: names.Host) -> None:
+            sock = await host.connect()
+            try:
+                if self.socket_keepalive:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                    for option, value in (self.socket_keepalive_options or {}).items():
+                        sock.setsockopt(socket.IPPROTO_TCP, option, value)
+            except BaseException:
+                sock.close()
+                raise
+            tls = getattr(self, "ssl_context", None)
+            options = {"ssl": tls.get(), "server_hostname": self.host} if tls else {}
+            self._reader, self._writer = await asyncio.open_connection(sock=sock, **options)
 
         async def connect(self, *args: Any, **options: Any) -> None:
             try:

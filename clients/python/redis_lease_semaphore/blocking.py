@@ -14,13 +14,14 @@ import sys
 import threading
 import warnings
 from types import TracebackType
-from typing import Any, Callable, Coroutine, Generic, Optional, TypeVar, cast
+from typing import Any, Callable, Coroutine, Generic, Optional, TypeVar, Union, cast
 
 from . import addresses, exits
 from . import permit as core_permit
 from . import semaphore as core_semaphore
 from . import client as core
 from .errors import NOT_CONNECTED, Closed, PermitLost, Unavailable
+from .group import Group
 from .unique import Unique
 
 logger = logging.getLogger("redis_lease_semaphore")
@@ -79,23 +80,28 @@ class SemaphoreClient(Unique):
         self._loop = None
         self._thread: Optional[threading.Thread] = None
         self._is_exiting = False
-        # Callbacks are passed to the loop only before it stops. Both locks are reentrant, because the
+        # Callbacks are passed to the loop only before it stops. The locks are reentrant, because the
         # handler of a signal may interrupt the thread that has them.
         self._handing_over = threading.RLock()
         self._connecting = threading.RLock()
+        self._making = threading.RLock()  # a semaphore
 
     def semaphore(
-        self, name: str, limit: int, lease: float = 30.0, max_hold: Optional[float] = None
+        self,
+        name: str,
+        limit: int,
+        lease: float = 30.0,
+        max_hold: Optional[float] = None,
+        group_share: int = 1,
+        group_cap: Optional[int] = None,
     ) -> Semaphore:
         """Returns the semaphore of this name, with a total weight of at most `limit`.
 
-        `max_hold` is the longest time for which a permit is held. Then the permit is lost.
+        `max_hold` is the longest time for which a permit is held. Then the permit is lost. `group_share` and
+        `group_cap` are the share and the cap of each group that has none of its own.
         """
-
-        async def make() -> core_semaphore.Semaphore:
-            return self._core.semaphore(name, limit, lease, max_hold)
-
-        return Semaphore(self, self._run(make()))
+        with self._making:
+            return Semaphore(self, self._core.semaphore(name, limit, lease, max_hold, group_share, group_cap))
 
     def connect(self) -> None:
         """Connects, and checks the server and the rights of the user."""
@@ -119,11 +125,15 @@ class SemaphoreClient(Unique):
 
     def _start(self) -> None:
         exits.watch(self)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=_serve, args=[self._loop], name="redis-lease-semaphore", daemon=True
-        )
-        self._thread.start()
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=_serve, args=[loop], name="redis-lease-semaphore", daemon=True)
+        self._loop, self._thread = loop, thread
+        try:
+            thread.start()
+        except RuntimeError as reason:  # Python ends, or the process has too many threads
+            self._loop = self._thread = None
+            loop.close()
+            raise Closed(f"the thread of the client cannot start: {reason}") from reason
 
     def _forked(self) -> None:
         """Called in a forked process, which has copies of the loop and the locks, but not the loop's thread."""
@@ -366,18 +376,22 @@ class Semaphore(Unique):
     def __init__(self, client: SemaphoreClient, core: core_semaphore.Semaphore) -> None:
         self._client, self._core = client, core
         self.name, self.limit, self.lease, self.max_hold = core.name, core.limit, core.lease, core.max_hold
+        self.group_share, self.group_cap = core.group_share, core.group_cap
 
-    def acquire(self, timeout: Optional[float] = None, weight: int = 1) -> Permit:
+    def acquire(
+        self, timeout: Optional[float] = None, weight: int = 1, group: Union[None, str, Group] = None
+    ) -> Permit:
         """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds.
 
-        With a timeout of 0 or less, the request does not wait. The asyncio client describes the other errors.
+        With a timeout of 0 or less, the request does not wait. `group` is the name of a group, or a Group with its
+        own share and cap. The asyncio client describes the other errors.
         """
-        core = self._client._run(self._core.acquire(timeout, weight), undo=_give_back)
+        core = self._client._run(self._core.acquire(timeout, weight, group), undo=_give_back)
         return Permit(self._client, core)
 
-    def try_acquire(self, weight: int = 1) -> Optional[Permit]:
+    def try_acquire(self, weight: int = 1, group: Union[None, str, Group] = None) -> Optional[Permit]:
         """Returns a permit, or None if none is free or other requests wait."""
-        permit = self._client._run(self._core.try_acquire(weight), undo=_give_back)
+        permit = self._client._run(self._core.try_acquire(weight, group), undo=_give_back)
         return None if permit is None else Permit(self._client, permit)
 
 

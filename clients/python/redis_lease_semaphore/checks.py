@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Optional
+from typing import Optional, Union
+
+from .group import Group
 
 _WEEK = 604800
 
@@ -50,6 +52,32 @@ def prefix(prefix: str) -> str:
     if not _has_bytes(prefix, 200) or re.search(r"[{}\s\x00-\x1f\x7f]", prefix):
         raise ValueError(f"a prefix has 1 to 200 bytes, no braces, no white space: {_shown(prefix)}")
     return prefix
+
+
+def share(what: str, share: int) -> int:
+    return whole(what, share, 1, 1000)
+
+
+def cap(what: str, cap: Optional[int], weight: int = 1) -> Optional[int]:
+    return None if cap is None else whole(what, cap, weight)
+
+
+def group(
+    group: Union[str, Group], weight: int, default_share: int, default_cap: Optional[int]
+) -> Group:
+    """Returns a group for a request with this weight, with its share and its cap."""
+    given = group if isinstance(group, Group) else Group(group)
+    match = isinstance(given.name, str) and re.fullmatch(r"[A-Za-z0-9._-]{1,64}", given.name)
+    if not match:
+        what = 'a group has a name of 1 to 64 letters, digits, ".", "_" or "-"'
+        raise ValueError(f"{what}, not {_shown(given.name)}")
+    its_share = default_share if given.share is None else given.share
+    its_cap = default_cap if given.cap is None else given.cap
+    return Group(
+        match[0],  # the text of a member of an enumeration
+        share("a group's share", its_share),
+        cap(f"a group's cap for the weight {weight}", its_cap, weight),
+    )
 
 
 def _has_bytes(text: object, most: int) -> bool:

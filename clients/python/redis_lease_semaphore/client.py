@@ -86,22 +86,32 @@ class SemaphoreClient(Unique):
         self._active: set[Semaphore] = set()  # semaphores with work to do
 
     def semaphore(
-        self, name: str, limit: int, lease: float = 30.0, max_hold: Optional[float] = None
+        self,
+        name: str,
+        limit: int,
+        lease: float = 30.0,
+        max_hold: Optional[float] = None,
+        group_share: int = 1,
+        group_cap: Optional[int] = None,
     ) -> Semaphore:
         """Returns the semaphore of this name, with a total weight of at most `limit`.
 
         `max_hold` is the longest time for which a permit is held, however often its lease is refreshed. Then
         the permit is lost. It limits the harm of work that hangs. It is at least 10 ms.
 
+        `group_share` and `group_cap` are the share and the cap of each group that has none of its own. Default: 1, and
+        no cap.
+
         A client has one semaphore of each name, so that its requests keep their order. Keep the object: a new
         object for each acquire declares its limit each time.
         """
-        made = Semaphore(self, name, limit, lease, max_hold)
+        made = Semaphore(self, name, limit, lease, max_hold, group_share, group_cap)
         semaphore = self._semaphores.setdefault(name, made)
-        if (limit, made._lease_ms, max_hold) != (semaphore.limit, semaphore._lease_ms, semaphore.max_hold):
+        if made._settings() != semaphore._settings():
             raise ValueError(
-                f"{name} has limit {semaphore.limit}, lease {semaphore.lease} (at most max_hold) "
-                f"and max_hold {semaphore.max_hold} already"
+                f"{name} has limit {semaphore.limit}, lease {semaphore.lease} (at most max_hold), "
+                f"max_hold {semaphore.max_hold}, group_share {semaphore.group_share} "
+                f"and group_cap {semaphore.group_cap} already"
             )
         return semaphore
 
@@ -249,7 +259,7 @@ class SemaphoreClient(Unique):
         """Releases all permits, because no task runs that could release them."""
         if self._is_forked():
             return
-        for semaphore in {*self._semaphores.values(), *self._active}:
+        for semaphore in {*self._all_semaphores(), *self._active}:
             for held in list(semaphore._permits.values()):
                 if not stays(held):
                     held.lose(why)
@@ -323,13 +333,17 @@ class SemaphoreClient(Unique):
             return semaphore
         twin = self._of_original.get(semaphore)
         if twin is None:
-            made = Semaphore(self, semaphore.name, semaphore.limit, semaphore.lease, semaphore.max_hold)
+            made = Semaphore(self, semaphore.name, *semaphore._settings())
             twin = self._of_original[semaphore] = self._semaphores.setdefault(semaphore.name, made)
         return twin
 
     @property
     def _is_in_use(self) -> bool:
-        return bool(self._active) or any(semaphore._permits for semaphore in self._semaphores.values())
+        return bool(self._active) or any(semaphore._permits for semaphore in self._all_semaphores())
+
+    def _all_semaphores(self) -> list[Semaphore]:
+        # Not values(), because another thread may create a semaphore of the blocking client during the iteration.
+        return [semaphore for reference in self._semaphores.valuerefs() if (semaphore := reference()) is not None]
 
     async def _disconnect(self) -> None:
         if self._listener is not None:

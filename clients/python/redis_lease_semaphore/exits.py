@@ -63,7 +63,11 @@ def _end_after_others() -> None:
 def _end_clients() -> None:
     is_late: Any = True
     with contextlib.suppress(KeyboardInterrupt):  # another Ctrl-C, so the user does not wait
-        endings = [ending for ending in (client._exit() for client in list(_clients)) if ending]
+        endings = []
+        for client in list(_clients):
+            with contextlib.suppress(RuntimeError):  # its loop was closed; the other clients still release
+                endings.append(client._exit())
+        endings = [ending for ending in endings if ending is not None]
         is_late = concurrent.futures.wait(endings, timeout=_MOST).not_done
     if is_late:
         logger.warning(

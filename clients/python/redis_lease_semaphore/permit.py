@@ -27,6 +27,7 @@ class Keeper(Protocol):
     def _is_forked(self) -> bool: ...
     def _is_here(self) -> bool: ...
     def _ended(self, held: Held) -> Release: ...
+    def _drop(self, held: Held) -> None: ...
     async def _confirmed(self, release: Release) -> bool: ...
     async def _released_elsewhere(self, held: Held) -> bool: ...
 
@@ -44,6 +45,7 @@ class Held:
         self.loop = asyncio.get_running_loop()
         self.thread: Optional[threading.Thread] = None  # the thread that holds it, with the blocking client
         self.release: Optional[Release] = None
+        self.dropped_at: Optional[int] = None  # among the program's calls
         self._timer: Optional[asyncio.TimerHandle] = None
         self._set_timer()
 
@@ -137,7 +139,7 @@ class Permit(Unique):
         if held.is_over or held.keeper._is_forked():
             return
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            held.loop.call_soon_threadsafe(held.dropped)
+            held.keeper._drop(held)
         text = f"{self.id} of semaphore {held.keeper.name} was dropped and never released"
         warnings.warn(text, ResourceWarning, source=self)
 

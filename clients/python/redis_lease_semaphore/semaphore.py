@@ -6,14 +6,16 @@ Its worker, which the client starts, makes the calls to the server.
 from __future__ import annotations
 
 import asyncio
+import collections
 import math
 import time
-from typing import Any, Callable, Optional, Protocol, Sequence
+from typing import Any, Callable, Optional, Protocol, Sequence, Union
 
-from . import checks, ids, scripts
+from . import checks, ids, order, scripts
 from .acquire import Acquire
 from .claims import Claim
 from .errors import AcquireTimeout, Closed, SemaphoreError, Unavailable
+from .group import Group
 from .permit import Held, Permit
 from .release import Release
 from .unique import Unique
@@ -30,6 +32,7 @@ class Client(Protocol):
     _home: Optional[asyncio.AbstractEventLoop]
     _patience: float
     _client: str
+    _with_groups: set[str]
     _new_event: Callable[[], asyncio.Event]
 
     @property
@@ -50,11 +53,20 @@ class Semaphore(Unique):
     """A semaphore. SemaphoreClient.semaphore() creates it."""
 
     def __init__(
-        self, client: Client, name: str, limit: int, lease: float, max_hold: Optional[float] = None
+        self,
+        client: Client,
+        name: str,
+        limit: int,
+        lease: float,
+        max_hold: Optional[float] = None,
+        group_share: int = 1,
+        group_cap: Optional[int] = None,
     ) -> None:
         self.name = checks.name(name)
         self.limit = checks.whole("a limit", limit, 0)
         self.max_hold = None if max_hold is None else checks.seconds("max_hold", max_hold, 0.01)
+        self.group_share = checks.share("group_share", group_share)
+        self.group_cap = checks.cap("group_cap", group_cap)
         self._lease_ms = round(min(checks.seconds("a lease", lease), self.max_hold or math.inf) * 1000)
         self.lease = self._lease_ms / 1000
         self._lasts = self.lease - 0.001  # a lease may be this short, because the server counts in whole ms
@@ -62,6 +74,7 @@ class Semaphore(Unique):
         self._waits: dict[str, Claim] = {}  # all requests by ID
         self._permits: dict[str, Held] = {}
         self._releases: dict[str, Release] = {}  # unconfirmed releases
+        self._drops: collections.deque[Held] = collections.deque()  # permits that the program has just dropped
         # The state of its workers. Each worker lives only while there is work.
         self._is_declared = False
         self._refresh_at = self._ask_at = self._wake_at = math.inf
@@ -70,33 +83,48 @@ class Semaphore(Unique):
         self._worker: Optional[asyncio.Task[None]] = None
         self._rest: Optional[asyncio.Future[None]] = None  # while there is no work
 
-    def acquire(self, timeout: Optional[float] = None, weight: int = 1) -> Acquire:
+    def _settings(self) -> tuple[int, float, Optional[float], int, Optional[int]]:
+        return self.limit, self.lease, self.max_hold, self.group_share, self.group_cap
+
+    def acquire(
+        self, timeout: Optional[float] = None, weight: int = 1, group: Union[None, str, Group] = None
+    ) -> Acquire:
         """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds.
+
+        `group` is the name of a group, or a Group with its own share and cap. Default: no group.
 
         With a timeout of 0 or less, the request does not wait. So the timeout may be the remaining time until a
         deadline. Raises Unavailable if calls fail for `outage_tolerance`, or, if the request does not wait, for two
         response timeouts.
         """
-        return Acquire(self._acquire(timeout, weight))
+        return Acquire(self._acquire(timeout, weight, group))
 
-    async def _acquire(self, timeout: Optional[float], weight: int) -> Permit:
-        permit = await self._claim(timeout, weight)
+    async def _acquire(
+        self, timeout: Optional[float], weight: int, group: Union[None, str, Group] = None
+    ) -> Permit:
+        permit = await self._claim(timeout, weight, group)
         if permit is None:
             raise AcquireTimeout(f"semaphore {self.name}: no permit is free")
         return permit
 
-    async def try_acquire(self, weight: int = 1) -> Optional[Permit]:
+    async def try_acquire(self, weight: int = 1, group: Union[None, str, Group] = None) -> Optional[Permit]:
         """Returns a permit, or None if none is free or other requests wait. Raises Unavailable like acquire(0)."""
-        return await self._claim(0, weight)
+        return await self._claim(0, weight, group)
 
-    async def _claim(self, timeout: Optional[float], weight: int) -> Optional[Permit]:
+    async def _claim(
+        self, timeout: Optional[float], weight: int, group: Union[None, str, Group]
+    ) -> Optional[Permit]:
         weight = checks.whole("a weight", weight, 1)
         timeout = checks.timeout(timeout)
+        if group is not None:
+            group = checks.group(group, weight, self.group_share, self.group_cap)
         here = self._client._here()
         if here is not self._client:
-            return await here._twin(self)._claim(timeout, weight)
+            return await here._twin(self)._claim(timeout, weight, group)
+        if group is not None:
+            self._client._with_groups.add(self.name)
         wait_mode = "try" if timeout == 0 else "wait"
-        claim = Claim(ids.new(self._client._client, weight, self._lease_ms), wait_mode)
+        claim = Claim(ids.new(self._client._client, weight, self._lease_ms, group), wait_mode)
         timer = None
         if timeout != math.inf:
             patience = timeout or self._client._patience
@@ -140,7 +168,21 @@ class Semaphore(Unique):
     def _ended(self, held: Held) -> Release:
         """Releases a permit, even a lost one, because a refresh without a reply may hold it for another lease."""
         del self._permits[held.id]
-        return self._give_back(held.id, time.monotonic() + self.lease)
+        return self._give_back(held.id, time.monotonic() + self.lease, held.dropped_at)
+
+    def _drop(self, held: Held) -> None:
+        """Called in any thread. The loop does the rest, before it sends any later call of the program."""
+        held.dropped_at = order.next()
+        self._drops.append(held)
+        held.loop.call_soon_threadsafe(self._collect)
+
+    def _collect(self) -> None:
+        """Releases what was dropped or canceled just now."""
+        while self._drops:
+            self._drops.popleft().dropped()
+        # The tasks of these requests may not have run yet.
+        for claim in [claim for claim in self._waits.values() if claim.outcome.cancelled()]:
+            self._give_up(claim)
 
     async def _released_elsewhere(self, held: Held) -> bool:
         """Releases a permit from another event loop than that of its acquire."""
@@ -211,22 +253,24 @@ class Semaphore(Unique):
         elif self._rest is not None and not self._rest.done():
             self._rest.set_result(None)
 
-    def _give_back(self, request_id: str, until: float) -> Release:
-        release = self._releases[request_id] = Release(until)
+    def _give_back(self, request_id: str, until: float, place: Optional[int] = None) -> Release:
+        """Releases an ID, by default after all earlier calls of the program."""
+        release = self._releases[request_id] = Release(until, order.next() if place is None else place)
         self._poke()
         return release
 
     def _give_up(self, claim: Claim) -> None:
         """Cancels a request. The server may have queued it, or granted it a permit."""
-        outcome = claim.outcome
-        if outcome.done() and not outcome.cancelled() and outcome.exception() is not None:
-            return  # rejected, and already released
-        self._waits.pop(claim.id, None)
         permit = self._permits.get(claim.id)
         if permit is not None:
             permit.release_in_background()
-        elif claim.asked_at is not None:
-            self._give_back(claim.id, time.monotonic() + self._client.heartbeat_timeout + self.lease)
+        elif self._waits.pop(claim.id, None) is not None:
+            self._withdraw(claim)
+
+    def _withdraw(self, claim: Claim) -> None:
+        """Releases the ID of a request that has ended. It has the place of the request, so it blocks no later call."""
+        if claim.asked_at is not None:
+            self._give_back(claim.id, time.monotonic() + self._client.heartbeat_timeout + self.lease, claim.order)
 
     def _grant(self, claim: Claim, token: int, since: float) -> None:
         del self._waits[claim.id]
@@ -244,5 +288,4 @@ class Semaphore(Unique):
             return  # canceled in the meantime
         del self._waits[claim.id]
         claim.outcome.set_exception(error)
-        if claim.asked_at is not None:
-            self._give_back(claim.id, time.monotonic() + self._client.heartbeat_timeout + self.lease)
+        self._withdraw(claim)

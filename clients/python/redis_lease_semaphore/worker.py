@@ -1,7 +1,7 @@
 """The worker of a semaphore: it makes all calls of the semaphore, one after another.
 
-So requests are sent in the order of the program's calls, and no release is sent before an earlier acquire.
-Requests that come during a call share the next call.
+So requests and releases are sent in the order of the program's calls. Those that come during a call share the next
+call, until a release follows a request, or a request follows a release.
 """
 
 from __future__ import annotations
@@ -147,9 +147,13 @@ class Worker:
         now = time.monotonic()
         for request_id in [request_id for request_id, release in self._releases.items() if now >= release.until]:
             self._releases.pop(request_id).outcome.set_result(None)
-        for batch in _batches(list(self._releases.items())):
+        self._semaphore._collect()
+        first_request = min((claim.order for claim in self._sendable() if claim.is_new), default=math.inf)
+        earlier = [(request_id, release) for request_id, release in self._releases.items()
+                   if release.order < first_request]
+        for batch in _batches(sorted(earlier, key=lambda item: item[1].order)):
             for _, release in batch:
-                release.is_late = False
+                release.is_new = release.is_late = False
             try:
                 _, wake_in, *statuses = await self._call("release", "return", *(request_id for request_id, _ in batch))
             except BaseException as error:
@@ -162,6 +166,7 @@ class Worker:
                 statuses = [1] * len(batch)
             for (request_id, release), status in zip(batch, statuses):
                 if release.is_late and status == 0:
+                    release.is_new = True
                     continue  # the release is sent again
                 del self._releases[request_id]
                 release.outcome.set_result(status != 0 or release.is_repeated)
@@ -169,20 +174,24 @@ class Worker:
     def _due(self) -> list[Claim]:
         return [claim for claim in self._waits.values() if claim.is_due and not claim.outcome.done()]
 
+    def _sendable(self) -> list[Claim]:
+        # The client subscribes before its requests are queued, so that it receives each grant message.
+        return [claim for claim in self._due() if claim.wait_mode == "try" or not self._client._deaf_because]
+
     async def _ask(self) -> None:
         now = time.monotonic()
         if now >= self._semaphore._ask_at:
             self._semaphore._ask_at = now + self._client.ask_interval
             for claim in self._waits.values():
                 claim.is_due = True
-        due = self._due()
-        due.sort(key=lambda claim: claim.ticket)
-        tries = [claim for claim in due if claim.wait_mode == "try"]
-        for batch in _batches(tries if self._client._deaf_because else due):
+        self._semaphore._collect()
+        first_release = min((release.order for release in self._releases.values() if release.is_new), default=math.inf)
+        earlier = [claim for claim in self._sendable() if not claim.is_new or claim.order < first_release]
+        for batch in _batches(sorted(earlier, key=lambda claim: claim.ticket)):
             await self._ask_for(batch)
-        if len(tries) < len(due) and self._client._deaf_because:
-            # The client subscribes before its requests are queued, so that it receives each grant message.
-            raise Unavailable(f"not subscribed: {self._client._deaf_because}") from self._client._deaf_because
+        why = self._client._deaf_because
+        if why and any(claim.wait_mode != "try" for claim in self._due()):
+            raise Unavailable(f"not subscribed: {why}") from why
 
     async def _ask_for(self, claims: Sequence[Claim]) -> None:
         claims = [claim for claim in claims if not claim.outcome.done()]
@@ -215,6 +224,7 @@ class Worker:
             _, token, end = answers
             answers = [number for i in range(len(claims)) for number in (_GRANTED, token + i, end)]
         for i, claim in enumerate(claims):
+            claim.is_new = False
             if wake_in == 0 and answers[3 * i] == 0:
                 claim.is_due = True  # the script has more work: it is sent again after `wake`
             else:

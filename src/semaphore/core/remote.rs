@@ -16,19 +16,23 @@ use crate::server::Response;
 
 /// A change of the limit for all processes.
 #[derive(Clone, Copy)]
-pub(crate) enum Change {
+pub(crate) enum Change<'a> {
     Set(u32),
     Add(u32),
     Clear,
+    /// The runtime cap of a group, or `None` to clear it.
+    Cap(&'a str, Option<u32>),
 }
 
-impl Change {
+impl Change<'_> {
     /// Returns the name of the method that the caller used. Errors contain this name.
     fn operation(self) -> &'static str {
         match self {
             Self::Set(_) => "set_limit",
             Self::Add(_) => "add_permits",
             Self::Clear => "clear_limit",
+            Self::Cap(_, Some(_)) => "set_group_cap",
+            Self::Cap(_, None) => "clear_group_cap",
         }
     }
 }
@@ -140,7 +144,10 @@ impl Core {
         Ok(was)
     }
 
-    pub(crate) async fn change_limit(self: &Arc<Self>, change: Change) -> Result<Limits, Error> {
+    pub(crate) async fn change_limit(
+        self: &Arc<Self>,
+        change: Change<'_>,
+    ) -> Result<Limits, Error> {
         let patience = self.context.settings.call_timeout();
         // All attempts have the same idempotency key, so that the change counts once.
         let mark = self.mark(patience);
@@ -151,6 +158,8 @@ impl Core {
                     Change::Set(limit) => cmd.arg("set").arg(limit).arg(&mark),
                     Change::Add(permits) => cmd.arg("add").arg(permits).arg(&mark),
                     Change::Clear => cmd.arg("clear").arg(&mark),
+                    Change::Cap(group, Some(cap)) => cmd.arg("cap").arg(cap).arg(group).arg(&mark),
+                    Change::Cap(group, None) => cmd.arg("cap").arg("none").arg(group).arg(&mark),
                 };
             })
             .await?;

@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 use super::arguments::{hostile, pick};
 use super::shown;
-use test_support::scripts::{id, keys_of};
+use test_support::scripts::{id, in_group, keys_of};
 
 pub const NAME: &str = "fuzz";
 /// A client is subscribed to these channels.
@@ -127,7 +127,12 @@ fn time(random: &mut Rng) -> Vec<u8> {
 
 fn spoil_id(random: &mut Rng, id: &mut Vec<u8>) {
     let at = random.usize(..=id.len());
-    match random.u8(..4) {
+    match random.u8(..5) {
+        4 => {
+            let nonce = id.iter().rposition(|byte| *byte == b':').map_or(0, |colon| colon + 1);
+            let group = format!("{}:", pick(random, &WRONG_GROUPS));
+            id.splice(nonce..nonce, group.into_bytes());
+        }
         0 => id.insert(at, pick(random, b":\0\n\r 0P.\xff*")),
         1 => id.truncate(at),
         2 if at < id.len() => id[at] = random.u8(..),
@@ -140,12 +145,35 @@ fn spoil_id(random: &mut Rng, id: &mut Vec<u8>) {
     }
 }
 
+/// Parts of IDs that are similar to a group, a share and a cap.
+const WRONG_GROUPS: [&str; 18] = [
+    ",",
+    ",,",
+    ",1,0",
+    "a,,",
+    "a,1",
+    "a,1,0,0",
+    "a,0,0",
+    "a,1001,0",
+    "a,01,0",
+    "a,1e3,0",
+    "a,1,-1",
+    "a,1,4294967296",
+    "a,nan,nan",
+    "*,1,0",
+    "a b,1,0",
+    "a;,1,0",
+    "%a,1,0",
+    "a\n,1,0",
+];
+
 /// The clients of the IDs: subscribed clients, unsubscribed clients, and clients that poll.
 const CLIENTS: [(&str, &str); 6] =
     [("P", "c0"), ("P", "c0"), ("P", "c1"), ("P", "gone"), ("N", "c0"), ("S", "c1")];
 
 /// Returns the IDs of a client. Usually, only a few IDs exist, so that calls repeat them. Either
 /// all IDs have weight 1 and a lease of 30 s, or the number of an ID determines its weight and lease.
+/// Some IDs have a group.
 fn ids_of(random: &mut Rng, (how, client): (&str, &str)) -> Vec<Vec<u8>> {
     let count = match random.u8(..240) {
         0 => random.usize(100..=1_000),
@@ -160,7 +188,16 @@ fn ids_of(random: &mut Rng, (how, client): (&str, &str)) -> Vec<Vec<u8>> {
             _ => 1,
         };
         let lease = if plain { 30_000 } else { TIMES[number % TIMES.len()] };
-        id(how, client, weight, lease, &number.to_string()).into_bytes()
+        let id = id(how, client, weight, lease, &number.to_string());
+        let group = match number {
+            4 => "c,2,3",
+            8 => "a,1,2",
+            9 => "a,7,2",
+            10 => "b,1000,1",
+            11 => "b,1,0",
+            _ => return id.into_bytes(),
+        };
+        in_group(&id, group).into_bytes()
     };
     if count > 4 {
         return (0..count).map(named).collect();

@@ -7,6 +7,7 @@ mod arguments;
 mod calls;
 mod flood;
 mod forgeries;
+mod members;
 mod messages;
 mod replies;
 mod rules;

@@ -1,12 +1,12 @@
 //! Checks the invariants of the protocol in the keys before and after each successful call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::calls::{Call, LISTENED};
 use super::replies::Response;
 use test_support::contents::Contents;
 pub use test_support::contents::ensure;
-use test_support::scripts::weight;
+use test_support::scripts::{part, weight};
 
 /// State of earlier calls, for comparison.
 #[derive(Default)]
@@ -14,6 +14,8 @@ pub struct Rules {
     pub before: Contents,
     /// For each permit, the largest effective limit since it was granted.
     largest_limit: BTreeMap<String, i64>,
+    /// Whether a permit was moved to another ID, which may have another cap.
+    has_moved: bool,
 }
 
 impl Rules {
@@ -24,15 +26,39 @@ impl Rules {
         after: &Contents,
         keys: &[String],
     ) -> Result<(), String> {
-        self.check_weight(call, response.now, after)?;
-        self.check_removals(call, response.now, after)?;
+        self.check_permits(call, response, after)?;
         self.check_order(call, after)?;
-        self.check_numbers(response, after)?;
         if !["inspect", "probe"].contains(&call.script) && response.wake_in != 0 {
             check_head(response.now, after)?;
         }
         after.check_bookkeeping()?;
         after.check_expiry(response.now, keys)
+    }
+
+    /// Checks the rules that hold even if `order` and `turns` have forged members.
+    pub fn check_permits(
+        &mut self,
+        call: &Call,
+        response: &Response,
+        after: &Contents,
+    ) -> Result<(), String> {
+        self.check_weight(call, response.now, after)?;
+        self.check_removals(call, response.now, after)?;
+        self.check_caps(call, response.now, after)?;
+        self.check_numbers(response, after)
+    }
+
+    /// Checks G23: no group holds more than the largest cap of its permits.
+    fn check_caps(&mut self, call: &Call, now: i64, after: &Contents) -> Result<(), String> {
+        let is_new = |id: &String| !self.before.permits.contains_key(id);
+        self.has_moved |= call.script == "refresh" && after.permits.keys().any(is_new);
+        for (name, _) in after.live(now).filter_map(|id| group(id)) {
+            let of_group = || after.live(now).filter(|id| group(id).is_some_and(|it| it.0 == name));
+            let cap = of_group().filter_map(|id| group(id)).map(|it| it.1).max().unwrap_or(0);
+            let held: i64 = of_group().map(|id| weight(id)).sum();
+            ensure(held <= cap || self.has_moved, || format!("G23: {name} holds {held}"))?;
+        }
+        Ok(())
     }
 
     /// Checks S1: the weight held is limited.
@@ -63,14 +89,14 @@ impl Rules {
         ensure(gone.is_none(), || format!("S2: {gone:?} was removed"))
     }
 
-    /// Checks S3: when a request is granted, no request in front of it continues to wait.
+    /// Checks S3: when a request is granted, no request of its group in front of it continues to
+    /// wait.
     fn check_order(&self, call: &Call, after: &Contents) -> Result<(), String> {
         let stays = |(id, _): &(&String, &i64)| after.queue.contains_key(*id);
-        let first = self.before.queue.iter().filter(stays).map(|(_, ticket)| *ticket).min();
-        let Some(first) = first else {
-            return Ok(());
-        };
         for id in after.permits.keys() {
+            let of_group = |(other, _): &(&String, &i64)| name_of_group(other) == name_of_group(id);
+            let before = self.before.queue.iter().filter(stays).filter(of_group);
+            let Some(first) = before.map(|(_, ticket)| *ticket).min() else { continue };
             let is_exchanged = call.script == "refresh" && call.arguments.contains(&bytes(id));
             if self.before.permits.contains_key(id) || weight(id) == 0 || is_exchanged {
                 continue;
@@ -108,15 +134,33 @@ fn brings_ticket(call: &Call, id: &str) -> bool {
         && its.is_some_and(|request| request[1].iter().all(|byte| b"+0123456789".contains(byte)))
 }
 
-/// Checks S5: the queue is empty, or its head does not fit. A dead request at the head would have
-/// been removed if a permit were free.
+/// Returns the group of an ID, and the cap. Without a cap, the cap is the largest integer.
+fn group(id: &str) -> Option<(&str, i64)> {
+    let (name, rest) = part(id, 4).split_once(',')?;
+    let cap = rest.split_once(',')?.1.parse().ok()?;
+    Some((name, if cap == 0 { i64::MAX } else { cap }))
+}
+
+fn name_of_group(id: &str) -> &str {
+    group(id).map_or("", |(name, _)| name)
+}
+
+/// Checks S5: no request is first in its group and fits its cap, or one such request does not fit
+/// the limit. A dead request at the head would have been removed if a permit were free.
 fn check_head(now: i64, after: &Contents) -> Result<(), String> {
-    let Some((id, _)) = after.queue.iter().min_by_key(|(id, ticket)| (**ticket, *id)) else {
-        return Ok(());
+    let held_by = |name: &str| -> i64 {
+        let of_group = after.live(now).filter(|id| name_of_group(id) == name);
+        of_group.map(|id| weight(id)).sum()
     };
-    let held: i64 = after.live(now).map(|id| weight(id)).sum();
-    let limit = after.limit();
-    ensure(held + weight(id) > limit, || format!("S5: {id:?} waits, {held} of {limit} held"))
+    let fits_cap =
+        |id: &String| group(id).is_none_or(|(name, cap)| held_by(name) + weight(id) <= cap);
+    let names: BTreeSet<_> = after.queue.keys().map(|id| name_of_group(id)).collect();
+    let of_group = |name| after.queue.iter().filter(move |(id, _)| name_of_group(id) == name);
+    let first = names.into_iter().filter_map(|name| of_group(name).min_by_key(|it| (it.1, it.0)));
+    let first: Vec<_> = first.map(|(id, _)| id).filter(|id| fits_cap(id)).collect();
+    let (held, limit) = (after.live(now).map(|id| weight(id)).sum::<i64>(), after.limit());
+    let is_blocked = first.is_empty() || first.iter().any(|id| held + weight(id) > limit);
+    ensure(is_blocked, || format!("S5: {first:?} wait, {held} of {limit} held"))
 }
 
 /// Checks that a message has the protocol's format, and that its channel has a subscriber.

@@ -10,8 +10,10 @@ use redis::{Connection, RedisError, Value};
 use super::Plan;
 use super::arguments::pick;
 use super::calls::{Call, LISTENED, NAME};
+use super::members::forged_member;
 use super::replies;
 use super::rules::{Rules, check_message, ensure};
+use super::shown;
 use test_support::contents::Contents;
 use test_support::scripts::{Scripts, keys_of};
 use test_support::server::Server;
@@ -47,6 +49,8 @@ struct Field {
     rules: Rules,
     /// Whether keys were lost or overwritten. If so, their contents no longer follow any rules.
     is_wounded: bool,
+    /// Whether `order` or `turns` have forged members.
+    is_forged: bool,
     tickets: Vec<i64>,
     history: Vec<String>,
     tally: Tally,
@@ -106,7 +110,7 @@ impl Field {
         for _ in LISTENED {
             listener.recv_response().unwrap();
         }
-        let (rules, is_wounded, tickets, history, tally) = Default::default();
+        let (rules, is_wounded, is_forged, tickets, history, tally) = Default::default();
         Self {
             server,
             scripts,
@@ -114,6 +118,7 @@ impl Field {
             now_us: START_US,
             rules,
             is_wounded,
+            is_forged,
             tickets,
             history,
             tally,
@@ -125,14 +130,15 @@ impl Field {
         redis::cmd("FLUSHALL").exec(&mut self.scripts.connection).unwrap();
         self.set_clock(START_US);
         self.rules = Rules::default();
-        self.is_wounded = false;
+        (self.is_wounded, self.is_forged) = (false, false);
         self.tickets.clear();
         self.history.clear();
-        let may_be_wounded = random.u8(..4) == 0;
+        let (may_be_wounded, may_be_forged) = (random.u8(..4) == 0, random.u8(..4) == 0);
         for _ in 0..random.u8(5..40) {
             match random.u8(..100) {
                 0..12 => self.pass(random),
                 12..16 if may_be_wounded => self.wound(random),
+                16..24 if may_be_forged && !self.is_wounded => self.forge(random),
                 _ => {
                     let call = Call::random(random, &self.tickets);
                     self.history.push(call.to_string());
@@ -175,7 +181,11 @@ impl Field {
             });
         }
         let after = Contents::read(&mut self.scripts);
-        self.rules.check(call, &response, &after, &keys_of(NAME))?;
+        if self.is_forged {
+            self.rules.check_permits(call, &response, &after)?;
+        } else {
+            self.rules.check(call, &response, &after, &keys_of(NAME))?;
+        }
         self.rules.before = after;
         self.tickets.extend(response.tickets);
         Ok(())
@@ -222,8 +232,8 @@ impl Field {
     }
 
     fn wound(&mut self, random: &mut Rng) {
-        let key = pick(random, &[0, 1, 2, 3]);
-        let key = &self.scripts.keys[key];
+        let key = pick(random, &[0, 1, 2, 3, 4, 5]);
+        let key = &self.scripts.all_keys[key];
         let writes: &[&str] =
             &["", "SET KEY text", "RPUSH KEY item", "SADD KEY item", "HSET KEY version 1"];
         let write = pick(random, writes).replace("KEY", key);
@@ -236,6 +246,18 @@ impl Field {
             pipeline.cmd(command).arg(ids.collect::<Vec<_>>());
         }
         pipeline.exec(&mut self.scripts.connection).unwrap();
+    }
+
+    /// Adds a member to `order` or `turns` that no script adds.
+    fn forge(&mut self, random: &mut Rng) {
+        let contents = Contents::read(&mut self.scripts);
+        let waiting = contents.queue.iter().nth(random.usize(..3));
+        let (key, member, score) = forged_member(random, waiting);
+        self.history.push(format!("ZADD {key} {score} {}", shown(&member)));
+        self.is_forged = true;
+        let mut add = redis::cmd("ZADD");
+        add.arg(&keys_of(NAME)[key]).arg(score).arg(member);
+        add.exec(&mut self.scripts.connection).unwrap();
     }
 
     /// Checks the messages that were published in this sequence.

@@ -18,6 +18,7 @@ pub fn lose(model: &mut Model, key: usize) {
         }
         _ => {
             (model.declared, model.runtime) = (None, None);
+            model.caps.clear();
             (model.last, model.longest_lease) = (0, 0);
             model.turns.virtual_time = None;
         }

@@ -39,7 +39,8 @@ pub enum Step {
     Limit {
         kind: &'static str,
         limit: i64,
-        /// "set" or "add" with a number, or "clear", and an idempotency key.
+        /// "set", "add" or "cap GROUP" with a number, or "clear" or "uncap GROUP", and an idempotency
+        /// key.
         change: Option<(&'static str, i64, String)>,
     },
     /// Moves the server's clock, forward or back.
@@ -157,7 +158,8 @@ fn step() -> impl Strategy<Value = Step> {
     };
     let heartbeat_timeout =
         prop_oneof![4 => Just(10_000_i64), 1 => Just(1), 1 => Just(604_800_000)];
-    let change = prop::sample::select(vec![None, Some("set"), Some("add"), Some("clear")]);
+    let changes = ["set", "add", "clear", "cap a", "cap b", "uncap a", "uncap b"].map(Some);
+    let change = prop::sample::select([&[None], &changes[..]].concat());
     let n = prop_oneof![19 => 0..7_i64, 1 => Just(u32::MAX.into())];
     prop_oneof![
         24 => (kind(), 2..6_i64, heartbeat_timeout, requests())
@@ -168,7 +170,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(consume, ids)| Step::Release { consume, ids }),
         6 => refreshes().prop_map(|requests| Step::Refresh { requests }),
         4 => Just(Step::Wake),
-        4 => (kind(), 0..7_i64, change, n, mark())
+        6 => (kind(), 0..7_i64, change, n, mark())
             .prop_map(|(kind, limit, change, n, mark)| {
                 let change = change.map(|change| (change, n, mark));
                 Step::Limit { kind, limit, change }

@@ -112,9 +112,16 @@ impl System {
             Step::Limit { kind, limit, change } => {
                 let mut arguments = vec![kind.to_string(), limit.to_string()];
                 match change {
-                    Some(("clear", _, mark)) => arguments.extend(["clear".into(), mark.clone()]),
                     Some((change, n, mark)) => {
-                        arguments.extend([change.to_string(), n.to_string(), mark.clone()]);
+                        let n = n.to_string();
+                        let words = match change.split_once(' ') {
+                            Some(("cap", group)) => vec!["cap", &n, group],
+                            Some((_, group)) => vec!["cap", "none", group],
+                            None if *change == "clear" => vec!["clear"],
+                            None => vec![*change, &n],
+                        };
+                        arguments
+                            .extend([words, vec![mark]].concat().iter().map(|it| it.to_string()));
                     }
                     None => {}
                 }
@@ -292,8 +299,8 @@ impl System {
         }
         if gone(&keys[3], &mut self.scripts) {
             let was_there = self.model.is_used();
-            if was_there && (self.model.held_at(soon) > 0 || waits || self.model.runtime.is_some())
-            {
+            let is_kept = self.model.runtime.is_some() || !self.model.caps.is_empty();
+            if was_there && (self.model.held_at(soon) > 0 || waits || is_kept) {
                 return Err("state expired while it was needed".to_owned());
             }
             if self.model.last > self.model.now_us {
@@ -341,7 +348,7 @@ impl System {
         let keys = self.scripts.keys.clone();
         let mut exists = redis::cmd("EXISTS");
         let left: usize = exists.arg(&keys).query(&mut self.scripts.connection).unwrap();
-        let kept = usize::from(self.model.runtime.is_some());
+        let kept = usize::from(self.model.runtime.is_some() || !self.model.caps.is_empty());
         if left == kept { Ok(()) } else { Err(format!("L2: {left} keys are left, not {kept}")) }
     }
 }

@@ -11,6 +11,7 @@ mod crowd;
 mod errors;
 mod expiry;
 mod foreign;
+mod groups;
 mod head;
 mod head_starts;
 mod inspect;
@@ -41,7 +42,7 @@ use responses::{Inspection, Refusal, outcomes};
 use timed::{Commands, Timed};
 
 use test_support::listener::Listener;
-use test_support::scripts::{self, id, part, words};
+use test_support::scripts::{self, id, in_group, words};
 use test_support::server::{connect, shared_admin_url, unique_name};
 
 /// The tests' clocks start at this time in µs, so this number is the first token.
@@ -58,7 +59,7 @@ fn semaphore_scripts() -> impl Iterator<Item = &'static str> {
 
 /// A semaphore whose IDs have readable names, such as "heavy". Arguments contain these names.
 /// `acquire` takes "LIMIT_MODE LIMIT CLIENT NOTIFY HEARTBEAT_TIMEOUT" and, for each request, "NAME
-/// WEIGHT LEASE WAIT_MODE". NOTIFY is `publish`, `spublish` or `poll`. `limit` takes only the
+/// WEIGHT LEASE WAIT_MODE". A name may be followed by a group: "NAME@GROUP,SHARE,CAP". NOTIFY is `publish`, `spublish` or `poll`. `limit` takes only the
 /// change, with or without the name of an idempotency key.
 struct Scripts {
     raw: scripts::Scripts,
@@ -81,7 +82,7 @@ impl DerefMut for Scripts {
 }
 
 fn name_of(id: &str) -> &str {
-    part(id, 4).trim_end_matches('_')
+    id.rsplit(':').next().unwrap().trim_end_matches('_')
 }
 
 /// Returns the next message to a client, with names instead of IDs.
@@ -182,8 +183,12 @@ impl Scripts {
         let mut arguments = vec![kind.clone(), limit.clone(), heartbeat_timeout.clone()];
         for request in text[5..].chunks(4) {
             let [name, weight, lease, place] = request else { panic!("{request:?}") };
-            let id = id(how, client, weight.parse().unwrap(), lease.parse().unwrap(), name);
-            self.ids.insert(name.clone(), id.clone());
+            let (name, group) = name.split_once('@').unwrap_or((name, ""));
+            let mut id = id(how, client, weight.parse().unwrap(), lease.parse().unwrap(), name);
+            if !group.is_empty() {
+                id = in_group(&id, group);
+            }
+            self.ids.insert(name.to_owned(), id.clone());
             arguments.extend([id, place.clone()]);
         }
         arguments
@@ -268,11 +273,11 @@ impl Scripts {
         self.refusal(script, &self.keys.clone(), &arguments)
     }
 
-    /// Returns the members and scores of a sorted set, without `*`.
+    /// Returns the members and scores of a sorted set, without `*` and the groups in `permits`.
     fn scores(&mut self, key: &str) -> Vec<(String, i64)> {
         let key = self.key(key);
         let members: Vec<(String, i64)> = self.command(&format!("ZRANGE {key} 0 -1 WITHSCORES"));
-        members.into_iter().filter(|(member, _)| member != "*").collect()
+        members.into_iter().filter(|(member, _)| !member.starts_with('*')).collect()
     }
 
     /// Checks that each key lives at least as long as the leases and waits in it, and that each key

@@ -238,3 +238,44 @@ async fn inspect_groups_returns_hundreds_of_groups() {
         assert_eq!(names(semaphore.inspect_groups().await.unwrap()), 251);
     }
 }
+
+#[tokio::test]
+async fn a_runtime_cap_of_0_pauses_a_group_until_it_is_cleared() {
+    for client in clients().await {
+        let semaphore = build(&client, 3);
+        let held = semaphore.request().group("a").acquire().await.unwrap();
+        semaphore.set_group_cap("a", 0).await.unwrap();
+        let waiting = tokio::spawn(semaphore.request().group(Group::new("a").cap(3)).acquire());
+        Observer::of(semaphore.clone()).sees(1, 1).await;
+        assert!(semaphore.request().group("b").try_acquire().await.unwrap().is_some());
+        semaphore.set_group_cap("idle", 7).await.unwrap();
+        let groups = semaphore.inspect_groups().await.unwrap();
+        let caps = groups.iter().map(|group| (group.name.as_deref().unwrap(), group.runtime_cap));
+        let caps: Vec<_> = caps.collect();
+        assert_eq!(caps, [("a", Some(0)), ("idle", Some(7))]);
+        // A runtime limit and runtime caps are independent.
+        semaphore.set_limit(5).await.unwrap();
+        semaphore.clear_limit().await.unwrap();
+        assert!(semaphore.request().group("a").try_acquire().await.unwrap().is_none());
+        semaphore.clear_group_cap("a").await.unwrap();
+        drop((held, in_time("the grant", waiting).await.unwrap().unwrap()));
+        let groups = semaphore.inspect_groups().await.unwrap();
+        assert!(groups.iter().all(|group| group.name.as_deref() != Some("a")), "{groups:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_semaphore_has_at_most_100_runtime_caps() {
+    for client in clients().await {
+        let semaphore = build(&client, 1);
+        for number in 0..100 {
+            semaphore.set_group_cap(&format!("tenant-{number}"), 1).await.unwrap();
+        }
+        semaphore.set_group_cap("tenant-7", 2).await.unwrap();
+        let error = semaphore.set_group_cap("one-more", 1).await.unwrap_err();
+        assert!(error.to_string().contains("100 other groups have runtime caps"), "{error}");
+        assert!(matches!(semaphore.set_group_cap("a:b", 1).await, Err(Error::Invalid { .. })));
+        semaphore.clear_group_cap("tenant-7").await.unwrap();
+        semaphore.set_group_cap("one-more", 1).await.unwrap();
+    }
+}

@@ -11,6 +11,7 @@ pub struct Turn {
     pub number: u64,
     pub semaphore: usize,
     pub weight: u64,
+    pub group: u32,
     pub call: Call,
     pub asked: Moment,
     /// The head start in ns.
@@ -60,7 +61,7 @@ pub enum End {
 
 impl Turn {
     fn asked(event: &Event) -> Option<Self> {
-        let What::Asks { turn, semaphore, weight, call, ahead } = event.what else {
+        let What::Asks { turn, semaphore, weight, group, call, ahead } = event.what else {
             return None;
         };
         Some(Self {
@@ -68,6 +69,7 @@ impl Turn {
             number: turn,
             semaphore,
             weight,
+            group,
             call,
             asked: event.at,
             ahead,

@@ -107,11 +107,13 @@ impl How {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
-    /// The process requests a permit, with a head start in ns.
+    /// The process requests a permit, with a head start in ns. The group 0 means that the request
+    /// has no group.
     Asks {
         turn: u64,
         semaphore: usize,
         weight: u64,
+        group: u32,
         call: Call,
         ahead: Moment,
     },

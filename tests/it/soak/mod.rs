@@ -35,6 +35,10 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The time for which requests may still wait at the end of the test run.
 const DRAIN: Duration = Duration::from_secs(15);
 
+/// The cap of each group. The share of a group is its number; 0 means that a request has no group.
+const GROUP_CAP: u32 = 2;
+const GROUPS: u32 = 3;
+
 #[derive(Debug)]
 struct Kind {
     name: &'static str,
@@ -59,11 +63,13 @@ enum Special {
     Leaves,
     /// Several such semaphores are acquired in one call.
     OfSet,
+    /// Most requests have a group.
+    Groups,
 }
 
 /// Quick semaphores provide many turns. On the semaphore "slow", one of five permits is held for
 /// 1.7 to 3 leases, so that permits are refreshed while other processes wait for a long time.
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 9] = [
     Kind::quick("plain", 3, 1, Special::Nothing, 4),
     Kind::quick("weighted", 5, 3, Special::Passes, 4),
     Kind::quick("changing", 4, 2, Special::Changes, 4),
@@ -88,6 +94,7 @@ const KINDS: [Kind; 8] = [
     Kind::quick("one", 1, 1, Special::OfSet, 0),
     Kind::quick("two", 1, 1, Special::OfSet, 0),
     Kind::quick("three", 2, 1, Special::OfSet, 0),
+    Kind::quick("groups", 5, 2, Special::Groups, 4),
 ];
 
 impl Kind {

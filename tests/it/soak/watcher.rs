@@ -87,7 +87,8 @@ pub fn check_expiry(url: &str, names: &Names, log: &Log) -> JoinHandle<()> {
 
     let keys = names.iter().zip(&KINDS).flat_map(|(name, kind)| {
         // The key `state` never expires while it contains a runtime limit.
-        keys_of(name).into_iter().take(if kind.special == Special::Changes { 3 } else { 4 })
+        let is_kept = |key: &String| kind.special == Special::Changes && key.ends_with(":state");
+        keys_of(name).into_iter().filter(move |key| !is_kept(key))
     });
     let (keys, url, log) = (keys.collect::<Vec<_>>(), url.to_owned(), log.clone());
     tokio::spawn(async move {

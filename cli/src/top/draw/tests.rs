@@ -139,7 +139,7 @@ fn holders_and_waiters_share_the_screen() {
 #[test]
 fn groups_are_drawn_with_bars_in_terminals_of_any_width() {
     let group = |name: &str, held: u64, cap| {
-        let cells = [name, &held.to_string(), "2", "1m 5s", "7", "-"].map(str::to_owned);
+        let cells = [name, &held.to_string(), "2", "1m 5s", "7", "-", "-"].map(str::to_owned);
         Group { held, cap, cells: cells.into() }
     };
     let groups =

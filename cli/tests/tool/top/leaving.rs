@@ -55,6 +55,27 @@ fn sigterm_ends_top_and_restores_the_terminal() {
     pane.must_be_as_before(&folder.0);
 }
 
+/// `fg` in a shell does the same: the shell restores the terminal while `top` is stopped.
+#[test]
+fn after_a_stop_top_takes_the_terminal_again() {
+    let server = Server::start();
+    let folder = Folder::create();
+    let command = format!("sh -c 'echo $$ > {}/id; exec {}'", folder.0.display(), top(&server));
+    let pane = Pane::start_between_looks(&command, &folder.0);
+    pane.wait_for_text("No semaphore exists");
+    let id = std::fs::read_to_string(folder.0.join("id")).unwrap();
+    let terminal = pane.ask("#{pane_tty}");
+    let steps =
+        format!("kill -STOP {id}; stty sane -F {terminal}; kill -CONT {id}").replace('\n', "");
+    assert!(Command::new("sh").args(["-ec", &steps]).status().unwrap().success());
+    pane.wait_for("raw mode", |_| {
+        let settings = Command::new("stty").args(["-a", "-F", &terminal]).output().unwrap();
+        String::from_utf8(settings.stdout).unwrap().contains("-icanon")
+    });
+    pane.press(&["q"]);
+    pane.must_be_as_before(&folder.0);
+}
+
 #[test]
 fn an_error_ends_top_restores_the_terminal_and_is_printed() {
     let server = Server::start();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::super::GROUP_CAP;
 use super::super::beliefs::{End, Turn};
 use super::super::circumstances::Circumstances;
 use super::super::history::{Call, Moment};
@@ -11,10 +12,29 @@ impl Case<'_> {
     /// S1: the weight held never exceeds the largest limit that was possible since the oldest
     /// holder's request.
     pub fn over_admission(&self) -> Vec<Violation> {
-        self.semaphores().filter_map(|turns| self.over_admission_of(&turns)).collect()
+        let limit =
+            |turn: &Turn, since, at| self.circumstances.largest_limit(turn.semaphore, since, at);
+        let rule = "over-admission";
+        self.semaphores().filter_map(|turns| self.too_much(rule, &turns, limit)).collect()
     }
 
-    fn over_admission_of(&self, turns: &[&Turn]) -> Option<Violation> {
+    /// G23: the weight that a group holds never exceeds its cap.
+    pub fn caps(&self) -> Vec<Violation> {
+        let mut by_group: BTreeMap<_, Vec<&Turn>> = BTreeMap::new();
+        for turn in self.turns.iter().filter(|turn| turn.group > 0) {
+            by_group.entry((turn.semaphore, turn.group)).or_default().push(turn);
+        }
+        let cap = |_: &Turn, _, _| GROUP_CAP.into();
+        by_group.into_values().filter_map(|turns| self.too_much("caps", &turns, cap)).collect()
+    }
+
+    /// Returns the first moment at which the turns held more than `limit`.
+    fn too_much(
+        &self,
+        rule: &str,
+        turns: &[&Turn],
+        limit: impl Fn(&Turn, Moment, Moment) -> u64,
+    ) -> Option<Violation> {
         let mut steps = Vec::new();
         for turn in turns {
             for (from, to) in self.sure_beliefs(turn) {
@@ -33,10 +53,10 @@ impl Case<'_> {
             inside.push(turn);
             let held: u64 = inside.iter().map(|turn| turn.weight).sum();
             let since = inside.iter().map(|turn| turn.asked).min().unwrap_or(at);
-            let limit = self.circumstances.largest_limit(turn.semaphore, since, at);
+            let limit = limit(turn, since, at);
             if held > limit {
                 let who: Vec<_> = inside.iter().map(|turn| turn.name()).collect();
-                let (rule, semaphore) = ("over-admission".to_owned(), turn.semaphore);
+                let (rule, semaphore) = (rule.to_owned(), turn.semaphore);
                 let what = format!("{held} of {limit} held of semaphore {semaphore}: {who:?}");
                 return Some(Violation { rule, at, what });
             }

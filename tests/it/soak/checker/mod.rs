@@ -47,6 +47,7 @@ pub fn judge(events: &[Event], bounds: Bounds) -> Result<Vec<Violation>, String>
         Case { events, bounds, turns: turns(events)?, circumstances: Circumstances::new(events) };
     let rules = [
         Case::over_admission,
+        Case::caps,
         Case::one_holder,
         Case::tokens,
         Case::reported_late,

@@ -5,9 +5,9 @@ use super::super::history::{Call, Moment};
 use super::{Case, Violation};
 
 impl Case<'_> {
-    /// S3: a request is granted before any request that is queued after it. Exceptions are larger
-    /// head starts, adoptions, and positions lost during the wait. Tokens cannot be compared,
-    /// because a repeated request for a granted permit gets a newer token.
+    /// S3: a request is granted before any request of its group that is queued after it. Exceptions
+    /// are larger head starts, adoptions, and positions lost during the wait. Tokens cannot be
+    /// compared, because a repeated request for a granted permit gets a newer token.
     fn order_of(&self, turns: &[&Turn]) -> Option<Violation> {
         for (index, first) in turns.iter().enumerate() {
             let Some((from, until)) = first.queued else { continue };
@@ -17,7 +17,8 @@ impl Case<'_> {
                 continue;
             }
             let asked_then = turns[index + 1..].iter().take_while(|second| second.asked < until);
-            for second in asked_then.filter(|second| self.came_after(second, from)) {
+            let of_group = asked_then.filter(|second| second.group == first.group);
+            for second in of_group.filter(|second| self.came_after(second, from)) {
                 let Some(grant) = second.grant.filter(|grant| grant.at < until) else { continue };
                 // A process may be stopped so long that it misses its heartbeats, or loses a permit
                 // granted in that time. In both cases, its request also loses its position.

@@ -43,7 +43,7 @@ impl SetTask {
         let turns: Vec<_> = some.iter().map(|_| self.reporter.turn()).collect();
         for (task, turn) in some.iter().zip(&turns) {
             let (turn, semaphore, call) = (*turn, task.number, Call::AcquireAll);
-            self.reporter.say(What::Asks { turn, semaphore, weight: 1, call, ahead: 0 });
+            self.reporter.say(What::Asks { turn, semaphore, weight: 1, group: 0, call, ahead: 0 });
         }
         let permits = tokio::select! {
             permits = acquire_all(some.iter().map(|task| task.semaphore.request())) => Some(permits),

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis_semaphore::{DetachedPermit, Error, Permit, Semaphore};
+use redis_semaphore::{DetachedPermit, Error, Group, Permit, Semaphore};
 use tokio::time::{sleep, timeout};
 
 use super::super::history::{Call, How, What, Why, now};
-use super::super::{KINDS, Kind, Special};
+use super::super::{GROUP_CAP, GROUPS, KINDS, Kind, Special};
 use super::reporter::Reporter;
 
 /// The interval at which a holder checks whether its lease was extended.
@@ -28,6 +28,7 @@ type Asked = Result<Result<Permit, Why>, Error>;
 struct Wish {
     call: Call,
     weight: u32,
+    group: u32,
     ahead: Duration,
     patience: Duration,
 }
@@ -51,10 +52,10 @@ impl Task {
     async fn turn(&mut self) {
         let turn = self.reporter.turn();
         let wish = self.wish();
-        let Wish { call, weight, ahead, .. } = wish;
+        let Wish { call, weight, group, ahead, .. } = wish;
         let (semaphore, moment) = (self.number, self.moment());
         let (weight, ahead) = (weight.into(), ahead.as_nanos() as u64);
-        self.reporter.say(What::Asks { turn, semaphore, weight, call, ahead });
+        self.reporter.say(What::Asks { turn, semaphore, weight, group, call, ahead });
         let gives_up = async {
             match call {
                 Call::DroppedAcquire => sleep(moment).await,
@@ -92,7 +93,11 @@ impl Task {
             _ => Duration::ZERO,
         };
         let patience = Duration::from_millis(1 << self.random.u32(0..12));
-        Wish { call, weight, ahead, patience }
+        let group = match self.kind.special {
+            Special::Groups => self.random.u32(0..=GROUPS),
+            _ => 0,
+        };
+        Wish { call, weight, group, ahead, patience }
     }
 
     /// Returns a time after which a call or a wait is probably still under way.
@@ -102,7 +107,10 @@ impl Task {
     }
 
     async fn ask(&self, wish: Wish) -> Asked {
-        let Wish { call, weight, ahead, patience } = wish;
+        let Wish { call, weight, group, ahead, patience } = wish;
+        if group > 0 {
+            return self.ask_of_group(wish).await;
+        }
         match call {
             Call::TryAcquire => {
                 let permit = self.semaphore.try_acquire_many(weight).await;
@@ -119,12 +127,30 @@ impl Task {
         }
     }
 
+    async fn ask_of_group(&self, wish: Wish) -> Asked {
+        let Wish { call, weight, group, ahead, patience } = wish;
+        let of_group = Group::new(format!("group-{group}")).share(group as u16).cap(GROUP_CAP);
+        let request = self.semaphore.request().weight(weight).group(of_group);
+        match call {
+            Call::TryAcquire => {
+                let permit = request.try_acquire().await;
+                permit.map(|permit| permit.ok_or(Why::Refused))
+            }
+            Call::AcquireTimeout => match request.timeout(patience).acquire().await {
+                Err(Error::Timeout { .. }) => Ok(Err(Why::TimedOut)),
+                permit => permit.map(Ok),
+            },
+            _ => request.head_start(ahead).acquire().await.map(Ok),
+        }
+    }
+
     /// Adopts the permit. Other processes may adopt it, too, and its previous holder may still hold
     /// it.
     pub async fn adopt(mut self, detached: DetachedPermit) {
         let turn = self.reporter.turn();
         let (semaphore, weight) = (self.number, detached.weight().into());
-        self.reporter.say(What::Asks { turn, semaphore, weight, call: Call::Adopt, ahead: 0 });
+        let (group, call) = (0, Call::Adopt);
+        self.reporter.say(What::Asks { turn, semaphore, weight, group, call, ahead: 0 });
         let gives_up = match self.random.u32(0..5) {
             0 => self.moment(),
             _ => Duration::MAX,

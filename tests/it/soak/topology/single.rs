@@ -211,7 +211,7 @@ impl Single {
     /// of their losses.
     async fn settle(&self, log: &Log, since: Moment) {
         for (semaphore, kind) in KINDS.iter().enumerate() {
-            let [.., state] = &keys_of(kind.name)[..] else { unreachable!("there are four") };
+            let state = &keys_of(kind.name)[3];
             let last = match self.command::<bool>(&["EXISTS", state]) {
                 true => self.command::<u64>(&["HGET", state, "last_number"]),
                 false => 0,

@@ -28,7 +28,7 @@ fn the_checker_compares_the_held_weight_with_the_largest_possible_limit() {
         let asks = event(
             at,
             process,
-            What::Asks { turn: 1, semaphore: 0, weight, call: Call::Acquire, ahead: 0 },
+            What::Asks { turn: 1, semaphore: 0, weight, group: 0, call: Call::Acquire, ahead: 0 },
         );
         [asks, holds(at + 1, process, 1, token, 500), releases(400, process, 1)]
     };
@@ -159,4 +159,27 @@ fn after_let_expire_a_permit_counts_until_its_lease_expires() {
     assert_eq!(with(How::Leave, &lost(19, 20), 19), NONE);
     assert_eq!(with(How::Leave, &lost(19, 20), 18), ["over-admission"]);
     assert_eq!(with(How::Leave, &lost(8, 9), 38), ["over-admission"]);
+}
+
+fn asks_of_group(at: Moment, process: u32, group: u32) -> Event {
+    let (turn, semaphore, weight, call, ahead) = (1, 0, 1, Call::Acquire, 0);
+    event(at, process, What::Asks { turn, semaphore, weight, group, call, ahead })
+}
+
+/// The cap is 2.
+#[test]
+fn the_checker_detects_a_group_that_holds_more_than_its_cap() {
+    let turn = |process, group, from, to| {
+        [
+            asks_of_group(1, process, group),
+            holds(from, process, 1, from, 500),
+            releases(to, process, 1),
+        ]
+    };
+    let two = [limit(0, 9).to_vec(), turn(1, 1, 10, 50).into(), turn(2, 1, 11, 40).into()].concat();
+    let with = |third: [Event; 3]| broken(&[&two[..], &third].concat());
+    assert_eq!(with(turn(3, 1, 12, 60)), ["caps"]);
+    assert_eq!(with(turn(3, 2, 12, 60)), NONE, "another group");
+    assert_eq!(with(turn(3, 0, 12, 60)), NONE, "no group");
+    assert_eq!(with(turn(3, 1, 40, 60)), NONE, "later");
 }

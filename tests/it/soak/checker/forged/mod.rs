@@ -29,7 +29,7 @@ fn asks(at: Moment, process: u32, turn: u64) -> Event {
 }
 
 fn asks_for(at: Moment, process: u32, turn: u64, call: Call, ahead: Moment) -> Event {
-    event(at, process, What::Asks { turn, semaphore: 0, weight: 1, call, ahead })
+    event(at, process, What::Asks { turn, semaphore: 0, weight: 1, group: 0, call, ahead })
 }
 
 /// Returns an event: at `at`, the process gets a permit with this token and a lease until `until`.

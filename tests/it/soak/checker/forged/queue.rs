@@ -92,3 +92,27 @@ fn the_checker_detects_a_wait_that_is_too_long() {
     assert_eq!(broken(&[&waits(1101)[..], &fault].concat()), NONE);
     assert_eq!(broken(&[&waits(1102)[..], &fault].concat()), ["waits"]);
 }
+
+#[test]
+fn requests_of_different_groups_may_overtake_each_other() {
+    let overtaken = |groups: [u32; 2]| {
+        let asks = |at, process: u32, group| {
+            let (turn, semaphore, weight, call, ahead) = (1, 0, 1, Call::Acquire, 0);
+            event(at, process, What::Asks { turn, semaphore, weight, group, call, ahead })
+        };
+        let ids = || vec!["1/1".to_owned()];
+        broken(&[
+            asks(5, 1, groups[0]),
+            event(6, ALL, What::Queued { ids: ids() }),
+            asks(7, 2, groups[1]),
+            holds(20, 2, 1, 10, 100),
+            event(24, ALL, What::Left { ids: ids(), until: 21 }),
+            releases(30, 2, 1),
+            holds(31, 1, 1, 11, 100),
+            releases(40, 1, 1),
+        ])
+    };
+    assert_eq!(overtaken([1, 1]), ["order"]);
+    assert_eq!(overtaken([1, 2]), NONE);
+    assert_eq!(overtaken([1, 0]), NONE);
+}
