@@ -80,6 +80,8 @@ pub struct Calls {
     connection: MultiplexedConnection,
     scripts: Scripts,
     nothing: String,
+    /// The group of all further IDs: an empty text, or `GROUP,SHARE,CAP:`.
+    pub group: &'static str,
     next: u64,
     /// This subscriber receives the grant messages.
     _listener: PubSub,
@@ -93,7 +95,8 @@ impl Calls {
         let mut listener = client.get_async_pubsub().await?;
         listener.subscribe(format!("sem:wake:{CLIENT}")).await?;
         let server = Server { connection: client.get_connection()? };
-        Ok(Self { server, connection, scripts, nothing, next: 0, _listener: listener })
+        let group = "";
+        Ok(Self { server, connection, scripts, nothing, group, next: 0, _listener: listener })
     }
 
     pub fn semaphore(&self, name: &str) -> Scripts {
@@ -163,8 +166,8 @@ impl Calls {
     pub fn ids(&mut self, count: usize, weight: u32, lease: u32) -> Vec<String> {
         let first = self.next;
         self.next += count as u64;
-        let numbers = first..self.next;
-        numbers.map(|number| format!("P:{CLIENT}:{weight}:{lease}:{number:022}")).collect()
+        let start = format!("P:{CLIENT}:{weight}:{lease}:{}", self.group);
+        (first..self.next).map(|number| format!("{start}{number:022}")).collect()
     }
 }
 

@@ -1,8 +1,8 @@
-//! The figures. P1 to P11 (this machine), S1 to S7 (scripts) and N0 to N8 (networks) have or had
-//! targets. C, O, H, Q, R, M, W and D are published. L finds leaks.
+//! The figures. P1 to P11 (this machine), S1 to S7 (scripts), G1 to G6 (groups) and N0 to N8
+//! (networks) have or had targets. C, O, H, Q, R, M, W, D and F are published. L finds leaks.
 //!
 //! ```text
-//! scripts/with-redis cargo bench --bench figures                   # P, S and N: five minutes
+//! scripts/with-redis cargo bench --bench figures                   # P, S, G and N: six minutes
 //! scripts/with-redis cargo bench --bench figures -- --json
 //! scripts/with-redis cargo bench --bench figures -- P2 N
 //! scripts/with-redis cargo bench --bench figures -- L              # leaks: 13 minutes
@@ -15,6 +15,8 @@ mod calls;
 mod contention;
 mod crowds;
 mod distances;
+mod flood;
+mod groups;
 mod growth;
 mod hand_off;
 mod history;
@@ -54,6 +56,9 @@ const GROUPS: &[Group] = &[
     Group(&["P10", "P10w"], || memory::p10().boxed_local()),
     Group(&["P11", "P11a"], || history::p11().boxed_local()),
     Group(calls::IDS, || calls::s1_to_s7().boxed_local()),
+    Group(&["G1", "G2"], || groups::g1_and_g2().boxed_local()),
+    Group(&["G3", "G4", "G5"], || groups::g3_to_g5().boxed_local()),
+    Group(&["G6"], || memory::g6().boxed_local()),
     Group(&["N0", "N0a"], || network::n0().boxed_local()),
     Group(&["N1"], || loads::n1().boxed_local()),
     Group(&["N2"], || loads::n2().boxed_local()),
@@ -72,6 +77,7 @@ const GROUPS: &[Group] = &[
     Group(&["M1", "M2", "M3"], || memory::m().boxed_local()),
     Group(&["W"], || waits::all().boxed_local()),
     Group(&["D"], || distances::all().boxed_local()),
+    Group(&["F"], || flood::all().boxed_local()),
     Group(&["L1", "L1a"], || leaks::l1().boxed_local()),
     Group(&["L2", "L2a"], || leaks::l2().boxed_local()),
 ];

@@ -1,5 +1,6 @@
 //! P10: the server's memory for a permit and for a waiter, compared with a member of a sorted set.
-//! M: the same for other designs. Designs that poll store nothing for a waiter.
+//! G6: the memory for a waiter with a group, compared with a waiter without a group. M: the same as
+//! P10 for other designs. Designs that poll store nothing for a waiter.
 
 use tokio::task::JoinSet;
 
@@ -10,18 +11,20 @@ use crate::support::designs::blocking_list::BlockingList;
 use crate::support::designs::fair::Fair;
 use crate::support::figure::Figure;
 use crate::support::line::Line;
-use crate::support::rounds::{median, rounds_of};
+use crate::support::rounds::{Rounds, median, rounds_of};
 use crate::support::scripts::{Scripts, batches};
 use crate::support::server::{Server, connection, unique_name};
 
 const ROUNDS: usize = 5;
+/// The number of groups of the waiters.
+const TENANTS: u64 = 100;
 
 pub async fn p10() -> Result<Vec<Figure>> {
     let (mut members, mut permits, mut waiters) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds_of(ROUNDS) {
         members.push(member().await?);
         permits.push(permit().await?);
-        waiters.push(waiter().await?);
+        waiters.push(waiter(0).await?);
     }
     let member = median(&mut members);
     let figure =
@@ -30,6 +33,15 @@ pub async fn p10() -> Result<Vec<Figure>> {
         figure("P10", "memory on the server: a permit", permits).value_at_most(165.0),
         figure("P10w", "memory on the server: a waiter", waiters).value_at_most(200.0),
     ])
+}
+
+pub async fn g6() -> Result<Vec<Figure>> {
+    let mut rounds = Rounds::default();
+    for _ in 0..rounds_of(ROUNDS) {
+        rounds.add((waiter(0).await?, waiter(TENANTS).await?));
+    }
+    let what = "memory: a waiter, without groups or with groups";
+    Ok(vec![Figure::of("G6", what, "B", &rounds).value_at_most(320.0)])
 }
 
 pub async fn m() -> Result<Vec<Figure>> {
@@ -76,8 +88,8 @@ async fn permit() -> Result<f64> {
     Ok(bytes)
 }
 
-async fn waiter() -> Result<f64> {
-    let mut line = Line::open(&unique_name("memory"), 1).await?;
+async fn waiter(groups: u64) -> Result<f64> {
+    let mut line = Line::with_groups(&unique_name("memory"), 1, groups).await?;
     let bytes = each(many(), line.fill(many())).await?;
     line.scripts.remove().await?;
     Ok(bytes)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from places import PEERS, PEERS_TARGET, PRINTED, ROOT, TARGET
 
-# The figures of all tables and plots except those of networks.
+# The figures of all tables and plots except those of networks and groups.
 PUBLISHED = ["P7", "P10", "C", "O", "H", "Q", "R", "M", "W"]
 
 
@@ -28,14 +28,23 @@ def all_benches():
     cargo(peers, ["--bench", "peers"])
     cargo(peers, ["--bench", "waits", "--", "--json"], PRINTED / "peers-waits.json")
     network()
+    groups()
 
 
 def network():
-    """Measures networks. This part may run alone, so it records its own machine and versions."""
+    part("network", ["D"])
+
+
+def groups():
+    part("groups", ["G", "F"])
+
+
+def part(name, ids):
+    """Measures a part that may run alone, so it records its own machine and versions."""
     PRINTED.mkdir(parents=True, exist_ok=True)
     cargo([], ["--bench", "figures", "--no-run"])
-    (PRINTED / "about-network.json").write_text(json.dumps(about()))
-    figures([], ["D"], PRINTED / "network.json")
+    (PRINTED / f"about-{name}.json").write_text(json.dumps(about()))
+    figures([], ids, PRINTED / f"{name}.json")
 
 
 def figures(place, ids, output):

@@ -34,6 +34,7 @@ def draw_all(results):
     crowd(results.figures, "H", "holders", "permits held by other clients")
     crowd(results.figures, "Q", "waiters", "requests in the queue")
     network(results.network)
+    flood(results.tenants.floods)
 
 
 def throughput(results):
@@ -143,6 +144,29 @@ def network(results):
     all_axes[0].set_ylabel("grants, share of the possible grants")
     all_axes[0].yaxis.set_major_formatter(PercentFormatter(1))
     finish(figure, all_axes, "network")
+
+
+def flood(variants):
+    """Plots the range of the small tenant's waits in each variant of the flood."""
+    PLOTS.mkdir(exist_ok=True)
+    figure, axes = pyplot.subplots(figsize=(8, 3.4))
+    rows = range(len(variants))
+    shortest, median, most, longest = (
+        [run["waits_ms"][percent - 1] for run in variants] for percent in (1, 50, 99, 100)
+    )
+    axes.hlines(rows, shortest, longest, color=color("ours"), linewidth=2, alpha=0.4)
+    marks = {"color": color("ours"), "linestyle": "none", "zorder": 3}
+    axes.plot(median, rows, marker="o", markersize=8, label="median", **marks)
+    axes.plot(most, rows, marker="D", fillstyle="none", label="99% wait no longer", **marks)
+    axes.plot(longest, rows, marker="|", markersize=13, label="longest", **marks)
+    axes.set_yticks(rows, [run["variant"] for run in variants])
+    axes.set_ylabel("the flood")
+    axes.invert_yaxis()
+    axes.margins(y=0.15)
+    axes.set(xscale="log")
+    axes.set_xlabel("waits of the small tenant, ms (logarithmic scale)")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    finish(figure, [axes], "flood")
 
 
 def ticks(axis, values):

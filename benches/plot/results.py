@@ -19,6 +19,7 @@ class Results:
         self.peers = Groups(PEERS_TARGET / "criterion")
         self.peers_waits = Figures("peers-waits.json").details("W")
         self.network = Network()
+        self.tenants = Tenants()
 
 
 class Figures:
@@ -68,6 +69,15 @@ class Network:
             for figure in self.figures
             if (figure["details"]["design"], figure["details"]["jitter"]) == (design, jitter)
         )
+
+
+class Tenants:
+    """The figures of groups of requests."""
+
+    def __init__(self):
+        self.about = printed("about-groups.json")
+        self.figures = Figures("groups.json")
+        self.floods = self.figures.details("F")
 
 
 class Groups:

@@ -12,6 +12,7 @@ PEER = "distributed_lock_redis"
 
 def fill_in(results):
     fill_in_network(results.network)
+    fill_in_groups(results.tenants)
     write(
         {
             "about": about(results.about),
@@ -30,6 +31,16 @@ def fill_in(results):
 
 def fill_in_network(results):
     write({"about-network": about(results.about), "network": network(results)})
+
+
+def fill_in_groups(results):
+    write(
+        {
+            "about-groups": about(results.about),
+            "flood": flood(results.floods),
+            "groups": groups(results.figures),
+        }
+    )
 
 
 def write(tables):
@@ -172,6 +183,36 @@ def network(results):
         lines = (results.line(design, jitter) for design in ("baseline", "ours"))
         for (trip, baseline), (_, ours) in zip(*lines):
             rows.append((f"{trip:.1f} ms", steadiness, f"{baseline:.0%}", f"{ours:.0%}"))
+    return rows
+
+
+def flood(variants):
+    rows = [("the flood", "median", "99%", "longest", "the tenant's requests", "the flood lasts")]
+    for run in variants:
+        times = [milliseconds(run["waits_ms"][percent - 1]) for percent in (50, 99, 100)]
+        rows.append((run["variant"], *times, run["requests"], f"{run['seconds']:.0f} s"))
+    return rows
+
+
+def milliseconds(time):
+    return f"{time:,.0f} ms" if time >= 10 else f"{time:.1f} ms"
+
+
+def groups(figures):
+    what = {
+        "G1": ("a grant", "no group", "a group"),
+        "G2": ("a release without waiters", "no group", "a group"),
+        "G3": ("a handoff, 1,000 waiters", "no group", "1 group"),
+        "G4": ("a handoff, 10,000 waiters", "100 groups", "10,000 groups"),
+        "G5": ("500 handoffs in one call", "1 group", "500 groups"),
+        "G6": ("memory of a waiter", "no group", "100 groups"),
+    }
+    rows = [("", "compared", "first", "second", "ratio")]
+    for id, (label, first, second) in what.items():
+        (figure,) = figures.of(id)
+        unit = {"us": "µs", "B": "bytes"}[figure["unit"]]
+        values = (f"{figure[key]:,.0f} {unit}" for key in ("baseline", "value"))
+        rows.append((label, f"{first}, {second}", *values, f"{figure['ratio']:.2f}"))
     return rows
 
 

@@ -6,11 +6,11 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(version = None)]
 pub struct Arguments {
-    /// Measure only these figures: IDs, such as P2, or the first letters of IDs [default: P S N]
+    /// Measure only these figures: IDs, such as P2, or the first letters of IDs [default: P S G N]
     ///
-    /// P this machine, S scripts, N networks, C clients, O other designs' handoffs, H holders,
-    /// Q queues, R refreshes, M other designs' memory, W waits, D networks of many lengths, L leaks
-    /// in long runs
+    /// P this machine, S scripts, G groups, N networks, C clients, O other designs' handoffs,
+    /// H holders, Q queues, R refreshes, M other designs' memory, W waits, D networks of many
+    /// lengths, F a flood, L leaks in long runs
     ids: Vec<String>,
     /// Print one line of JSON
     #[arg(long)]
@@ -27,7 +27,7 @@ impl Arguments {
     /// arguments runs everything.
     pub fn choose(&self, id: &str) -> bool {
         if self.ids.is_empty() {
-            return only_tests() || id.starts_with(['P', 'S', 'N']);
+            return only_tests() || id.starts_with(['P', 'S', 'G', 'N']);
         }
         self.ids.iter().any(|chosen| chosen == id || *chosen == id[..1])
     }

@@ -32,9 +32,7 @@ impl Course {
         outcomes: &[Outcome],
         most_inside: usize,
     ) -> Self {
-        let mut waits: Vec<Duration> =
-            outcomes.iter().flat_map(|outcome| &outcome.waits).copied().collect();
-        waits.sort_unstable();
+        let waits = outcomes.iter().flat_map(|outcome| &outcome.waits).copied().collect();
         let mut turns: Vec<usize> = outcomes.iter().map(|outcome| outcome.turns).collect();
         turns.sort_unstable();
         let worked: Duration = outcomes.iter().map(|outcome| outcome.worked).sum();
@@ -48,7 +46,7 @@ impl Course {
             busy: worked.as_secs_f64() / (seconds * f64::from(rush.limit)),
             most_inside,
             turns,
-            waits_ms: (1..=100).map(|percent| percentile(&waits, percent)).collect(),
+            waits_ms: percentiles(waits),
         }
     }
 
@@ -63,6 +61,12 @@ impl Course {
         let what = format!("{} tasks, {}: the longest wait", self.tasks, self.design);
         Figure::new("W", what, "ms", self.ideal_and_longest_wait()).with_details(self)
     }
+}
+
+/// Returns the percentiles 1 to 100 in ms.
+pub fn percentiles(mut waits: Vec<Duration>) -> Vec<f64> {
+    waits.sort_unstable();
+    (1..=100).map(|percent| percentile(&waits, percent)).collect()
 }
 
 /// Returns the shortest wait that this share of all waits did not exceed.

@@ -34,7 +34,7 @@ pub const UNCHECKED: Check = |_| true;
 #[derive(Clone)]
 pub struct Scripts {
     connection: MultiplexedConnection,
-    keys: [String; 4],
+    keys: Vec<String>,
 }
 
 impl Scripts {
@@ -52,12 +52,19 @@ impl Scripts {
     pub async fn at(client: &Client, name: &str) -> Result<Self> {
         let mut connection = connection_to(client).await?;
         ScriptRegistry::embedded().load(&mut connection).await?;
-        Ok(Self { connection, keys: keys_of(name) })
+        Ok(Self { connection, keys: keys_of(name).into() })
     }
 
     /// Returns another semaphore, which uses the same connection.
     pub fn another(&self, name: &str) -> Self {
-        Self { connection: self.connection.clone(), keys: keys_of(name) }
+        Self { connection: self.connection.clone(), keys: keys_of(name).into() }
+    }
+
+    /// Adds the keys of groups to all further calls.
+    pub fn with_groups(mut self) -> Self {
+        let more = ["order", "turns"].map(|key| self.keys[0].replace("permits", key));
+        self.keys.extend(more);
+        self
     }
 
     /// Adds holders with these numbers.
@@ -144,12 +151,24 @@ impl Scripts {
 /// Returns the ID for this number, with the length of the crate's IDs. The process ID in this ID is
 /// fixed, because the length of a real process ID would affect the measurement.
 pub fn numbered_id(number: u64) -> String {
-    format!("N:bench-host.12345.12345678:1:{LONG}:{number:022x}")
+    numbered_id_in("", number)
+}
+
+/// The same with a group: an empty text, or `GROUP,SHARE,CAP:`.
+pub fn numbered_id_in(group: &str, number: u64) -> String {
+    format!("N:bench-host.12345.12345678:1:{LONG}:{group}{number:022x}")
 }
 
 /// Returns the IDs for these numbers, in batches of one call each.
 pub fn batches(numbers: Range<u64>) -> impl Iterator<Item = Vec<String>> {
+    batches_of(numbers, numbered_id)
+}
+
+pub fn batches_of(
+    numbers: Range<u64>,
+    id: impl Fn(u64) -> String,
+) -> impl Iterator<Item = Vec<String>> {
     let end = numbers.end;
     let starts = numbers.step_by(BATCH as usize);
-    starts.map(move |start| (start..end.min(start + BATCH)).map(numbered_id).collect())
+    starts.map(move |start| (start..end.min(start + BATCH)).map(&id).collect())
 }

@@ -3,10 +3,11 @@
 
 mod messages;
 mod pair;
-mod partner;
+pub mod partner;
 
 use serde_json::json;
 
+use crate::flood;
 use crate::support::Result;
 use crate::support::design::Design;
 use crate::support::designs::blocking_list::BlockingList;
@@ -25,6 +26,7 @@ const TIMES: usize = 40;
 pub fn as_partner() -> Option<Result<()>> {
     let (design, name) = partner::role()?;
     Some(match design.as_str() {
+        flood::PARTNER => flood::serve(&name),
         Messages::NAME => partner::serve::<Messages>(&name),
         Ours::NAME => partner::serve::<Ours>(&name),
         <Fair as Design>::NAME => partner::serve::<Fair>(&name),

@@ -38,17 +38,18 @@ impl Partner {
         Ok(Self { child, output })
     }
 
-    /// Starts a wait in the other process, and returns when the wait begins.
-    pub fn asks(&mut self) -> Result<()> {
+    /// Starts a wait in the other process. Returns the next line of the other process, which is
+    /// printed when the wait begins.
+    pub fn asks(&mut self) -> Result<String> {
         writeln!(self.child.stdin.as_ref().ok_or("it has no input")?)?;
-        self.line().map(drop)
+        self.line()
     }
 
     pub fn received(&mut self) -> Result<Duration> {
         Ok(Duration::from_nanos(self.line()?.trim().parse()?))
     }
 
-    fn line(&mut self) -> Result<String> {
+    pub fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         match self.output.read_line(&mut line)? {
             0 => Err("the other process has ended".into()),
