@@ -731,9 +731,7 @@ for i = 1, count do
     end
   end
 end
-if expired[1] then
-  redis.call('ZREM', s.permits_key, unpack(expired))
-end
+if expired[1] then redis.call('ZREM', s.permits_key, unpack(expired)) end
 remove_expired(s)
 
 local tickets = s.queued > 0 and redis.call('ZMSCORE', s.queue_key, unpack(ids)) or {}
@@ -750,18 +748,23 @@ if may_wait and (s.queued > 0 or s.held + wanted > limit or may_exceed_cap) then
   -- Requests with a ticket, a head start or a group may overtake others, so these requests enter
   -- the queue before it is served. A new number replaces a ticket that cannot have been issued. A
   -- head start is subtracted from a new number, or ignored if the clock was set back.
+  local is_early = groups and s.queued == 0 -- whether all earlier requests of the call do not wait
   for i, id in ipairs(ids) do
-    local mode, head_start = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
-    local ticket = not head_start and tonumber(mode)
-    if (ticket or head_start or groups and mode == 'wait') and not ends[i] and not tickets[i] then
+    local part, mode = parts[i], ARGV[2 * i + 3]
+    local ahead = string.match(mode, '^%+(.*)')
+    local ticket = not ahead and tonumber(mode)
+    is_early = is_early and mode == 'try'
+    if is_early and not ends[i] and groups.is_next(part) and s.held + part.weight <= limit then
+      s.index_of[id] = grant(s, id, part.weight, part.lease)
+    elseif (ticket or ahead or groups and mode == 'wait') and not ends[i] and not tickets[i] then
       if not ticket or ticket > math.max(s.last_number, s.now_us) then
         s.last_number = math.max(s.last_number + 1, s.now_us)
-        ticket = math.max(1, s.last_number - (s.is_set_back and 0 or (head_start or 0) * 1000))
+        ticket = math.max(1, s.last_number - (s.is_set_back and 0 or (ahead or 0) * 1000))
       end
       s.last_number, tickets[i] = math.max(s.last_number, ticket), ticket
-      add_to_queue(s, parts[i], id, ticket)
+      add_to_queue(s, part, id, ticket)
     elseif tickets[i] and groups then
-      groups.enter(parts[i], id, tickets[i]) -- in case a key was lost
+      groups.enter(part, id, tickets[i]) -- in case a key was lost
     end
   end
   crowd = record_heartbeat(s, first.client, timeout)
@@ -796,9 +799,7 @@ local token, lease, alike = s.token, first.lease, count > 1
 for i = 1, count do
   alike = alike and indexes[i] == i and parts[i].lease == lease
 end
-if alike then
-  return {now, wake_in, declared_before, 3, token, now + lease}
-end
+if alike then return {now, wake_in, declared_before, 3, token, now + lease} end
 local reply = {now, wake_in, declared_before, 0, 0, 0}
 for i = 1, count do
   local index, at = indexes[i], 3 * i

@@ -50,13 +50,14 @@ impl Semaphore {
         let may_exceed_cap = new().any(|new| self.exceeds_cap(new.id, needed));
         if !self.queue.is_empty() || self.held() + needed > self.limit() || may_exceed_cap {
             let is_set_back = self.is_set_back();
+            let asked = requests.iter().map(|request| request.id).collect::<BTreeSet<_>>();
             if requests.iter().any(|request| request.place != Place::Try) {
+                self.decide_early(requests, &held);
                 new().for_each(|request| self.take_place(request, is_set_back));
                 self.record_heartbeat(id::client(requests[0].id), heartbeat_timeout);
                 crowd = self.crowd(heartbeat_timeout);
             }
             let sweeps = crowd > CALLERS && self.queue.ticket(requests[0].id).is_some();
-            let asked = requests.iter().map(|request| request.id).collect::<BTreeSet<_>>();
             self.serve(&asked, sweeps);
         }
         let mut free = self.limit() - self.held();
@@ -74,6 +75,21 @@ impl Semaphore {
             reply.extend(response.unwrap_or_else(|| [1, tokens[*id], ends]));
         }
         Ok(reply)
+    }
+
+    /// Grants permits to the requests without a wait at the beginning of a call. The program made them
+    /// before the requests of groups, which now enter the queue.
+    fn decide_early(&mut self, requests: &[Request<'_>], held: &[bool]) {
+        if self.turns.virtual_time.is_none() || !self.queue.is_empty() {
+            return;
+        }
+        let early =
+            requests.iter().zip(held).take_while(|(request, _)| request.place == Place::Try);
+        for (Request { id, .. }, _) in early.filter(|(_, held)| !**held) {
+            if self.is_next(id) && self.held() + id::weight(id) <= self.limit() {
+                self.grant(id, id::lease(id));
+            }
+        }
     }
 
     /// Whether a waiting client should call `wake` when the next lease expires.

@@ -111,19 +111,15 @@ impl System {
             Step::Wake => self.compare("wake", &[]),
             Step::Limit { kind, limit, change } => {
                 let mut arguments = vec![kind.to_string(), limit.to_string()];
-                match change {
-                    Some((change, n, mark)) => {
-                        let n = n.to_string();
-                        let words = match change.split_once(' ') {
-                            Some(("cap", group)) => vec!["cap", &n, group],
-                            Some((_, group)) => vec!["cap", "none", group],
-                            None if *change == "clear" => vec!["clear"],
-                            None => vec![*change, &n],
-                        };
-                        arguments
-                            .extend([words, vec![mark]].concat().iter().map(|it| it.to_string()));
-                    }
-                    None => {}
+                if let Some((change, n, mark)) = change {
+                    let n = n.to_string();
+                    let words = match change.split_once(' ') {
+                        Some(("cap", group)) => vec!["cap", &n, group],
+                        Some((_, group)) => vec!["cap", "none", group],
+                        None if *change == "clear" => vec!["clear"],
+                        None => vec![*change, &n],
+                    };
+                    arguments.extend([words, vec![mark]].concat().iter().map(|it| it.to_string()));
                 }
                 self.compare("limit", &arguments)
             }

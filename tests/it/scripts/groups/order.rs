@@ -21,6 +21,17 @@ fn the_lowest_ticket_is_first_in_its_group_and_without_a_group() {
     assert!(at("first-a") < at("a") && at("first-b") < at("b"), "{order:?}");
 }
 
+/// The program made the calls one after the other.
+#[test]
+fn a_try_before_the_waits_of_a_call_is_granted_first() {
+    let mut semaphore = start();
+    let calls =
+        "try@a,1,0 1 600000 try other 1 600000 try wait@b,9,0 1 600000 wait late 1 600000 try";
+    let outcomes = semaphore.acquire(1, calls);
+    assert_eq!(holders(&mut semaphore), ["try"]);
+    assert_eq!(outcomes[2].position(), 1);
+}
+
 /// A stranger wrote them. The scripts grant the permit, and reply without an error.
 #[test]
 fn wrong_entries_of_order_are_dropped_or_passed() {
@@ -35,6 +46,9 @@ fn wrong_entries_of_order_are_dropped_or_passed() {
         assert_eq!(holders(&mut semaphore), ["a"], "{member}");
         let left = semaphore.scores("order");
         let comes_first = score == 0 && member < "a:1";
-        assert!(!comes_first || left.iter().all(|(entry, _)| entry != member), "{member}: {left:?}");
+        assert!(
+            !comes_first || left.iter().all(|(entry, _)| entry != member),
+            "{member}: {left:?}"
+        );
     }
 }
