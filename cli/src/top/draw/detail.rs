@@ -156,7 +156,7 @@ fn draw_waiters(look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
 
 /// Draws the groups: a bar shows which part of the limit, or of its cap, a group holds.
 fn draw_groups(state: &State, look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
-    let others = [BAR as u16, WEIGHT, WEIGHT, 10, 5, WEIGHT, 11];
+    let others = [BAR as u16, 7, 7, 8, 5, 6, 11];
     let widths = columns::fitting(CLIENT_NAME, &others, area.width);
     let seen = page(marked, look.groups.len(), usize::from(area.height.saturating_sub(1)));
     let rows = seen.map(|index| {

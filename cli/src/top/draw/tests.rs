@@ -157,7 +157,7 @@ fn groups_are_drawn_with_bars_in_terminals_of_any_width() {
             continue;
         }
         let of = |group: &str| shown.lines().find(|line| line[1..].starts_with(group)).unwrap();
-        assert!(of("long-name").contains(" █████·····"), "{shown}");
+        assert!(of("long-name-of-a-te").contains(" █████·····"), "{shown}");
         assert!(of("a ").contains(" ██████████ "), "{shown}");
         assert!(of("b ").contains(" ·········· ") && of("b ").contains(" 1m 5s "), "{shown}");
     }
