@@ -37,11 +37,16 @@ pub struct GroupOptions {
 
 impl GroupOptions {
     pub fn group(&self) -> Option<Group> {
-        let group = Group::new(self.name.clone()?).share(self.share as u16);
-        Some(match self.cap {
-            Some(cap) => group.cap(cap),
-            None => group,
-        })
+        Some(group_of(self.name.as_ref()?, self.share, self.cap))
+    }
+}
+
+/// `share` is at most 1000.
+pub fn group_of(name: &str, share: u32, cap: Option<u32>) -> Group {
+    let group = Group::new(name).share(share as u16);
+    match cap {
+        Some(cap) => group.cap(cap),
+        None => group,
     }
 }
 

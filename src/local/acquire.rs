@@ -77,8 +77,8 @@ impl Semaphore {
         Ok(reply)
     }
 
-    /// Grants permits to the requests without a wait at the beginning of a call. The program made them
-    /// before the requests of groups, which now enter the queue.
+    /// Grants permits to the requests without a wait at the beginning of a call. The program made
+    /// them before the other requests, which now enter the queue.
     fn decide_early(&mut self, requests: &[Request<'_>], held: &[bool]) {
         if self.turns.virtual_time.is_none() || !self.queue.is_empty() {
             return;

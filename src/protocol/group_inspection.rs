@@ -12,8 +12,8 @@ use crate::protocol::id;
 pub struct GroupInspection {
     /// The name of the [group](crate::Group). `None` for the requests without a group.
     pub name: Option<String>,
-    /// The weight of the group's permits. For requests without a group, this value includes what further
-    /// groups hold if over 1,000 groups hold permits.
+    /// The weight of the group's permits. If over 1,000 groups hold permits, the value for the
+    /// requests without a group includes the weight of the groups that are not returned.
     pub held: u64,
     /// The number of waiting requests.
     pub queued: u64,
@@ -35,11 +35,12 @@ pub(crate) type InspectedGroups = (u64, u64, Vec<InspectedGroup>);
 
 /// The group, the held weight, the number of queued requests, of the first of them, the ms waited
 /// and the ID, and the runtime cap.
-type InspectedGroup = (String, i64, u64, i64, Vec<u8>, i64);
+type InspectedGroup = (Vec<u8>, i64, u64, i64, Vec<u8>, i64);
 
 impl GroupInspection {
     pub(crate) fn read((name, held, queued, waited, id, runtime_cap): InspectedGroup) -> Self {
-        let id = String::from_utf8_lossy(&id);
+        // A stranger may have written the name and the ID.
+        let [name, id] = [name, id].map(|text| String::from_utf8_lossy(&text).into_owned());
         let mut numbers = id::group_of(&id).trim_end_matches(':').split(',').skip(1);
         let (share, cap) = (numbers.next(), numbers.next());
         let waited = u64::try_from(waited).ok().map(Duration::from_millis);

@@ -121,14 +121,17 @@ pub(crate) fn group_of(id: &str) -> &str {
     if group.is_empty() { "" } else { &id[start..=start + group.len()] }
 }
 
+pub(crate) fn is_group_name(name: &str) -> bool {
+    let is_in_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    (1..=MAX_GROUP).contains(&name.len()) && name.chars().all(is_in_name)
+}
+
 /// Whether the part of an ID with the group is valid: `GROUP,SHARE,CAP`.
 fn is_group(part: &str, weight: &str) -> bool {
     let parts: Vec<&str> = part.split(',').collect();
     let [name, share, cap] = parts[..] else { return false };
-    let is_in_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let fits = |cap| cap == 0 || integer(weight).is_some_and(|weight| weight <= cap);
-    (1..=MAX_GROUP).contains(&name.len())
-        && name.chars().all(is_in_name)
+    is_group_name(name)
         && integer(share).is_some_and(|share| share <= MAX_SHARE.into())
         && number(cap).is_some_and(|cap| cap <= u32::MAX.into() && fits(cap))
 }

@@ -1,7 +1,7 @@
 //! Groups of requests: the parties among whom a semaphore's permits are shared fairly.
 
 use crate::error::Error;
-use crate::protocol::id::{MAX_GROUP, MAX_SHARE};
+use crate::protocol::id::{MAX_GROUP, MAX_SHARE, is_group_name};
 use crate::semaphore::settings::GroupDefaults;
 
 /// A group of requests, such as the requests of one tenant.
@@ -83,8 +83,7 @@ impl Group {
 }
 
 pub(super) fn check_name(name: &str) -> Result<(), Error> {
-    let is_in_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    if (1..=MAX_GROUP).contains(&name.len()) && name.chars().all(is_in_name) {
+    if is_group_name(name) {
         return Ok(());
     }
     let wanted = format!("1 to {MAX_GROUP} letters, digits, \".\", \"_\" or \"-\"");

@@ -7,17 +7,18 @@ use crate::semaphore::core::Change;
 
 impl Semaphore {
     /// Sets the runtime cap of a [group](crate::Group) for all processes, until
-    /// [`clear_group_cap`](Self::clear_group_cap). The runtime cap replaces the caps of all requests
-    /// of this group. A runtime cap of 0 pauses the group.
+    /// [`clear_group_cap`](Self::clear_group_cap). The runtime cap replaces the caps of all
+    /// requests of this group. While it is 0, the group is granted no permit.
     ///
     /// If the cap rises, waiters are granted permits immediately. If the cap falls, no permit is
-    /// taken away. [`inspect_groups`](Self::inspect_groups) returns the runtime caps. A semaphore has
-    /// at most 100 of them. A change counts once, as with [`set_limit`](Self::set_limit).
+    /// taken away. [`inspect_groups`](Self::inspect_groups) returns the runtime caps. At most 100
+    /// groups of a semaphore have runtime caps. A change counts once, as with
+    /// [`set_limit`](Self::set_limit).
     ///
     /// # Errors
     ///
-    /// - [`Error::Invalid`] if the name of the group is invalid, or if 100 other groups have runtime
-    ///   caps.
+    /// - [`Error::Invalid`] if the name of the group is invalid, or if 100 other groups have
+    ///   runtime caps.
     /// - The errors of [`set_limit`](Self::set_limit).
     ///
     /// # Cancel safety

@@ -69,8 +69,8 @@ impl Semaphore {
     /// groups that wait come first, in the order of their turns. The groups that only hold permits
     /// follow, the heaviest first. The requests without a group are one more group.
     ///
-    /// Each call of the server returns up to 100 of these groups. Groups change between two calls, so
-    /// the result may omit a group.
+    /// Each call of the server returns up to 100 of these groups. Groups change between two calls,
+    /// so the result may omit a group.
     ///
     /// # Errors
     ///

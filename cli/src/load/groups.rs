@@ -3,7 +3,7 @@
 use redis_semaphore::Group;
 use serde::{Deserialize, Serialize};
 
-use crate::group::LONGEST;
+use crate::group::{LONGEST, group_of};
 use crate::identifier::identifier;
 use crate::load::messages::{Log, Turn};
 use crate::load::summary::Waits;
@@ -46,11 +46,7 @@ pub fn parse(text: &str) -> Result<LoadGroup, String> {
 
 impl LoadGroup {
     pub fn group(&self) -> Group {
-        let group = Group::new(&self.name).share(self.share as u16);
-        match self.cap {
-            Some(cap) => group.cap(cap),
-            None => group,
-        }
+        group_of(&self.name, self.share, self.cap)
     }
 
     /// Returns the group as an option.

@@ -37,7 +37,8 @@ impl Screen {
         self.terminal.size().map_err(Failure::system(UNUSABLE))
     }
 
-    /// Takes the terminal again. While this process was stopped, the shell has restored the terminal.
+    /// Takes the terminal again. While this process was stopped, the shell has restored the
+    /// terminal.
     pub fn resume(&mut self) -> Result<(), Failure> {
         // The library changes the mode only if it does not count as raw.
         disable_raw_mode()

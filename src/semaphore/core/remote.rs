@@ -14,7 +14,7 @@ use crate::semaphore::ledger::Acquisition;
 use crate::semaphore::settings::Limit;
 use crate::server::Response;
 
-/// A change of the limit for all processes.
+/// A change of the limit, or of the cap of a group, for all processes.
 #[derive(Clone, Copy)]
 pub(crate) enum Change<'a> {
     Set(u32),
@@ -199,8 +199,8 @@ impl Core {
         Ok(Inspection::read(reply, self.settings.limit.number(), waiters.0))
     }
 
-    /// Each page is the number of entries to skip, and to return: of the holders, the waiters and the
-    /// groups.
+    /// Each page is the number of entries to skip, and to return: of the holders, the waiters and
+    /// the groups.
     pub(crate) async fn call_inspect(
         self: &Arc<Self>,
         operation: &'static str,

@@ -39,8 +39,8 @@ pub enum Step {
     Limit {
         kind: &'static str,
         limit: i64,
-        /// "set", "add" or "cap GROUP" with a number, or "clear" or "uncap GROUP", and an idempotency
-        /// key.
+        /// "set", "add" or "cap GROUP" with a number, or "clear" or "uncap GROUP", and an
+        /// idempotency key.
         change: Option<(&'static str, i64, String)>,
     },
     /// Moves the server's clock, forward or back.

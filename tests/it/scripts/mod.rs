@@ -59,8 +59,9 @@ fn semaphore_scripts() -> impl Iterator<Item = &'static str> {
 
 /// A semaphore whose IDs have readable names, such as "heavy". Arguments contain these names.
 /// `acquire` takes "LIMIT_MODE LIMIT CLIENT NOTIFY HEARTBEAT_TIMEOUT" and, for each request, "NAME
-/// WEIGHT LEASE WAIT_MODE". A name may be followed by a group: "NAME@GROUP,SHARE,CAP". NOTIFY is `publish`, `spublish` or `poll`. `limit` takes only the
-/// change, with or without the name of an idempotency key.
+/// WEIGHT LEASE WAIT_MODE". A name may be followed by a group: "NAME@GROUP,SHARE,CAP". NOTIFY is
+/// `publish`, `spublish` or `poll`. `limit` takes only the change, with or without the name of an
+/// idempotency key.
 struct Scripts {
     raw: scripts::Scripts,
     ids: HashMap<String, String>,

@@ -32,6 +32,9 @@ const PAUSE_WHILE_STOPPED: Duration = Duration::from_millis(100);
 /// How long killed processes may remain before the guard names them. On a busy machine, they end
 /// only when they get CPU time.
 const UNTIL_NAMED: Duration = Duration::from_secs(2);
+/// How long killed processes may remain without a name in /proc, which may hide the processes of
+/// other users.
+const UNTIL_HIDDEN: Duration = Duration::from_secs(4);
 /// The guard kills all processes more than this many times before it names the remaining processes.
 /// Without /proc, it finds only its own children, so each attempt kills one generation. A search
 /// may take up to a second, so the guard counts attempts, in addition to the time.
@@ -312,20 +315,21 @@ impl Watch {
             family.signal(Signal::SIGKILL);
             self.kills += 1;
         }
-        let is_long = now >= kill_at + UNTIL_NAMED && self.kills > KILLS_UNTIL_NAMED;
-        let left = match !is_gone && is_long {
-            true => family.names(),
-            false => Vec::new(),
+        let is_long =
+            |longest| !is_gone && now >= kill_at + longest && self.kills > KILLS_UNTIL_NAMED;
+        let names = if is_long(UNTIL_NAMED) { family.names() } else { Vec::new() };
+        let left = match names.is_empty() {
+            false => Some(names.join(", ")),
+            true => is_long(UNTIL_HIDDEN).then(|| "/proc does not show them".to_owned()),
         };
-        if !left.is_empty() {
+        if let Some(left) = &left {
             let semaphore = env::var(NAME).unwrap_or_default();
             note(format_args!(
                 "semaphore {semaphore}: these processes could not be ended, and continue without \
-                 a permit: {}",
-                left.join(", ")
+                 a permit: {left}"
             ));
         }
-        if is_gone || !left.is_empty() {
+        if is_gone || left.is_some() {
             self.is_over = true;
             self.send(&Report::Over);
         }

@@ -167,26 +167,44 @@ fn all_processes_end_below_a_parent_that_does_not_reap_children() {
     }
 }
 
+/// The CLI in a folder, and a copy of `setpriv` that may become root. The CLI runs as an ordinary user,
+/// so it cannot end processes that `setpriv` starts.
+struct OrdinaryUser {
+    folder: String,
+    tool: String,
+    script: String,
+}
+
+impl OrdinaryUser {
+    fn new() -> Self {
+        let folder = std::env::temp_dir().join(unique_name()).to_str().unwrap().to_owned();
+        let [tool, other] = [TOOL, "/usr/bin/setpriv"].map(|program| {
+            let name = std::path::Path::new(program).file_name().unwrap().to_str().unwrap();
+            as_root(&["install", "-D", "-m", "4755", program, &format!("{folder}/{name}")]);
+            format!("{folder}/{name}")
+        });
+        as_root(&["chmod", "755", &tool]);
+        let script = format!("{other} --reuid 0 --clear-groups sh -c \"$FAR\"; true");
+        Self { folder, tool, script }
+    }
+}
+
+impl Drop for OrdinaryUser {
+    fn drop(&mut self) {
+        as_root(&["rm", "-r", &self.folder]);
+    }
+}
+
 /// The CLI may not end processes of another user, but prints them so that an operator can end them.
 #[test]
 fn processes_that_could_not_be_ended_are_reported() {
-    let folder = std::env::temp_dir().join(unique_name());
-    let folder = folder.to_str().unwrap();
-    // The CLI runs as an ordinary user. This copy of setpriv may become root.
-    let [tool, other] = [TOOL, "/usr/bin/setpriv"].map(|program| {
-        let name = std::path::Path::new(program).file_name().unwrap().to_str().unwrap();
-        as_root(&["install", "-D", "-m", "4755", program, &format!("{folder}/{name}")]);
-        format!("{folder}/{name}")
-    });
-    as_root(&["chmod", "755", &tool]);
-    let name = unique_name();
-    let script = format!("{other} --reuid 0 --clear-groups sh -c \"$FAR\"; true");
-    let inner = command(&name, &script);
+    let (user, name) = (OrdinaryUser::new(), unique_name());
+    let inner = command(&name, &user.script);
     let mut command = unaware(if geteuid().is_root() { "setpriv" } else { "env" });
     if geteuid().is_root() {
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
     }
-    command.args([&tool, "run"]).args(inner.get_args().skip_while(|word| *word != &*name));
+    command.args([&user.tool, "run"]).args(inner.get_args().skip_while(|word| *word != &*name));
     for (name, value) in inner.get_envs() {
         value.map(|value| command.env(name, value));
     }
@@ -199,12 +217,41 @@ fn processes_that_could_not_be_ended_are_reported() {
     ));
     assert!(is_alive(far));
     as_root(&["kill", "-9", &far.to_string()]);
-    as_root(&["rm", "-r", folder]);
+}
+
+/// With the option hidepid, /proc hides the processes of other users. The test has a /proc of its
+/// own.
+#[test]
+fn processes_that_proc_hides_are_reported_without_names() {
+    let (user, name) = (OrdinaryUser::new(), unique_name());
+    let inner = command(&name, &user.script);
+    let mut command = unaware("env");
+    command.args(by_root());
+    for (name, value) in inner.get_envs() {
+        value.map(|value| command.arg(format!("{}={}", name.display(), value.display())));
+    }
+    let hide = "mount -o remount,hidepid=2 /proc; exec setpriv --reuid 65534 --regid 65534 \
+                --clear-groups \"$@\"";
+    command.args(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec", hide]);
+    command.args(["sh", &user.tool, "run"]);
+    command.args(inner.get_args().skip_while(|word| *word != &*name));
+    let mut tool = Tool::start(command.stdin(Stdio::null()));
+    tool.line();
+    lose(&name);
+    assert_eq!(tool.ended().code(), Some(70));
+    tool.reports(
+        "these processes could not be ended, and continue without a permit: /proc does not show \
+         them",
+    );
+}
+
+/// Returns the beginning of a command that root runs.
+fn by_root() -> &'static [&'static str] {
+    if geteuid().is_root() { &["env"] } else { &["sudo", "-n", "env"] }
 }
 
 fn as_root(words: &[&str]) {
-    let sudo = if geteuid().is_root() { &[][..] } else { &["sudo", "-n"] };
-    let words = [sudo, words].concat();
+    let words = [by_root(), words].concat();
     let done = Command::new(words[0]).args(&words[1..]).output().unwrap();
     assert!(done.status.success(), "{words:?}: {done:?}");
 }

@@ -42,16 +42,22 @@ async fn a_change_made_right_before_quitting_top_is_applied() {
     assert_eq!(jobs.limit().await.unwrap(), 7);
 }
 
+/// Starts `top`, and returns its process ID.
+fn start(server: &Server, folder: &Folder) -> (Pane, String) {
+    // `exec` gives the program the process ID of the shell.
+    let command = format!("sh -c 'echo $$ > {}/id; exec {}'", folder.0.display(), top(server));
+    let pane = Pane::start_between_looks(&command, &folder.0);
+    pane.wait_for_text("No semaphore exists");
+    let id = std::fs::read_to_string(folder.0.join("id")).unwrap();
+    (pane, id.trim().to_owned())
+}
+
 #[test]
 fn sigterm_ends_top_and_restores_the_terminal() {
     let server = Server::start();
     let folder = Folder::create();
-    // `exec` gives the program the process ID of the shell.
-    let command = format!("sh -c 'echo $$ > {}/id; exec {}'", folder.0.display(), top(&server));
-    let pane = Pane::start_between_looks(&command, &folder.0);
-    pane.wait_for_text("No semaphore exists");
-    let id = std::fs::read_to_string(folder.0.join("id")).unwrap();
-    assert!(Command::new("kill").args(["-TERM", id.trim()]).status().unwrap().success());
+    let (pane, id) = start(&server, &folder);
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
     pane.must_be_as_before(&folder.0);
 }
 
@@ -60,13 +66,9 @@ fn sigterm_ends_top_and_restores_the_terminal() {
 fn after_a_stop_top_takes_the_terminal_again() {
     let server = Server::start();
     let folder = Folder::create();
-    let command = format!("sh -c 'echo $$ > {}/id; exec {}'", folder.0.display(), top(&server));
-    let pane = Pane::start_between_looks(&command, &folder.0);
-    pane.wait_for_text("No semaphore exists");
-    let id = std::fs::read_to_string(folder.0.join("id")).unwrap();
+    let (pane, id) = start(&server, &folder);
     let terminal = pane.ask("#{pane_tty}");
-    let steps =
-        format!("kill -STOP {id}; stty sane -F {terminal}; kill -CONT {id}").replace('\n', "");
+    let steps = format!("kill -STOP {id}; stty sane -F {terminal}; kill -CONT {id}");
     assert!(Command::new("sh").args(["-ec", &steps]).status().unwrap().success());
     pane.wait_for("raw mode", |_| {
         let settings = Command::new("stty").args(["-a", "-F", &terminal]).output().unwrap();
