@@ -748,7 +748,7 @@ if may_wait and (s.queued > 0 or s.held + wanted > limit or may_exceed_cap) then
   -- Requests with a ticket, a head start or a group may overtake others, so these requests enter
   -- the queue before it is served. A new number replaces a ticket that cannot have been issued. A
   -- head start is subtracted from a new number, or ignored if the clock was set back.
-  local is_early = groups and s.queued == 0 -- whether all earlier requests of the call do not wait
+  local is_early = groups and s.queued == 0 -- whether no earlier request of the call waits
   for i, id in ipairs(ids) do
     local part, mode = parts[i], ARGV[2 * i + 3]
     local ahead = string.match(mode, '^%+(.*)')

@@ -120,7 +120,11 @@ async fn the_longest_wait_may_be_the_wait_of_a_group() {
     let semaphore = server.semaphores().await.semaphore("jobs").limit(1).build().unwrap();
     let _held = semaphore.acquire().await.unwrap();
     let _first = tokio::spawn(semaphore.request().group("a").acquire());
-    until_queued(&semaphore, 1).await;
+    let has_waited = async || {
+        let waiters = semaphore.inspect().await.unwrap().waiters;
+        waiters.first().filter(|first| first.waited >= Duration::from_millis(500)).map(drop)
+    };
+    eventually_async("a wait that differs from the waits of the others", has_waited).await;
     let _others: Vec<_> = (0..150).map(|_| tokio::spawn(semaphore.request().acquire())).collect();
     until_queued(&semaphore, 151).await;
     let waiters = semaphore.inspect().await.unwrap().waiters;
