@@ -1,7 +1,7 @@
 //! Random histories of calls, which an independent ledger checks. The ledger knows only requests,
 //! replies and messages, and none of the rules by which the scripts choose the next group.
 //!
-//! `FUZZ_CASES` sets the number of histories, and `FUZZ_SEED` selects them.
+//! `HISTORIES` sets their number, and `HISTORY_SEED` selects them.
 
 mod driver;
 mod ledger;
@@ -11,10 +11,10 @@ use driver::Driver;
 #[test]
 fn random_histories_keep_shares_order_and_caps_and_nobody_who_fits_waits() {
     let setting = |name: &str| std::env::var(name).ok().map(|value| value.parse().unwrap());
-    let seed = setting("FUZZ_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
+    let seed = setting("HISTORY_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
     let (mut granted, mut worst) = (0, 0.0_f64);
-    for seed in seed..seed + setting("FUZZ_CASES").unwrap_or(40) {
-        println!("FUZZ_SEED={seed} FUZZ_CASES=1");
+    for seed in seed..seed + setting("HISTORIES").unwrap_or(40) {
+        println!("HISTORY_SEED={seed} HISTORIES=1");
         let mut driver = Driver::start(seed);
         (0..400).for_each(|_| driver.step());
         (granted, worst) = (granted + driver.ledger.grants, worst.max(driver.ledger.worst));
