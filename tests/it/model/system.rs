@@ -81,15 +81,7 @@ impl System {
             Step::Clock { us } => self.move_clock(*us),
             Step::Listen { client, listens } => self.listen(*client, *listens),
             Step::Lose(key) => {
-                let key_name = &self.scripts.keys[*key];
-                let mut delete = redis::cmd("DEL");
-                delete.arg(key_name);
-                if *key == 1 {
-                    // The model has no separate index of the queue.
-                    delete.arg(&self.scripts.keys[4]);
-                }
-                delete.exec(&mut self.scripts.connection).unwrap();
-                lose(&mut self.model, *key);
+                self.lose(*key);
                 self.watch.lost(*key);
                 return Ok(());
             }
@@ -262,20 +254,16 @@ impl System {
         // The server's clock is not exactly at the given time. A key that is about to expire is
         // removed now, so leases that expire before `soon` may have expired.
         let soon = self.model.now() + CLOCK_LEAD.end / 1000;
-        let gone = |key: &str, scripts: &mut Scripts| {
-            let lives: i64 = redis::cmd("PTTL").arg(key).query(&mut scripts.connection).unwrap();
-            if (0..CLOCK_LEAD.end / 1000).contains(&lives) {
-                redis::cmd("DEL").arg(key).exec(&mut scripts.connection).unwrap();
-                return true;
-            }
-            lives == -2
+        let gone = |key: usize, scripts: &mut Scripts| {
+            let mut ttl = redis::cmd("PTTL");
+            let lives: i64 = ttl.arg(&scripts.keys[key]).query(&mut scripts.connection).unwrap();
+            lives == -2 || (0..CLOCK_LEAD.end / 1000).contains(&lives)
         };
-        let keys = self.scripts.keys.clone();
-        if gone(&keys[0], &mut self.scripts) {
+        if gone(0, &mut self.scripts) {
             if self.model.held_at(soon) > 0 {
                 return Err("permits expired while some are held".to_owned());
             }
-            lose(&mut self.model, 0);
+            self.lose(0);
             self.watch.lost(0);
         }
         let is_received = |id: &str| {
@@ -285,15 +273,18 @@ impl System {
         let waits = self.model.queue.iter().any(|(_, id)| is_received(id));
         for key in [1, 2, 5] {
             let was_there = key != 5 || !self.model.turns.starts.is_empty();
-            if gone(&keys[key], &mut self.scripts) && was_there {
+            if gone(key, &mut self.scripts) && was_there {
                 if waits {
-                    return Err(format!("{} expired while a request waits", keys[key]));
+                    return Err(format!(
+                        "{} expired while a request waits",
+                        self.scripts.keys[key]
+                    ));
                 }
-                lose(&mut self.model, key);
+                self.lose(key);
                 self.watch.lost(key);
             }
         }
-        if gone(&keys[3], &mut self.scripts) {
+        if gone(3, &mut self.scripts) {
             let was_there = self.model.is_used();
             let is_kept = self.model.runtime.is_some() || !self.model.caps.is_empty();
             if was_there && (self.model.held_at(soon) > 0 || waits || is_kept) {
@@ -302,7 +293,7 @@ impl System {
             if self.model.last > self.model.now_us {
                 return Err("S4: state expired, the numbers would go back".to_owned());
             }
-            lose(&mut self.model, 3);
+            self.lose(3);
         }
         if us < 0 && self.model.last == 0 {
             // The semaphore was unused for hours, so the clock is the only lower bound for the
@@ -310,6 +301,17 @@ impl System {
             self.watch.last = 0;
         }
         Ok(())
+    }
+
+    /// Removes a key.
+    fn lose(&mut self, key: usize) {
+        let mut delete = redis::cmd("DEL");
+        delete.arg(&self.scripts.keys[key]);
+        if key == 1 {
+            delete.arg(&self.scripts.keys[4]); // the model has no separate index of the queue
+        }
+        delete.exec(&mut self.scripts.connection).unwrap();
+        lose(&mut self.model, key);
     }
 
     /// Checks that `inspect` changes nothing and returns the model's state.
