@@ -32,7 +32,7 @@ pub struct GroupOptions {
         requires = "group",
         value_parser = number(1..=u32::MAX)
     )]
-    pub cap: Option<u32>,
+    cap: Option<u32>,
 }
 
 impl GroupOptions {

@@ -21,6 +21,9 @@ use crate::server::options::Server;
 use crate::server::{looking, with};
 use crate::table::or_none;
 
+/// `inspect_groups` lists at most this many groups.
+const MOST_GROUPS: usize = 1000;
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A runtime limit applies to all processes and overrides declared limits until it is cleared. With \
@@ -154,6 +157,12 @@ fn change_cap(
     with(server, async |client: &SemaphoreClient| {
         let semaphore = with_existing_limit(client, name)?;
         must_exist(name, &look_at(&semaphore).await?)?;
+        let groups = semaphore.inspect_groups().await?;
+        let is_known = groups.iter().any(|known| known.name.as_deref() == Some(group));
+        if !is_known && groups.len() < MOST_GROUPS {
+            // If the name is misspelled, the intended group has not changed.
+            note(format_args!("group {group} holds no permit and does not wait: check the name"));
+        }
         let changed = match cap {
             Some(cap) => semaphore.set_group_cap(group, cap).await,
             None => semaphore.clear_group_cap(group).await,

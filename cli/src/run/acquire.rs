@@ -86,11 +86,14 @@ async fn wait(semaphore: &Semaphore, asked: &Run, began: Instant) -> Result<Perm
         }
         Some(Ok(permit)) => Ok(permit),
         None => {
-            let at_cap = asked.group.cap.map(|_| "the group is at its cap, ").unwrap_or_default();
+            let (at_cap, groups) = match asked.group.group() {
+                Some(_) => ("the group is at its cap, ", " --groups"),
+                None => Default::default(),
+            };
             let reason = format!(
                 "semaphore {0}: no permit is available, because all are held, other requests \
-                 wait, {at_cap}or the limit is below the weight: `redis-semaphore inspect {0}` \
-                 shows which",
+                 wait, {at_cap}or the limit is below the weight: `redis-semaphore inspect \
+                 {0}{groups}` shows which",
                 asked.name
             );
             Err(Failure::new(NO_PERMIT, reason))

@@ -127,11 +127,16 @@ async fn a_group_is_paused_and_continued() {
     let client = server.semaphores().await;
     let jobs = client.semaphore("jobs").limit(3).build().unwrap();
     drop(jobs.acquire().await.unwrap());
-    assert_eq!(cap("0").stdout, "jobs: runtime cap of group a: 0\n");
+    let paused = cap("0");
+    assert_eq!(paused.stdout, "jobs: runtime cap of group a: 0\n");
+    let note = "group a holds no permit and does not wait: check the name\n";
+    assert!(paused.stderr.ends_with(note), "{}", paused.stderr);
     assert!(jobs.request().group("a").try_acquire().await.unwrap().is_none());
     let now = server.tool(&["inspect", "jobs", "--groups", "--json"]).json();
     assert_eq!(now["groups"][0]["runtime_cap"], 0, "{now}");
-    assert_eq!(cap("clear").stdout, "jobs: runtime cap of group a: none\n");
+    let continued = cap("clear");
+    assert_eq!(continued.stdout, "jobs: runtime cap of group a: none\n");
+    assert_eq!(continued.stderr, "", "the group has a runtime cap, so its name is known");
     assert!(jobs.request().group("a").try_acquire().await.unwrap().is_some());
     cap("-1").fails(2, "must be a number from 0");
     server.tool(&["limit", "jobs", "--group", "a"]).fails(2, "--cap <N|clear>");

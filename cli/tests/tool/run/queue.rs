@@ -54,6 +54,7 @@ fn a_group_at_its_cap_waits_while_another_group_is_granted_a_permit() {
     let (status, errors) = outcome(&mut group("a", &["--no-wait", "--", "true"]));
     assert_eq!(status, 75, "{errors}");
     assert!(errors.contains("the group is at its cap"), "{errors}");
+    assert!(errors.contains(&format!("`redis-semaphore inspect {name} --groups`")), "{errors}");
     assert_eq!(outcome(&mut group("b", &["--group-share", "5", "--no-wait", "--", "true"])).0, 0);
     assert_eq!(outcome(&mut run(&url, &[&name, "--no-wait", "--", "true"])).0, 0);
 }
