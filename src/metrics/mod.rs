@@ -27,6 +27,6 @@ pub(crate) enum Origin {
     Adopted,
 }
 
-/// The names of connections in metrics.
+/// The names of connections in metrics. The log calls the second connection "messages".
 pub(crate) const COMMANDS: &str = "commands";
 pub(crate) const SUBSCRIPTION: &str = "subscription";

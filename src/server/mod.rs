@@ -54,7 +54,7 @@ pub use named::IntoServer;
 pub(crate) use named::{check_all_alike, is_tls, server_of};
 #[cfg(feature = "tower")]
 pub(crate) use outage::Outage;
-pub(crate) use outage::{Line, Outages, next_number as next_outage_number};
+pub(crate) use outage::{Outages, next_number as next_outage_number};
 pub(crate) use scan::QueryError;
 pub(crate) use slots::{Address, slot_of};
 pub(crate) use source::{Sentinels, Source};
