@@ -125,7 +125,7 @@ async fn stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Found>
     match timeout(dialer.response_timeout(), ping(address)).await.ok()? {
         Ok(said) if said.starts_with(&[0x15, 3]) => wants_tls(Kind::Tls),
         Ok(said) if said.starts_with(b"+PONG") => None,
-        Ok(said) if said.starts_with(b"-") => Found::said(server_error(&printable(&said[1..]))),
+        Ok(said) if said.starts_with(b"-") => Found::said(error_of_text(&printable(&said[1..]))),
         Ok(said) if !said.is_empty() => {
             let said = printable(&said);
             Found::new(
@@ -182,7 +182,7 @@ fn printable(said: &[u8]) -> String {
 }
 
 /// Creates an error from the text of a server's error.
-pub(crate) fn server_error(text: &str) -> RedisError {
+pub(crate) fn error_of_text(text: &str) -> RedisError {
     let is_code = |word: &str| word.chars().all(|c| c.is_ascii_uppercase() || c == '_');
     let (code, detail) = match text.split_once(' ') {
         Some((code, detail)) if is_code(code) => (code, detail),

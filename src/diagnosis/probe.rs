@@ -10,7 +10,7 @@ use redis::{Cmd, FromRedisValue, RedisError, Value};
 use tokio::join;
 use uuid::Uuid;
 
-use crate::diagnosis::inquiry::{inquire, server_error};
+use crate::diagnosis::inquiry::{error_of_text, inquire};
 use crate::diagnosis::{permission, unknown};
 use crate::error::ConnectErrorKind as Kind;
 use crate::error::{Error, is_full, is_unknown_command, lacks_right};
@@ -76,7 +76,7 @@ impl Probe {
         };
         greeted?;
         let explain = |(command, reason): (String, String)| {
-            self.explain_as(&command, server_error(reason.trim_end()))
+            self.explain_as(&command, error_of_text(reason.trim_end()))
         };
         Ok(refused?.into_iter().map(explain).collect())
     }
