@@ -44,7 +44,6 @@ mod workers;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::CommandFactory;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
 
@@ -73,7 +72,7 @@ fn run_command(options: Options, role: Option<String>) -> Result<ExitCode, Failu
     }
     match command {
         Command::Completions(asked) => commands::completions::print(&asked, Options::definition()),
-        Command::Man => commands::man::print(Options::command()),
+        Command::Man => commands::man::print(Options::declared()),
         Command::Demo => demo::run(server, role),
         Command::Load(asked) => load::run(&server, &asked, role.is_some()),
         Command::Ls(asked) => commands::ls::run(&server, &asked),

@@ -77,10 +77,18 @@ impl Options {
         Self::accepted(|command, _| command)
     }
 
+    /// Returns the commands and options as they are declared. All options that stand before a
+    /// command are server options.
+    pub fn declared() -> clap::Command {
+        let of_server =
+            |option: Arg| option.global(true).hide_env_values(true).hide_short_help(true);
+        Self::command().mut_args(of_server)
+    }
+
     /// Returns the definition, in which `change` was applied to each command that has the server
     /// options.
     fn accepted(change: impl Fn(clap::Command, &[Arg]) -> clap::Command) -> clap::Command {
-        let plain = Self::command().mut_args(without_empty_variable);
+        let plain = Self::declared().mut_args(without_empty_variable);
         let plain = plain.mut_args(with_dash).mut_subcommands(|its| its.mut_args(with_dash));
         let server: Vec<_> = plain.get_arguments().cloned().collect();
         let mut accepted = plain.clone().mut_subcommands(|command| match has_server(&command) {

@@ -35,14 +35,14 @@ use crate::semaphore::first_lost;
 /// # }
 /// ```
 pub fn acquire_all(requests: impl IntoIterator<Item = AcquireRequest>) -> Result<Permits, Error> {
-    let parts = requests.into_iter().map(AcquireRequest::split);
+    let parts = requests.into_iter().map(|request| (request.inner, request.io_runtime));
     let (requests, io_runtimes): (Vec<_>, Vec<_>) = parts.unzip();
     let Some(io_runtime) = io_runtimes.first() else {
         return Ok(Permits(Vec::new()));
     };
     let permits = io_runtime.wait(crate::acquire_all(requests))??.into_vec();
     let of_threads = permits.into_iter().zip(io_runtimes);
-    Ok(Permits(of_threads.map(|(permit, io_runtime)| Permit::new(permit, io_runtime)).collect()))
+    Ok(Permits(of_threads.map(|(inner, io_runtime)| Permit { inner, io_runtime }).collect()))
 }
 
 /// [`Permits`](crate::Permits) for threads. Dropping this value, on any thread, releases all
@@ -74,13 +74,13 @@ impl Permits {
     ///
     /// - [`Error::Invalid`] on a thread of an async runtime.
     pub fn lost_timeout(&self, timeout: Duration) -> Result<bool, Error> {
-        let parts: Vec<_> = self.0.iter().map(Permit::parts).collect();
-        let Some((_, io_runtime)) = parts.first() else {
+        let Some(first) = self.0.first() else {
             check_thread()?;
             thread::sleep(timeout);
             return Ok(false);
         };
-        lost_within(io_runtime, first_lost(parts.iter().map(|(permit, _)| *permit)), timeout)
+        let permits = self.0.iter().map(|permit| &permit.inner);
+        lost_within(&first.io_runtime, first_lost(permits), timeout)
     }
 
     /// Returns whether one of the permits is lost: see
@@ -97,8 +97,8 @@ impl Permits {
     ///   background.
     /// - The errors of [`Permits::release`](crate::Permits::release).
     pub fn release(self) -> Result<(), Error> {
-        let (permits, io_runtimes): (Vec<_>, Vec<_>) =
-            self.0.into_iter().map(Permit::split).unzip();
+        let parts = self.0.into_iter().map(|permit| (permit.inner, permit.io_runtime));
+        let (permits, io_runtimes): (Vec<_>, Vec<_>) = parts.unzip();
         let Some(io_runtime) = io_runtimes.first() else {
             return Ok(());
         };

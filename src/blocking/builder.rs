@@ -28,15 +28,11 @@ use crate::error::Error;
 /// ```
 #[must_use = "build() makes the semaphore"]
 pub struct SemaphoreBuilder {
-    inner: crate::SemaphoreBuilder,
-    io_runtime: Arc<IoRuntime>,
+    pub(super) inner: crate::SemaphoreBuilder,
+    pub(super) io_runtime: Arc<IoRuntime>,
 }
 
 impl SemaphoreBuilder {
-    pub(super) fn new(inner: crate::SemaphoreBuilder, io_runtime: Arc<IoRuntime>) -> Self {
-        Self { inner, io_runtime }
-    }
-
     /// Sets the limit: see [`SemaphoreBuilder::limit`](crate::SemaphoreBuilder::limit).
     pub fn limit(self, limit: u32) -> Self {
         Self { inner: self.inner.limit(limit), ..self }
@@ -108,7 +104,7 @@ impl SemaphoreBuilder {
     ///
     /// Returns the errors of [`SemaphoreBuilder::build`](crate::SemaphoreBuilder::build).
     pub fn build(self) -> Result<Semaphore, Error> {
-        Ok(Semaphore::new(self.inner.build()?, self.io_runtime))
+        Ok(Semaphore { inner: self.inner.build()?, io_runtime: self.io_runtime })
     }
 }
 

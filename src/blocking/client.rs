@@ -97,7 +97,8 @@ impl SemaphoreClient {
     /// Returns a builder for a semaphore of this name: see
     /// [`SemaphoreClient::semaphore`](crate::SemaphoreClient::semaphore).
     pub fn semaphore(&self, name: impl Into<String>) -> SemaphoreBuilder {
-        SemaphoreBuilder::new(self.io_runtime.semaphores().semaphore(name), self.io_runtime.clone())
+        let inner = self.io_runtime.semaphores().semaphore(name);
+        SemaphoreBuilder { inner, io_runtime: self.io_runtime.clone() }
     }
 
     /// Returns the names of the semaphores on the server: see

@@ -12,23 +12,11 @@ use crate::semaphore::{DetachedPermit, PermitWatch};
 /// background. [The end of a program](super#the-end-of-a-program) waits for the release.
 #[must_use = "an unused permit is released immediately"]
 pub struct Permit {
-    inner: crate::Permit,
-    io_runtime: Arc<IoRuntime>,
+    pub(super) inner: crate::Permit,
+    pub(super) io_runtime: Arc<IoRuntime>,
 }
 
 impl Permit {
-    pub(super) fn new(inner: crate::Permit, io_runtime: Arc<IoRuntime>) -> Self {
-        Self { inner, io_runtime }
-    }
-
-    pub(super) fn parts(&self) -> (&crate::Permit, &IoRuntime) {
-        (&self.inner, &self.io_runtime)
-    }
-
-    pub(super) fn split(self) -> (crate::Permit, Arc<IoRuntime>) {
-        (self.inner, self.io_runtime)
-    }
-
     /// Releases the permit: see [`Permit::release`](crate::Permit::release).
     ///
     /// # Errors

@@ -30,19 +30,11 @@ use crate::semaphore::Group;
 #[derive(Clone)]
 #[must_use = "acquire() or try_acquire() sends it"]
 pub struct AcquireRequest {
-    inner: crate::AcquireRequest,
-    io_runtime: Arc<IoRuntime>,
+    pub(super) inner: crate::AcquireRequest,
+    pub(super) io_runtime: Arc<IoRuntime>,
 }
 
 impl AcquireRequest {
-    pub(super) fn new(inner: crate::AcquireRequest, io_runtime: Arc<IoRuntime>) -> Self {
-        Self { inner, io_runtime }
-    }
-
-    pub(super) fn split(self) -> (crate::AcquireRequest, Arc<IoRuntime>) {
-        (self.inner, self.io_runtime)
-    }
-
     /// Sets the weight: see [`AcquireRequest::weight`](crate::AcquireRequest::weight).
     pub fn weight(self, weight: u32) -> Self {
         Self { inner: self.inner.weight(weight), ..self }
@@ -77,8 +69,8 @@ impl AcquireRequest {
     /// - [`Error::Invalid`] on a thread of an async runtime.
     /// - The errors of [`AcquireRequest::acquire`](crate::AcquireRequest::acquire).
     pub fn acquire(self) -> Result<Permit, Error> {
-        let permit = self.io_runtime.wait(self.inner.acquire())??;
-        Ok(Permit::new(permit, self.io_runtime))
+        let inner = self.io_runtime.wait(self.inner.acquire())??;
+        Ok(Permit { inner, io_runtime: self.io_runtime })
     }
 
     /// Returns the permit if it fits now, and `None` otherwise: see
@@ -90,7 +82,7 @@ impl AcquireRequest {
     /// - The errors of [`AcquireRequest::try_acquire`](crate::AcquireRequest::try_acquire).
     pub fn try_acquire(self) -> Result<Option<Permit>, Error> {
         let permit = self.io_runtime.wait(self.inner.try_acquire())??;
-        Ok(permit.map(|permit| Permit::new(permit, self.io_runtime)))
+        Ok(permit.map(|inner| Permit { inner, io_runtime: self.io_runtime }))
     }
 }
 

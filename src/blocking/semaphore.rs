@@ -38,17 +38,13 @@ use crate::semaphore::{DetachedPermit, Revoked};
 /// ```
 #[derive(Clone)]
 pub struct Semaphore {
-    inner: crate::Semaphore,
-    io_runtime: Arc<IoRuntime>,
+    pub(super) inner: crate::Semaphore,
+    pub(super) io_runtime: Arc<IoRuntime>,
 }
 
 impl Semaphore {
-    pub(super) fn new(inner: crate::Semaphore, io_runtime: Arc<IoRuntime>) -> Self {
-        Self { inner, io_runtime }
-    }
-
-    fn permit(&self, permit: crate::Permit) -> Permit {
-        Permit::new(permit, self.io_runtime.clone())
+    fn permit(&self, inner: crate::Permit) -> Permit {
+        Permit { inner, io_runtime: self.io_runtime.clone() }
     }
 
     /// Returns the name, without the prefix: see [`Semaphore::name`](crate::Semaphore::name).
@@ -59,7 +55,7 @@ impl Semaphore {
     /// Creates a request with its own settings: see
     /// [`Semaphore::request`](crate::Semaphore::request).
     pub fn request(&self) -> AcquireRequest {
-        AcquireRequest::new(self.inner.request(), self.io_runtime.clone())
+        AcquireRequest { inner: self.inner.request(), io_runtime: self.io_runtime.clone() }
     }
 
     /// Waits in the queue for one permit: see [`Semaphore::acquire`](crate::Semaphore::acquire).

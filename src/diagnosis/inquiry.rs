@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use redis::{Client, Cmd, ConnectionAddr, RedisConnectionInfo, RedisError};
+use redis::{Client, ConnectionAddr, RedisError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 #[cfg(unix)]
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::error::ConnectErrorKind as Kind;
 use crate::error::{Error, Rounded, cause_of};
-use crate::server::credentials::{who, without_password};
+use crate::server::credentials::who;
 use crate::server::{Dialer, Duplex, is_tls};
 
 /// The timeout for a silent server is short, because the user has already waited for one timeout.
@@ -40,10 +40,6 @@ pub(crate) async fn inquire<'a>(
     let found = match kind {
         Kind::TimedOut => silence(client, patience).await,
         Kind::NotRedis | Kind::Closed => stranger(dialer, client, *kind).await,
-        // An error with a detail comes from the credentials provider.
-        Kind::Authentication if source.code().is_none() && source.detail().is_none() => {
-            refusal(dialer, client).await
-        }
         _ => None,
     };
     let known = || Found { kind: *kind, reason: reason.clone(), source: None };
@@ -129,7 +125,7 @@ async fn stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Found>
     match timeout(dialer.response_timeout(), ping(address)).await.ok()? {
         Ok(said) if said.starts_with(&[0x15, 3]) => wants_tls(Kind::Tls),
         Ok(said) if said.starts_with(b"+PONG") => None,
-        Ok(said) if said.starts_with(b"-") => Found::said(server_error(&printable(&said[1..]))),
+        Ok(said) if said.starts_with(b"-") => Found::said(error_of_text(&printable(&said[1..]))),
         Ok(said) if !said.is_empty() => {
             let said = printable(&said);
             Found::new(
@@ -149,7 +145,7 @@ async fn tls_stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Fo
     // The reason for rejecting a certificate may be lost when the connection closes. Another
     // attempt may receive it.
     for _ in 0..TLS_ATTEMPTS {
-        if let Some(found) = replied(dialer, &ready, &redis::cmd("PING")).await {
+        if let Some(found) = replied(dialer, &ready).await {
             return Some(found);
         }
     }
@@ -186,7 +182,7 @@ fn printable(said: &[u8]) -> String {
 }
 
 /// Creates an error from the text of a server's error.
-pub(crate) fn server_error(text: &str) -> RedisError {
+pub(crate) fn error_of_text(text: &str) -> RedisError {
     let is_code = |word: &str| word.chars().all(|c| c.is_ascii_uppercase() || c == '_');
     let (code, detail) = match text.split_once(' ') {
         Some((code, detail)) if is_code(code) => (code, detail),
@@ -195,30 +191,12 @@ pub(crate) fn server_error(text: &str) -> RedisError {
     redis::make_extension_error(code.to_owned(), Some(detail.to_owned()))
 }
 
-/// Finds out why the server rejects the password, because redis-rs drops the server's error.
-async fn refusal(dialer: &Dialer, client: &Client) -> Option<Found> {
-    // If a provider is set, `ready` requests the current password.
-    let info = dialer.ready(client).await.ok()?.get_connection_info().clone();
-    let login = info.redis_settings().clone();
-    let mut auth = redis::cmd("AUTH");
-    auth.arg(login.username()).arg(login.password()?);
-    let settings = RedisConnectionInfo::default().set_skip_set_lib_name();
-    let nobody = info.set_redis_settings(settings);
-    let nobody = Client::open(nobody).ok()?;
-    match replied(dialer, &nobody, &auth).await {
-        // A server without free connections sends its error before any command, and disconnects.
-        None => stranger(dialer, client, Kind::Authentication).await,
-        Some(Found { source: Some(error), .. }) => Found::said(without_password(error, &login)),
-        found => found,
-    }
-}
-
-/// Returns the server's error for a command.
-async fn replied(dialer: &Dialer, client: &Client, command: &Cmd) -> Option<Found> {
+/// Returns the server's error for a PING.
+async fn replied(dialer: &Dialer, client: &Client) -> Option<Found> {
     let ask = async {
         let config = dialer.config();
         let dialed = dialer.open(client, &config).await?;
-        command.exec_async(&mut dialed.connection()).await
+        redis::cmd("PING").exec_async(&mut dialed.connection()).await
     };
     match timeout(dialer.response_timeout(), ask).await.ok()? {
         Err(error) if error.code().is_some() || cause_of(&error).kind == Kind::Tls => {

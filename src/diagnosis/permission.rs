@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redis::RedisError;
 
-use crate::diagnosis::inquiry::server_error;
+use crate::diagnosis::inquiry::error_of_text;
 use crate::error::{ConnectErrorKind, Error, cause_of, lacks_right};
 use crate::scripts::CallBy;
 use crate::server::Link;
@@ -38,7 +38,7 @@ pub(crate) async fn denial(link: &Arc<Link>, words: &[&str]) -> Option<RedisErro
         true => "NOPERM this user has no permissions to access one of the channels".to_owned(),
         false => format!("NOPERM this user has no permissions to run the '{command}' command"),
     };
-    Some(server_error(&refusal))
+    Some(error_of_text(&refusal))
 }
 
 /// Explains the error of a command, and names the permission if it is missing. `is_sharded`: whether

@@ -6,14 +6,14 @@ use std::sync::{Arc, OnceLock};
 
 use futures_util::future::{OptionFuture, join_all};
 use redis::aio::MultiplexedConnection as Connection;
-use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, FromRedisValue, RedisError, Value};
 use tokio::join;
 use uuid::Uuid;
 
-use crate::diagnosis::inquiry::{inquire, server_error};
+use crate::diagnosis::inquiry::{error_of_text, inquire};
 use crate::diagnosis::{permission, unknown};
 use crate::error::ConnectErrorKind as Kind;
-use crate::error::{Error, cause_of, is_full, is_unknown_command, lacks_right};
+use crate::error::{Error, is_full, is_unknown_command, lacks_right};
 use crate::protocol::{Keys, keys};
 use crate::scripts::{CallBy, ScriptRegistry, UNUSABLE};
 use crate::server::{Address, Cluster, Link, slot_of};
@@ -75,8 +75,10 @@ impl Probe {
             }
         };
         greeted?;
-        let refused = refused?.into_iter();
-        Ok(refused.map(|(command, reason)| self.explain_command(&command, &reason)).collect())
+        let explain = |(command, reason): (String, String)| {
+            self.explain_as(&command, error_of_text(reason.trim_end()))
+        };
+        Ok(refused?.into_iter().map(explain).collect())
     }
 
     /// Tries all commands that read, and no command that writes.
@@ -269,27 +271,6 @@ impl Probe {
         }
     }
 
-    /// Explains why a command fails in a script.
-    fn explain_command(&self, command: &str, reason: &str) -> Error {
-        let reason = reason.trim_end();
-        let (words, source) = (reason.to_lowercase(), server_error(reason));
-        // A missing permission is checked first, because its error contains the user's name, which
-        // may be any text.
-        if lacks_right(reason) {
-            return self.explain_as(command, source);
-        }
-        if words.contains("readonly") || words.contains("read only replica") {
-            return self.replica(source);
-        }
-        if is_unknown_command(reason) {
-            return self.unknown(command);
-        }
-        let cause = cause_of(&source);
-        let reason =
-            format!("the server rejects {command}, because {}: {}", cause.found, cause.advice);
-        self.said(cause.kind, reason, source)
-    }
-
     fn unknown(&self, command: &str) -> Error {
         let version = self.version.get().map_or("unknown", String::as_str);
         let is_cluster = self.node.is_some();
@@ -303,24 +284,25 @@ impl Probe {
         self.explain_call(self.calling_command(), error)
     }
 
-    /// Explains an error of a call of this command.
+    /// Explains an error of a call of this command, or of another command that the error names.
     fn explain_call(&self, called: &str, error: RedisError) -> Error {
         let text = error.to_string();
-        if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly) {
-            return self.replica(error);
-        }
-        // The error of a missing permission contains the user's name, which may be any text.
-        if is_unknown_command(&text) && !lacks_right(&text) {
-            let command = unknown::command_in(&text).unwrap_or_else(|| called.to_owned());
-            return self.unknown(&command);
-        }
-        // The error of a missing permission quotes the command, unless the keys are rejected.
-        let command = text.split('\'').nth(1).unwrap_or(called);
-        self.explain_as(command, error)
+        let named = match lacks_right(&text) {
+            // This error quotes the command, unless the keys are rejected.
+            true => text.split('\'').nth(1).map(str::to_owned),
+            false => unknown::command_in(&text),
+        };
+        self.explain_as(named.as_deref().unwrap_or(called), error)
     }
 
-    /// Explains an error of this command by a missing permission or by another cause.
+    /// Explains an error of this command: the server does not know the command, the user lacks the
+    /// permission, or there is another cause.
     fn explain_as(&self, command: &str, error: RedisError) -> Error {
+        let text = error.to_string();
+        // The error of a missing permission contains the user's name, which may be any text.
+        if is_unknown_command(&text) && !lacks_right(&text) {
+            return self.unknown(command);
+        }
         let (address, is_sharded) = (self.address(), self.node.is_some());
         permission::explain(address, &self.prefix, is_sharded, command, error)
     }
@@ -342,19 +324,9 @@ impl Probe {
         self.refused(Kind::NotRedis, reason)
     }
 
-    fn replica(&self, source: RedisError) -> Error {
-        let reason = "the server is a replica and accepts no writes: connect to the primary";
-        self.said(Kind::Replica, reason.to_owned(), source)
-    }
-
     fn refused(&self, kind: Kind, reason: impl Into<String>) -> Error {
         let (address, reason) = (self.address(), reason.into());
         Error::Connect { address, kind, reason, right: None, source: None }
-    }
-
-    fn said(&self, kind: Kind, reason: String, source: RedisError) -> Error {
-        let address = self.address();
-        Error::Connect { address, kind, reason, right: None, source: Some(source) }
     }
 
     fn address(&self) -> String {

@@ -1,7 +1,7 @@
 //! Counters, gauges and histograms. Each semaphore creates its handles once, because it costs more
-//! to look up a handle than to count an event.
+//! to look up a handle than to count an event. A call takes much longer than a lookup, so calls need
+//! no handles.
 
-use std::array;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
@@ -206,33 +206,13 @@ impl Hold {
     }
 }
 
-pub(crate) struct CallMeter {
-    /// The times of failed calls, and of successful calls. A call that returns an error has failed.
-    times: [Histogram; 2],
-    sizes: Histogram,
-}
-
-impl CallMeter {
-    pub(crate) fn of(script: &'static str) -> Self {
-        let times = array::from_fn(|is_ok| time(script, is_ok == 1));
-        Self { times, sizes: histogram!(BATCH, "script" => script) }
-    }
-
-    /// Records that a call with this number of requests has ended.
-    pub(crate) fn ended(&self, requests: usize, sent: Instant, is_ok: bool) {
-        self.times[usize::from(is_ok)].record(sent.elapsed());
-        self.sizes.record(requests as f64);
-    }
-}
-
-/// Records that a call has ended. Calls with a [`CallMeter`] do not use this function.
-pub(crate) fn called(script: &str, sent: Instant, is_ok: bool) {
-    time(script, is_ok).record(sent.elapsed());
-}
-
-fn time(script: &str, is_ok: bool) -> Histogram {
+/// Records that a call has ended. `batch` is the number of its requests, if it is a batch.
+pub(crate) fn called(script: &'static str, sent: Instant, is_ok: bool, batch: Option<usize>) {
     let outcome = if is_ok { "succeeded" } else { "failed" };
-    histogram!(CALL, "script" => script.to_owned(), "outcome" => outcome)
+    histogram!(CALL, "script" => script, "outcome" => outcome).record(sent.elapsed());
+    if let Some(requests) = batch {
+        histogram!(BATCH, "script" => script).record(requests as f64);
+    }
 }
 
 pub(crate) fn reconnected(connection: &'static str) {

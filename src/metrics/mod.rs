@@ -12,9 +12,9 @@ mod meter;
 mod nothing;
 
 #[cfg(feature = "metrics")]
-pub(crate) use meter::{CallMeter, Hold, Meter, Meters, called, reconnected};
+pub(crate) use meter::{Hold, Meter, Meters, called, reconnected};
 #[cfg(not(feature = "metrics"))]
-pub(crate) use nothing::{CallMeter, Hold, Meter, Meters, called, reconnected};
+pub(crate) use nothing::{Hold, Meter, Meters, called, reconnected};
 
 /// The default for the maximum number of distinct names that become labels.
 pub(crate) const MAX_NAMES: usize = 100;
@@ -27,6 +27,6 @@ pub(crate) enum Origin {
     Adopted,
 }
 
-/// The names of connections in metrics.
+/// The names of connections in metrics. The log calls the second connection "messages".
 pub(crate) const COMMANDS: &str = "commands";
 pub(crate) const SUBSCRIPTION: &str = "subscription";

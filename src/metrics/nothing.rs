@@ -51,16 +51,6 @@ impl Hold {
     pub(crate) fn ended(&self, _at: Instant, _is_lost: bool) {}
 }
 
-pub(crate) struct CallMeter;
-
-impl CallMeter {
-    pub(crate) fn of(_script: &'static str) -> Self {
-        Self
-    }
-
-    pub(crate) fn ended(&self, _requests: usize, _sent: Instant, _is_ok: bool) {}
-}
-
-pub(crate) fn called(_script: &str, _sent: Instant, _is_ok: bool) {}
+pub(crate) fn called(_script: &'static str, _sent: Instant, _is_ok: bool, _batch: Option<usize>) {}
 
 pub(crate) fn reconnected(_connection: &'static str) {}

@@ -68,10 +68,8 @@ impl ReleaseCall {
     /// Records the reply. Returns whether the reply confirms the releases.
     pub(crate) fn confirm(&mut self, response: Result<Vec<i64>, RedisError>) -> bool {
         let count = self.entries.len();
-        match self.ending {
-            Ending::Release(_) => self.releases.meter.ended(count, self.began, response.is_ok()),
-            Ending::LetExpire => called(self.script(), self.began, response.is_ok()),
-        }
+        let batch = matches!(self.ending, Ending::Release(_)).then_some(count);
+        called(self.script(), self.began, response.is_ok(), batch);
         let Ok(reply) = response else { return false };
         let statuses = self.first().given_up.statuses(&reply);
         let were_held = match self.ending {

@@ -32,7 +32,6 @@ use tokio::time::Instant;
 pub(crate) use call::ReleaseCall;
 use ledger::Ledger;
 
-use crate::metrics::CallMeter;
 use crate::protocol::ReleaseMode;
 use crate::server::Earlier;
 
@@ -125,14 +124,13 @@ pub(crate) struct Releases {
     /// Whether calls for this semaphore name the keys for groups, too.
     has_groups: AtomicBool,
     changes: Notify,
-    meter: Arc<CallMeter>,
 }
 
 impl Releases {
-    fn new(meter: Arc<CallMeter>) -> Self {
+    fn new() -> Self {
         let (ledger, open, lapses) = (Mutex::default(), AtomicUsize::new(0), AtomicU64::new(0));
         let has_groups = AtomicBool::new(false);
-        Self { ledger, open, lapses, has_groups, changes: Notify::new(), meter }
+        Self { ledger, open, lapses, has_groups, changes: Notify::new() }
     }
 
     pub(crate) fn has_groups(&self) -> bool {
@@ -278,12 +276,11 @@ impl Earlier for GivenUpBefore {
 /// The [`Releases`] of a client, by name. Semaphores with the same name share a [`Releases`].
 pub(crate) struct ReleasesByName {
     all: Mutex<HashMap<String, Weak<Releases>>>,
-    meter: Arc<CallMeter>,
 }
 
 impl ReleasesByName {
     pub(crate) fn new() -> Self {
-        Self { all: Mutex::default(), meter: Arc::new(CallMeter::of("release")) }
+        Self { all: Mutex::default() }
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<String, Weak<Releases>>> {
@@ -295,7 +292,7 @@ impl ReleasesByName {
         if let Some(releases) = all.get(name).and_then(Weak::upgrade) {
             return releases;
         }
-        let releases = Arc::new(Releases::new(self.meter.clone()));
+        let releases = Arc::new(Releases::new());
         all.insert(name.to_owned(), Arc::downgrade(&releases));
         releases
     }

@@ -59,16 +59,12 @@ impl ScriptRegistry {
 
     /// Calls a script as a function. If a server does not have the library, the library is loaded
     /// first. If a server's memory is too full for the library, the script is run instead.
-    pub(super) async fn call_function<C, T>(
+    pub(super) async fn call_function<T: FromRedisValue>(
         &self,
-        connection: &mut C,
+        connection: &mut impl ConnectionLike,
         name: &str,
         write: impl Fn(&mut Cmd),
-    ) -> Result<T, Error>
-    where
-        C: ConnectionLike,
-        T: FromRedisValue,
-    {
+    ) -> Result<T, Error> {
         let function = format!("{PREFIX}{name}");
         let mut call = redis::cmd("FCALL");
         write(call.arg(&function));

@@ -212,67 +212,49 @@ impl ScriptRegistry {
     }
 
     /// Runs a script; `write` adds the number of keys, the keys and the arguments.
-    pub(crate) async fn run_with<C, T>(
+    pub(crate) async fn run_with<T: FromRedisValue>(
         &self,
-        connection: &mut C,
+        connection: &mut impl ConnectionLike,
         call_by: CallBy,
         name: &str,
         write: impl Fn(&mut Cmd),
-    ) -> Result<T, Error>
-    where
-        C: ConnectionLike,
-        T: FromRedisValue,
-    {
+    ) -> Result<T, Error> {
         match call_by {
             CallBy::Sha1 => self.run_script(connection, name, write).await,
             CallBy::Function => Box::pin(self.call_function(connection, name, write)).await,
         }
     }
 
-    /// Runs a script by its text. The server need not have the script.
-    pub(crate) async fn run_text<C, T>(
+    async fn run_script<T: FromRedisValue>(
         &self,
-        connection: &mut C,
+        connection: &mut impl ConnectionLike,
         name: &str,
         write: impl Fn(&mut Cmd),
-    ) -> Result<T, Error>
-    where
-        C: ConnectionLike,
-        T: FromRedisValue,
-    {
-        let script = self.known(name)?;
+    ) -> Result<T, Error> {
+        let mut evalsha = redis::cmd("EVALSHA");
+        write(evalsha.arg(self.known(name)?.sha1()));
+        match evalsha.query_async(connection).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                Box::pin(self.run_text(connection, name, write)).await
+            }
+            result => Ok(result?),
+        }
+    }
+
+    /// Runs a script by its text. The server need not have the script.
+    pub(crate) async fn run_text<T: FromRedisValue>(
+        &self,
+        connection: &mut impl ConnectionLike,
+        name: &str,
+        write: impl Fn(&mut Cmd),
+    ) -> Result<T, Error> {
         let mut eval = redis::cmd("EVAL");
-        write(eval.arg(script.source()));
+        write(eval.arg(self.known(name)?.source()));
         Ok(eval.query_async(connection).await?)
     }
 
     fn known(&self, name: &str) -> Result<&Script, Error> {
         self.script(name).ok_or_else(|| Error::Script(format!("there is no script \"{name}\"")))
-    }
-
-    async fn run_script<C, T>(
-        &self,
-        connection: &mut C,
-        name: &str,
-        write: impl Fn(&mut Cmd),
-    ) -> Result<T, Error>
-    where
-        C: ConnectionLike,
-        T: FromRedisValue,
-    {
-        let script = self.known(name)?;
-        let call = |command: &str, body: &str| {
-            let mut cmd = redis::cmd(command);
-            write(cmd.arg(body));
-            cmd
-        };
-        match call("EVALSHA", script.sha1()).query_async(connection).await {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                let eval = call("EVAL", script.source());
-                Ok(Box::pin(eval.query_async(connection)).await?)
-            }
-            result => Ok(result?),
-        }
     }
 }
 

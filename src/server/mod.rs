@@ -54,7 +54,7 @@ pub use named::IntoServer;
 pub(crate) use named::{check_all_alike, is_tls, server_of};
 #[cfg(feature = "tower")]
 pub(crate) use outage::Outage;
-pub(crate) use outage::{Line, Outages, next_number as next_outage_number};
+pub(crate) use outage::{Outages, next_number as next_outage_number};
 pub(crate) use scan::QueryError;
 pub(crate) use slots::{Address, slot_of};
 pub(crate) use source::{Sentinels, Source};
@@ -215,7 +215,7 @@ impl Servers {
         &self,
         slot: u16,
         earlier: &impl Earlier,
-        script: &str,
+        script: &'static str,
         write: impl Fn(&mut Cmd),
         deadline: Deadline,
     ) -> Result<Response<T>, Failure> {
@@ -226,7 +226,7 @@ impl Servers {
             let sent = Instant::now();
             let response =
                 self.attempt(slot, earlier, script, &write, deadline.left_at(sent)).await;
-            called(script, sent, response.is_ok());
+            called(script, sent, response.is_ok(), None);
             let last = match response {
                 Ok(reply) => return Ok(Response { sent, reply, is_repeated }),
                 Err(failure) if failure.is_transient() => {

@@ -18,24 +18,9 @@ const ACQUIRE: &str = "acquire";
 /// If the last rejection is older than this, any successful attempt ends the outage.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
-/// The name of the connection in the log.
-#[derive(Clone, Copy)]
-pub(crate) enum Line {
-    Commands,
-    Messages,
-}
-
-impl Line {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Commands => "commands",
-            Self::Messages => "messages",
-        }
-    }
-}
-
 pub(crate) struct Outages {
-    line: Line,
+    /// The name of the connection in the log.
+    connection: &'static str,
     /// Attempts that succeed read this flag without the lock.
     is_fine: AtomicBool,
     state: Mutex<Option<State>>,
@@ -99,8 +84,8 @@ pub(crate) struct Outage {
 }
 
 impl Outages {
-    pub(crate) fn new(line: Line) -> Self {
-        Self { line, is_fine: AtomicBool::new(true), state: Mutex::new(None) }
+    pub(crate) fn new(connection: &'static str) -> Self {
+        Self { connection, is_fine: AtomicBool::new(true), state: Mutex::new(None) }
     }
 
     pub(crate) fn is_fine(&self) -> bool {
@@ -154,7 +139,7 @@ impl Outages {
             let number = state.outage.take().map_or_else(next_number, |known| known.number);
             tracing::warn!(
                 target: LOG_TARGET,
-                connection = self.line.name(),
+                connection = self.connection,
                 outage = number,
                 server = state.server,
                 error = reason,
@@ -193,7 +178,7 @@ impl Outages {
         if let Some(State { server, outage: Some(outage), .. }) = state {
             tracing::info!(
                 target: LOG_TARGET,
-                connection = self.line.name(),
+                connection = self.connection,
                 outage = outage.number,
                 server,
                 "{message}"

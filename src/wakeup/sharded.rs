@@ -21,7 +21,7 @@ use super::Router;
 use super::channel::{Channel, Channels, Subscribed};
 use crate::error::{is_refusal, is_transient};
 use crate::metrics::{SUBSCRIPTION, reconnected};
-use crate::server::{Address, Backoff, Cluster, Dialed, LOG_TARGET, Line, Outages};
+use crate::server::{Address, Backoff, Cluster, Dialed, LOG_TARGET, Outages};
 
 /// The maximum number of subscriptions in one step. Messages are handled before the next step.
 const MAX_AT_ONCE: usize = 200;
@@ -116,7 +116,7 @@ struct Lost;
 impl Listener {
     async fn run(mut self) {
         let mut backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
-        let (mut was_connected, outages) = (false, Outages::new(Line::Messages));
+        let (mut was_connected, outages) = (false, Outages::new("messages"));
         let (cluster, node) = (self.cluster.clone(), self.node.clone());
         let server = || cluster.describe(&node);
         loop {

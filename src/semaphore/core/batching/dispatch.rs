@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::call::{Ended, call};
 use super::{Next, Outcome, Request, Waiting};
+use crate::metrics::called;
 use crate::runtime::reached;
 use crate::semaphore::core::Core;
 use crate::server::{Backoff, CallError, Failure, Response};
@@ -79,7 +80,7 @@ impl<R: Request> Dispatch<R> {
             batch.set_in_doubt();
         }
         let requests = batch.end();
-        R::batcher(&self.core).meter.ended(requests.len(), sent, response.is_ok());
+        called(R::CALLED, sent, response.is_ok(), Some(requests.len()));
         match response {
             Ok(replies) => {
                 self.backoff = Backoff::of_calls(self.core.context.settings.response_timeout);

@@ -30,7 +30,6 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use crate::error::Error;
-use crate::metrics::CallMeter;
 use crate::protocol::MAX_BATCH;
 use crate::runtime::{Deadline, is_current};
 use crate::semaphore::ledger::{Calls, Kinds};
@@ -127,7 +126,6 @@ pub(crate) struct Batcher<R: Request> {
     state: Mutex<State<R>>,
     /// Notifies the dispatcher of a change.
     changed: Notify,
-    meter: CallMeter,
 }
 
 struct State<R: Request> {
@@ -187,7 +185,7 @@ impl<R: Request> Default for Batcher<R> {
             wants_next: false,
             is_dispatching: false,
         });
-        Self { state, changed: Notify::new(), meter: CallMeter::of(R::CALLED) }
+        Self { state, changed: Notify::new() }
     }
 }
 
