@@ -85,9 +85,10 @@ impl ReleaseCall {
         let entries = mem::take(&mut self.entries).into_iter().zip(were_held);
         // If an entry was also in an earlier call, the reply to that call may have confirmed the
         // entry.
-        let confirmed: Vec<_> = self.releases.with(|ledger| {
-            entries.filter(|((number, _), _)| ledger.remove(*number).is_some()).collect()
-        });
+        let mut ledger = self.releases.ledger();
+        let confirmed: Vec<_> =
+            entries.filter(|((number, _), _)| ledger.remove(*number).is_some()).collect();
+        drop(ledger);
         for ((_, entry), was_held) in confirmed {
             entry.given_up.ended(self.ending, was_held);
         }
@@ -117,7 +118,7 @@ impl EarlierCall for ReleaseCall {
 
     fn written(&self, connection: u64) {
         *self.written_to() = Some(connection);
-        self.releases.with(|ledger| ledger.written(connection, &self.entries));
+        self.releases.ledger().written(connection, &self.entries);
     }
 
     fn withdrawn(&self) {
@@ -170,7 +171,7 @@ impl Drop for ReleaseCall {
             return;
         }
         let written = *self.written_to();
-        self.releases.with(|ledger| ledger.failed(written, &self.entries));
+        self.releases.ledger().failed(written, &self.entries);
         self.releases.changed();
     }
 }

@@ -70,7 +70,7 @@ impl Ledger {
         self.next + 1
     }
 
-    pub(super) fn open(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 

@@ -22,7 +22,7 @@ mod ledger;
 
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tokio::sync::Notify;
@@ -118,8 +118,6 @@ pub(crate) struct Entry {
 /// The given-up items of all semaphores with one name: see the [module](self).
 pub(crate) struct Releases {
     ledger: Mutex<Ledger>,
-    /// The number of entries that may have to be sent before a call.
-    open: AtomicUsize,
     /// The number of release calls that were written, but may take effect late or never.
     lapses: AtomicU64,
     /// Whether calls for this semaphore name the keys for groups, too.
@@ -130,9 +128,9 @@ pub(crate) struct Releases {
 
 impl Releases {
     fn new(meter: Arc<CallMeter>) -> Self {
-        let (ledger, open, lapses) = (Mutex::default(), AtomicUsize::new(0), AtomicU64::new(0));
+        let (ledger, lapses) = (Mutex::default(), AtomicU64::new(0));
         let has_groups = AtomicBool::new(false);
-        Self { ledger, open, lapses, has_groups, changes: Notify::new(), meter }
+        Self { ledger, lapses, has_groups, changes: Notify::new(), meter }
     }
 
     pub(crate) fn has_groups(&self) -> bool {
@@ -149,30 +147,21 @@ impl Releases {
         self.ledger.lock().expect("no code panics while it holds the lock")
     }
 
-    /// Runs an operation that may change the number of open entries.
-    fn with<T>(&self, run: impl FnOnce(&mut Ledger) -> T) -> T {
-        let mut ledger = self.ledger();
-        let done = run(&mut ledger);
-        self.open.store(ledger.open(), Ordering::SeqCst);
-        done
-    }
-
     /// Adds entries. Returns whether a keeper must be started.
     pub(crate) fn add(&self, entries: impl IntoIterator<Item = Entry>) -> bool {
-        let needs_keeper = self.with(|ledger| {
-            let mut needs_keeper = false;
-            for entry in entries {
-                needs_keeper |= ledger.add(Arc::new(entry));
-            }
-            needs_keeper
-        });
+        let mut ledger = self.ledger();
+        let mut needs_keeper = false;
+        for entry in entries {
+            needs_keeper |= ledger.add(Arc::new(entry));
+        }
+        drop(ledger);
         self.changed();
         needs_keeper
     }
 
     /// The number of entries that may have to be sent before a call.
     pub(crate) fn len(&self) -> usize {
-        self.open.load(Ordering::SeqCst)
+        self.ledger().len()
     }
 
     /// Records that a release call may take effect later than a call that was written after it.
@@ -197,20 +186,20 @@ impl Releases {
         self: &Arc<Self>,
         is_last: bool,
     ) -> Option<(Vec<ReleaseCall>, Option<Instant>)> {
-        let (entries, next) = self.with(|ledger| ledger.take(Instant::now(), is_last))?;
+        let (entries, next) = self.ledger().take(Instant::now(), is_last)?;
         Some((ReleaseCall::of(self, entries), next))
     }
 
     /// Removes and returns the entries whose leases have expired.
     pub(crate) fn expired(&self) -> Vec<Arc<Entry>> {
-        self.with(|ledger| ledger.expired(Instant::now()))
+        self.ledger().expired(Instant::now())
     }
 
     /// Ends the keeper early, because its runtime has ended. Removes the remaining entries, which
     /// would otherwise keep their semaphores alive forever. Returns calls that end these entries.
     /// Requests come before permits, so that no released permit is granted to one of the requests.
     pub(crate) fn abandon(self: &Arc<Self>) -> Vec<ReleaseCall> {
-        let mut left = self.with(Ledger::abandon);
+        let mut left = self.ledger().abandon();
         self.changed();
         left.retain(|(_, entry)| entry.given_up.id().is_some());
         left.sort_by_key(|(_, entry)| entry.given_up.is_permit());
@@ -229,7 +218,8 @@ impl Releases {
     /// Returns a mark in the sequence of given-up items: every item that was given up so far is
     /// before the mark.
     pub(crate) fn mark(&self) -> u64 {
-        if self.len() == 0 { 0 } else { self.ledger().next_number() }
+        let ledger = self.ledger();
+        if ledger.len() == 0 { 0 } else { ledger.next_number() }
     }
 
     /// Returns the items that were given up before the mark.
@@ -242,7 +232,7 @@ impl Earlier for GivenUpBefore {
     type Call = ReleaseCall;
 
     fn is_ready(&self) -> bool {
-        self.releases.len() == 0 || !self.releases.ledger().is_blocked_before(self.end)
+        !self.releases.ledger().is_blocked_before(self.end)
     }
 
     async fn ready(&self) {
@@ -259,10 +249,7 @@ impl Earlier for GivenUpBefore {
     /// Also returns the items that were given up after the mark. The program gave up these items
     /// while the call was under way, so their releases may precede the call.
     fn unwritten(&self, connection: u64) -> Vec<ReleaseCall> {
-        if self.releases.len() == 0 {
-            return Vec::new();
-        }
-        let entries = self.releases.with(|ledger| ledger.unwritten(connection));
+        let entries = self.releases.ledger().unwritten(connection);
         ReleaseCall::of(&self.releases, entries)
     }
 
