@@ -19,7 +19,7 @@ use crate::runtime::Deadline;
 use crate::semaphore::Permit;
 use crate::semaphore::core::{Acquire, Core, IfFull, Refresh, Wanted};
 use crate::semaphore::lease::{Grant, lasts};
-use crate::semaphore::ledger::{ACQUIRE, ADOPT, Acquisition};
+use crate::semaphore::ledger::Acquisition;
 use crate::server::Failure;
 use crate::wakeup;
 
@@ -90,7 +90,7 @@ impl Drop for Pending<'_> {
         self.core.ledger.remove(std::iter::once(&**self.acquisition));
         // If no request was sent and none is under way, no request is ever sent, because the
         // acquisition has ended. Then no release is needed.
-        if self.acquisition.calls.may_have_created(ACQUIRE | ADOPT) {
+        if self.acquisition.calls.may_have_created() {
             self.core.give_back(self.acquisition, ReleaseMode::Return);
         }
     }

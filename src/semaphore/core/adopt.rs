@@ -16,7 +16,7 @@ pub(crate) struct Adopt {
 
 impl Request for Adopt {
     const SCRIPT: &'static str = Refresh::SCRIPT;
-    const KIND: Kinds = ledger::ADOPT;
+    const KIND: Kinds = ledger::ACQUIRE;
     /// Whether the permit was still held.
     type Reply = bool;
 

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::Core;
 use crate::protocol::{MAX_BATCH, ReleaseMode, millis};
 use crate::releases::{Ending, Entry, GivenUp};
-use crate::semaphore::ledger::{ACQUIRE, ADOPT, Acquisition};
+use crate::semaphore::ledger::{ACQUIRE, Acquisition};
 
 impl Core {
     /// Releases everything that the server has for the acquisition's ID, before any later call is
@@ -149,7 +149,7 @@ impl GivenUpRequest {
 
 impl GivenUp for GivenUpRequest {
     fn is_out(&self) -> bool {
-        self.acquisition.calls.is_behind(ACQUIRE | ADOPT)
+        self.acquisition.calls.is_behind(ACQUIRE)
     }
 
     fn is_permit(&self) -> bool {
