@@ -1,29 +1,17 @@
 //! The functions of a semaphore that send its requests.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Cmd;
 
 use super::Core;
-use super::batching::{Batcher, Reply, Request};
 use crate::error::Error;
 use crate::protocol::{KEYS_WITHOUT_GROUPS, too_heavy};
-use crate::runtime::Deadline;
 use crate::semaphore::settings::Limit;
 use crate::server::{CallError, Failure};
 
 impl Core {
-    /// Sends a request: see [`Batcher::ask`].
-    pub(crate) fn ask<R: Request>(
-        self: &Arc<Self>,
-        request: R,
-        deadline: Deadline,
-    ) -> impl Future<Output = Reply<R>> + Send {
-        Batcher::ask(self, request, deadline)
-    }
-
     /// Whether the last call had more than one request. Its callers may all send another request
     /// soon.
     pub(super) fn is_rush(&self) -> bool {
