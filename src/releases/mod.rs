@@ -34,7 +34,6 @@ use ledger::Ledger;
 
 use crate::metrics::CallMeter;
 use crate::protocol::ReleaseMode;
-use crate::server::Earlier;
 
 /// An item that this process has given up.
 pub(crate) trait GivenUp: Send + Sync {
@@ -207,11 +206,14 @@ impl Releases {
     }
 }
 
-/// The items that were given up before a call was made.
-pub(crate) struct GivenUpBefore {
-    releases: Arc<Releases>,
+/// The items that were given up before a call was made. Their releases must take effect before the
+/// call.
+pub(crate) struct GivenUpBefore<'a> {
+    releases: &'a Arc<Releases>,
     /// The number of the first entry that was given up later.
     end: u64,
+    /// The call, if it is a release call that is sent without earlier calls.
+    alone: Option<&'a ReleaseCall>,
 }
 
 impl Releases {
@@ -223,19 +225,19 @@ impl Releases {
     }
 
     /// Returns the items that were given up before the mark.
-    pub(crate) fn until(self: &Arc<Self>, mark: u64) -> GivenUpBefore {
-        GivenUpBefore { releases: self.clone(), end: mark }
+    pub(crate) fn until(self: &Arc<Self>, mark: u64) -> GivenUpBefore<'_> {
+        GivenUpBefore { releases: self, end: mark, alone: None }
     }
 }
 
-impl Earlier for GivenUpBefore {
-    type Call = ReleaseCall;
-
-    fn is_ready(&self) -> bool {
+impl GivenUpBefore<'_> {
+    /// Whether all these releases can be sent.
+    pub(crate) fn is_ready(&self) -> bool {
         !self.releases.ledger().is_blocked_before(self.end)
     }
 
-    async fn ready(&self) {
+    /// Waits until all these releases can be sent.
+    pub(crate) async fn ready(&self) {
         loop {
             let mut change = pin!(self.releases.change());
             change.as_mut().enable();
@@ -246,18 +248,42 @@ impl Earlier for GivenUpBefore {
         }
     }
 
-    /// Also returns the items that were given up after the mark. The program gave up these items
-    /// while the call was under way, so their releases may precede the call.
-    fn unwritten(&self, connection: u64) -> Vec<ReleaseCall> {
+    /// Returns the releases that are not yet written to this connection. Also returns releases of
+    /// items that were given up after the mark. The program gave up these items while the call was
+    /// under way, so their releases may precede the call.
+    pub(crate) fn unwritten(&self, connection: u64) -> Vec<ReleaseCall> {
+        if self.alone.is_some() {
+            return Vec::new();
+        }
         let entries = self.releases.ledger().unwritten(connection);
-        ReleaseCall::of(&self.releases, entries)
+        ReleaseCall::of(self.releases, entries)
     }
 
-    fn lapses(&self) -> u64 {
-        self.releases.lapses.load(Ordering::SeqCst)
+    /// The number of releases so far that may take effect late, although they were written. A
+    /// release call that is sent alone waits for no other release.
+    pub(crate) fn lapses(&self) -> u64 {
+        match self.alone {
+            Some(_) => 0,
+            None => self.releases.lapses.load(Ordering::SeqCst),
+        }
     }
 
-    fn note_groups(&self) {
+    /// Called when the call has been written to this connection.
+    pub(crate) fn written(&self, connection: u64) {
+        if let Some(call) = self.alone {
+            call.written(connection);
+        }
+    }
+
+    /// Called when the call ends without a reply.
+    pub(crate) fn withdrawn(&self) {
+        if let Some(call) = self.alone {
+            call.withdrawn();
+        }
+    }
+
+    /// Called when the server has found that the semaphore has groups. Later calls name all keys.
+    pub(crate) fn note_groups(&self) {
         self.releases.note_groups();
     }
 }

@@ -39,8 +39,10 @@ impl Core {
         write: impl Fn(&mut Cmd) + Send + Sync,
         limit: Duration,
     ) -> impl Future<Output = Result<Vec<i64>, CallError>> + Send {
-        let earlier = self.releases.until(mark);
-        async move { self.context.servers.attempt(self.slot, &earlier, script, write, limit).await }
+        async move {
+            let earlier = self.releases.until(mark);
+            self.context.servers.attempt(self.slot, &earlier, script, write, limit).await
+        }
     }
 
     /// Notifies the batcher of releases, the keeper and waiting calls. Releases that were kept back
