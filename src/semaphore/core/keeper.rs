@@ -138,7 +138,7 @@ impl Drop for Keeper {
         if self.is_done {
             return;
         }
-        self.core.context.end_with_io_runtime();
+        self.core.context.end_all();
         let calls = self.core.releases.abandon();
         let requests = calls.iter().map(ReleaseCall::len).sum();
         if requests > 0 {
