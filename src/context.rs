@@ -19,7 +19,7 @@ use crate::diagnosis::connect::Access;
 use crate::error::{Error, Rounded};
 use crate::metrics::Meters;
 use crate::releases::ReleasesByName;
-use crate::runtime::{EndTimer, Over, is_current, until};
+use crate::runtime::{EndTimer, Interruption, is_current, until};
 use crate::server::{Servers, user_timeout};
 use crate::wakeup::{self, Listener, Router};
 
@@ -189,7 +189,7 @@ impl Context {
     ) -> Option<T> {
         let Some(deadline) = deadline else { return Some(work.await) };
         let done = until(&self.runtime, deadline, work).await;
-        if matches!(done, Err(Over::IoRuntime)) {
+        if matches!(done, Err(Interruption::IoRuntime)) {
             self.end_all();
         }
         done.ok()

@@ -115,9 +115,9 @@ impl Meter {
     }
 
     /// Counts a request in the queue until the result is dropped.
-    pub(crate) fn waits(&self) -> Waiting<'_> {
+    pub(crate) fn waits(&self) -> WaitGuard<'_> {
         self.0.queued.increment(1);
-        Waiting(&self.0)
+        WaitGuard(&self.0)
     }
 
     pub(crate) fn not_granted(&self) {
@@ -171,9 +171,9 @@ impl Drop for Asking<'_> {
     }
 }
 
-pub(crate) struct Waiting<'a>(&'a Handles);
+pub(crate) struct WaitGuard<'a>(&'a Handles);
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         self.0.queued.decrement(1);
     }

@@ -24,8 +24,9 @@ struct Placed {
 }
 
 impl Placed {
-    fn is_blocked(&self) -> bool {
-        !matches!(self.at, At::On(_)) && self.entry.given_up.is_out()
+    /// If the entry cannot be sent yet, keeps it back, and returns true.
+    fn keep_back(&self) -> bool {
+        !matches!(self.at, At::On(_)) && self.entry.given_up.keep_back()
     }
 }
 
@@ -74,9 +75,9 @@ impl Ledger {
         self.entries.len()
     }
 
-    /// Whether an entry before this number cannot be sent yet.
-    pub(super) fn is_blocked_before(&self, end: u64) -> bool {
-        self.entries.range(..end).any(|(_, placed)| placed.is_blocked())
+    /// If an entry before this number cannot be sent yet, keeps it back, and returns true.
+    pub(super) fn keep_back_before(&self, end: u64) -> bool {
+        self.entries.range(..end).any(|(_, placed)| placed.keep_back())
     }
 
     /// Returns the entries that are not yet written to this connection and can be sent.
@@ -84,7 +85,7 @@ impl Ledger {
         self.drop_unneeded();
         let placed = self.entries.iter();
         let sendable =
-            placed.filter(|(_, placed)| placed.at != At::On(connection) && !placed.is_blocked());
+            placed.filter(|(_, placed)| placed.at != At::On(connection) && !placed.keep_back());
         sendable.map(|(number, placed)| (*number, placed.entry.clone())).collect()
     }
 
@@ -110,7 +111,7 @@ impl Ledger {
         }
         let mut taken = Vec::new();
         for (number, placed) in &mut self.entries {
-            if placed.at == At::Here && !placed.is_blocked() {
+            if placed.at == At::Here && !placed.keep_back() {
                 placed.at = At::Taken;
                 taken.push((*number, placed.entry.clone()));
             }
@@ -122,7 +123,7 @@ impl Ledger {
     fn drop_unneeded(&mut self) {
         self.entries.retain(|_, placed| {
             let is_written = matches!(placed.at, At::On(_));
-            is_written || placed.is_blocked() || placed.entry.given_up.id().is_some()
+            is_written || placed.keep_back() || placed.entry.given_up.id().is_some()
         });
     }
 

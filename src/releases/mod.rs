@@ -37,9 +37,9 @@ use crate::protocol::ReleaseMode;
 
 /// An item that this process has given up.
 pub(crate) trait GivenUp: Send + Sync {
-    /// Whether a call under way may still create the item on the server. If the result is true,
-    /// [`Releases::changed`] is called when the call ends.
-    fn is_out(&self) -> bool;
+    /// If a call under way may still create the item on the server, keeps the release of the item
+    /// back, and returns true. When that call ends, [`Releases::changed`] is called.
+    fn keep_back(&self) -> bool;
 
     /// Whether the item is a permit that the caller received.
     fn is_permit(&self) -> bool;
@@ -231,9 +231,9 @@ impl Releases {
 }
 
 impl GivenUpBefore<'_> {
-    /// Whether all these releases can be sent.
-    pub(crate) fn is_ready(&self) -> bool {
-        !self.releases.ledger().is_blocked_before(self.end)
+    /// If one of these releases cannot be sent yet, keeps the call back, and returns true.
+    pub(crate) fn keep_call_back(&self) -> bool {
+        self.releases.ledger().keep_back_before(self.end)
     }
 
     /// Waits until all these releases can be sent.
@@ -241,7 +241,7 @@ impl GivenUpBefore<'_> {
         loop {
             let mut change = pin!(self.releases.change());
             change.as_mut().enable();
-            if self.is_ready() {
+            if !self.keep_call_back() {
                 return;
             }
             change.await;

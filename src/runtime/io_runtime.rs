@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Why a wait has ended before its work was done.
-pub(crate) enum Over {
+pub(crate) enum Interruption {
     /// The deadline has passed.
     Deadline,
     /// The I/O runtime has ended.
@@ -18,7 +18,7 @@ pub(crate) async fn until<T>(
     io: &Handle,
     deadline: Instant,
     work: impl Future<Output = T>,
-) -> Result<T, Over> {
+) -> Result<T, Interruption> {
     // A `Sleep` must not be polled after its runtime has ended. So a task of the I/O runtime polls
     // it. The task is spawned only if the work is not done at its first poll.
     let timer = async {
@@ -29,8 +29,8 @@ pub(crate) async fn until<T>(
         biased;
         done = work => Ok(done),
         slept = timer => Err(match slept {
-            Ok(()) => Over::Deadline,
-            Err(_) => Over::IoRuntime,
+            Ok(()) => Interruption::Deadline,
+            Err(_) => Interruption::IoRuntime,
         }),
     }
 }

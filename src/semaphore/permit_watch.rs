@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::runtime::{Over, until};
+use crate::runtime::{Interruption, until};
 use crate::semaphore::lease::Lease;
 use crate::semaphore::term::Term;
 
@@ -81,7 +81,9 @@ impl PermitWatch {
             if seen.is_over_at(now) {
                 return;
             }
-            if let Err(Over::IoRuntime) = until(&self.home, seen.ends(), term.changed()).await {
+            if let Err(Interruption::IoRuntime) =
+                until(&self.home, seen.ends(), term.changed()).await
+            {
                 // The permit cannot be refreshed any more.
                 self.term.send_modify(Term::lose);
             }

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use super::call_error::CallError;
 use super::dialer::Dialer;
 use super::link::Link;
-use super::outage::{Line, Outages};
+use super::outage::{Outages, Purpose};
 use super::slots::{Address, SlotMap};
 use super::source::{Source, first_ok};
 use crate::error::{Error, NO_NODE, NO_SLOTS, is_transient};
@@ -77,7 +77,7 @@ impl Cluster {
             links: Mutex::default(),
             changes: watch::Sender::new(()),
             is_refreshing: AtomicBool::new(false),
-            unserved: Outages::new(Line::Commands),
+            unserved: Outages::new(Purpose::Commands),
             unserved_slot: AtomicU16::new(0),
         })
     }

@@ -54,7 +54,7 @@ pub use named::IntoServer;
 pub(crate) use named::{check_all_alike, is_tls, server_of};
 #[cfg(feature = "tower")]
 pub(crate) use outage::Outage;
-pub(crate) use outage::{Line, Outages, next_number as next_outage_number};
+pub(crate) use outage::{Outages, Purpose, next_number as next_outage_number};
 pub(crate) use scan::QueryError;
 pub(crate) use slots::{Address, slot_of};
 pub(crate) use source::{Sentinels, Source};
@@ -98,7 +98,7 @@ impl Servers {
         write: impl Fn(&mut Cmd),
         mut limit: Duration,
     ) -> Result<T, CallError> {
-        if !earlier.is_ready() {
+        if earlier.keep_call_back() {
             let started = Instant::now();
             let patience = limit.min(self.response_timeout());
             let ready = tokio::time::timeout(patience, earlier.ready()).await;

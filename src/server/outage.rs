@@ -18,14 +18,14 @@ const ACQUIRE: &str = "acquire";
 /// If the last rejection is older than this, any successful attempt ends the outage.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
-/// The name of the connection in the log.
+/// The purpose of a connection. The log names the connection by it.
 #[derive(Clone, Copy)]
-pub(crate) enum Line {
+pub(crate) enum Purpose {
     Commands,
     Messages,
 }
 
-impl Line {
+impl Purpose {
     fn name(self) -> &'static str {
         match self {
             Self::Commands => "commands",
@@ -35,7 +35,7 @@ impl Line {
 }
 
 pub(crate) struct Outages {
-    line: Line,
+    purpose: Purpose,
     state: Mutex<Option<State>>,
 }
 
@@ -97,8 +97,8 @@ pub(crate) struct Outage {
 }
 
 impl Outages {
-    pub(crate) fn new(line: Line) -> Self {
-        Self { line, state: Mutex::new(None) }
+    pub(crate) fn new(purpose: Purpose) -> Self {
+        Self { purpose, state: Mutex::new(None) }
     }
 
     pub(crate) fn is_fine(&self) -> bool {
@@ -151,7 +151,7 @@ impl Outages {
             let number = state.outage.take().map_or_else(next_number, |known| known.number);
             tracing::warn!(
                 target: LOG_TARGET,
-                connection = self.line.name(),
+                connection = self.purpose.name(),
                 outage = number,
                 server = state.server,
                 error = reason,
@@ -186,7 +186,7 @@ impl Outages {
         if let Some(State { server, outage: Some(outage), .. }) = state {
             tracing::info!(
                 target: LOG_TARGET,
-                connection = self.line.name(),
+                connection = self.purpose.name(),
                 outage = outage.number,
                 server,
                 "{message}"

@@ -21,7 +21,7 @@ use super::Router;
 use super::channel::{Channel, Channels, Subscribed};
 use crate::error::{is_refusal, is_transient};
 use crate::metrics::{SUBSCRIPTION, reconnected};
-use crate::server::{Address, Backoff, Cluster, Dialed, LOG_TARGET, Line, Outages};
+use crate::server::{Address, Backoff, Cluster, Dialed, LOG_TARGET, Outages, Purpose};
 
 /// The maximum number of subscriptions in one step. Messages are handled before the next step.
 const MAX_AT_ONCE: usize = 200;
@@ -53,7 +53,7 @@ pub(super) async fn listen(router: &Arc<Router>, cluster: &Arc<Cluster>, channel
                 continue;
             }
             let (sender, receiver) = watch::channel(channels);
-            let listener = Listener {
+            let listener = NodeListener {
                 router: router.clone(),
                 cluster: cluster.clone(),
                 node: node.clone(),
@@ -94,7 +94,7 @@ fn by_node(cluster: &Cluster, channels: &Channels) -> (HashMap<Address, Wanted>,
 }
 
 /// Receives the messages of one node.
-struct Listener {
+struct NodeListener {
     router: Arc<Router>,
     cluster: Arc<Cluster>,
     node: Address,
@@ -113,10 +113,10 @@ struct Subscriptions {
 /// The connection is not usable any more.
 struct Lost;
 
-impl Listener {
+impl NodeListener {
     async fn run(mut self) {
         let mut backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
-        let (mut was_connected, outages) = (false, Outages::new(Line::Messages));
+        let (mut was_connected, outages) = (false, Outages::new(Purpose::Messages));
         let (cluster, node) = (self.cluster.clone(), self.node.clone());
         let server = || cluster.describe(&node);
         loop {

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::{Channel, Router};
 use crate::error::is_refusal;
 use crate::metrics::{SUBSCRIPTION, reconnected};
-use crate::server::{Backoff, LOG_TARGET, Line, Link, Outages};
+use crate::server::{Backoff, LOG_TARGET, Link, Outages, Purpose};
 
 pub(crate) struct Subscription {
     sink: PubSubSink,
@@ -64,7 +64,7 @@ pub(super) async fn listen(
     mut subscription: Subscription,
 ) {
     let mut connections = link.connections();
-    let outages = Outages::new(Line::Messages);
+    let outages = Outages::new(Purpose::Messages);
     loop {
         let end = receive(router, link, &mut subscription, &mut connections).await;
         if end == End::Lost {

@@ -68,7 +68,7 @@ impl Request for Acknowledge {
     type Reply = Acknowledged;
 
     fn batcher(core: &Core) -> &Batcher<Self> {
-        &core.acknowledges
+        &core.acknowledge_batcher
     }
 
     fn operation(&self) -> &'static str {

@@ -45,7 +45,7 @@ impl Request for Acquire {
     type Reply = AcquireReply;
 
     fn batcher(core: &Core) -> &Batcher<Self> {
-        &core.acquires
+        &core.acquire_batcher
     }
 
     fn operation(&self) -> &'static str {

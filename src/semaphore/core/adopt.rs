@@ -21,7 +21,7 @@ impl Request for Adopt {
     type Reply = bool;
 
     fn batcher(core: &Core) -> &Batcher<Self> {
-        &core.adopts
+        &core.adopt_batcher
     }
 
     fn operation(&self) -> &'static str {

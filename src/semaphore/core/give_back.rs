@@ -86,11 +86,11 @@ impl Core {
     /// Returns the caller's guard and the task's guard for a call that a task makes. If the
     /// caller's guard is dropped first, later calls wait until the task's guard is dropped, too.
     /// The call has an acquisition without an ID, which needs no release.
-    pub(super) fn abandonable_call(self: &Arc<Self>) -> (Caller, Over) {
+    pub(super) fn abandonable_call(self: &Arc<Self>) -> (Caller, UnderWay) {
         let call = Arc::new(Acquisition::new(0, String::new(), 0, Instant::now()));
         call.calls.begin(ACQUIRE, 0);
         let caller = Caller { core: self.clone(), call: call.clone() };
-        (caller, Over { core: self.clone(), call })
+        (caller, UnderWay { core: self.clone(), call })
     }
 }
 
@@ -108,13 +108,13 @@ impl Drop for Caller {
     }
 }
 
-/// The task that makes a call holds this guard. The call is over when the guard is dropped.
-pub(super) struct Over {
+/// The task that makes a call holds this guard. The call has ended when the guard is dropped.
+pub(super) struct UnderWay {
     core: Arc<Core>,
     call: Arc<Acquisition>,
 }
 
-impl Drop for Over {
+impl Drop for UnderWay {
     fn drop(&mut self) {
         self.call.calls.end(ACQUIRE);
         self.core.releases.changed();
@@ -148,8 +148,8 @@ impl GivenUpRequest {
 }
 
 impl GivenUp for GivenUpRequest {
-    fn is_out(&self) -> bool {
-        self.acquisition.calls.is_behind(ACQUIRE)
+    fn keep_back(&self) -> bool {
+        self.acquisition.calls.keep_back_during(ACQUIRE)
     }
 
     fn is_permit(&self) -> bool {

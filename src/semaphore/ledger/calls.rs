@@ -34,9 +34,9 @@ impl Calls {
         before.is_ok_and(|out| out & after == 0)
     }
 
-    /// Whether a request of these kinds is under way. If so, notes that the caller keeps its own
-    /// request back until `Core::kept_may_go` is called.
-    pub(crate) fn is_behind(&self, kinds: Kinds) -> bool {
+    /// If a request of these kinds is under way, notes that the caller keeps its own request back
+    /// until `Core::kept_may_go` is called, and returns true.
+    pub(crate) fn keep_back_during(&self, kinds: Kinds) -> bool {
         let keep = |out: Kinds| (out & kinds != 0).then_some(out | KEPT);
         self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, keep).is_ok()
     }
@@ -100,11 +100,11 @@ mod tests {
     #[test]
     fn a_request_behind_another_request_is_kept() {
         let calls = Calls::default();
-        assert!(!calls.is_behind(ACQUIRE));
+        assert!(!calls.keep_back_during(ACQUIRE));
         calls.begin(ACQUIRE, 0);
-        assert!(!calls.is_behind(RELEASE));
+        assert!(!calls.keep_back_during(RELEASE));
         assert!(!calls.end(RELEASE), "nothing is behind a release");
-        assert!(calls.is_behind(ACQUIRE | RELEASE));
+        assert!(calls.keep_back_during(ACQUIRE | RELEASE));
         assert!(calls.end(ACQUIRE));
         assert!(!calls.end(ACQUIRE));
     }

@@ -20,7 +20,7 @@ use super::LOG_TARGET;
 use super::backoff::Backoff;
 use super::call_error::took_too_long;
 use super::dialer::{Dialed, Dialer};
-use super::outage::{Line, Outages};
+use super::outage::{Outages, Purpose};
 use super::source::{self, Source, Unconnected};
 use crate::error::RUNTIME_ENDED;
 use crate::metrics::{COMMANDS, reconnected};
@@ -97,7 +97,7 @@ impl Link {
             call_by,
             dialer,
             state: Mutex::new(State::Away),
-            outages: Outages::new(Line::Commands),
+            outages: Outages::new(Purpose::Commands),
             backoff,
             server: Mutex::default(),
             origin: "",
