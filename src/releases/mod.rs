@@ -108,8 +108,6 @@ impl Ending {
 pub(crate) struct Entry {
     pub(crate) given_up: Box<dyn GivenUp>,
     pub(crate) ending: Ending,
-    /// The time of a release that is planned for later. Until then, no call waits for the release.
-    pub(crate) planned: Option<Instant>,
     /// The time by which the item's lease has expired.
     pub(crate) until: Option<Instant>,
 }
@@ -178,15 +176,11 @@ impl Releases {
         self.changes.notified()
     }
 
-    /// Returns the calls that the keeper sends now, and the time of its next step. A change makes
-    /// the next step earlier. Returns `None` if no entry remains: the keeper must end. If `is_last`
-    /// is true, drops the entries whose release is planned for a later time.
-    pub(crate) fn work(
-        self: &Arc<Self>,
-        is_last: bool,
-    ) -> Option<(Vec<ReleaseCall>, Option<Instant>)> {
-        let (entries, next) = self.ledger().take(Instant::now(), is_last)?;
-        Some((ReleaseCall::of(self, entries), next))
+    /// Returns the calls that the keeper sends now. Returns `None` if no entry remains: the keeper
+    /// must end.
+    pub(crate) fn work(self: &Arc<Self>) -> Option<Vec<ReleaseCall>> {
+        let entries = self.ledger().take()?;
+        Some(ReleaseCall::of(self, entries))
     }
 
     /// Removes and returns the entries whose leases have expired.
@@ -220,8 +214,7 @@ impl Releases {
     /// Returns a mark in the sequence of given-up items: every item that was given up so far is
     /// before the mark.
     pub(crate) fn mark(&self) -> u64 {
-        let ledger = self.ledger();
-        if ledger.len() == 0 { 0 } else { ledger.next_number() }
+        self.ledger().next_number()
     }
 
     /// Returns the items that were given up before the mark.

@@ -3,7 +3,7 @@
 
 use redis::Cmd;
 use std::sync::Arc;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::Core;
 use crate::protocol::{MAX_BATCH, ReleaseMode, millis};
@@ -33,11 +33,14 @@ impl Core {
     }
 
     /// Releases the acquisition's ID again at the time `at`, because an earlier call may still
-    /// reach the server.
-    pub(crate) fn give_back_later(self: &Arc<Self>, acquisition: &Arc<Acquisition>, at: Instant) {
-        let given_up = GivenUpRequest { core: self.clone(), acquisition: acquisition.clone() };
-        let needs_keeper = self.releases.add([given_up.into_later_entry(at)]);
-        self.keep_releases(needs_keeper);
+    /// reach the server. Until then, no call waits for the release. A shutdown cancels it.
+    fn give_back_later(self: &Arc<Self>, acquisition: &Arc<Acquisition>, at: Instant) {
+        let (core, acquisition, end) = (self.clone(), acquisition.clone(), self.context.end());
+        self.context.spawn(async move {
+            if end.run_until_cancelled(sleep_until(at)).await.is_some() {
+                core.give_back(&acquisition, ReleaseMode::Return);
+            }
+        });
     }
 
     /// Notes that the server no longer has these acquisitions, and removes them from the ledger. An
@@ -138,12 +141,7 @@ impl GivenUpRequest {
             None => self.core.context.settings.heartbeat_timeout.saturating_add(held_for),
         };
         let until = Instant::now().checked_add(patience);
-        Entry { given_up: Box::new(self), ending, planned: None, until }
-    }
-
-    fn into_later_entry(self, at: Instant) -> Entry {
-        let until = at.checked_add(self.core.until_leases_end());
-        Entry { given_up: Box::new(self), ending: Ending::RETURN, planned: Some(at), until }
+        Entry { given_up: Box::new(self), ending, until }
     }
 }
 

@@ -55,11 +55,10 @@ impl Keeper {
             let mut change = pin!(releases.change());
             change.as_mut().enable();
             self.leave_expired();
-            let mut next = self.paused_until.filter(|at| *at > Instant::now());
+            let next = self.paused_until.filter(|at| *at > Instant::now());
             if next.is_none() {
-                let Some((new, later)) = releases.work(core.context.is_shut_down()) else { break };
+                let Some(new) = releases.work() else { break };
                 calls.extend(new.into_iter().map(|call| attempt(&core, call)));
-                next = later;
             }
             tokio::select! {
                 biased;
