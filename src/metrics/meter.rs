@@ -3,6 +3,7 @@
 
 use std::array;
 use std::collections::HashSet;
+use std::panic::RefUnwindSafe;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -89,6 +90,9 @@ struct Handles {
     lost: Counter,
     refresh_failures: Counter,
 }
+
+/// A recorder of metrics must work after a panic in any case, because all threads share it.
+impl RefUnwindSafe for Handles {}
 
 impl Handles {
     fn of(name: String) -> Self {
