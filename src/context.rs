@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::diagnosis::connect::Access;
 use crate::error::{Error, Rounded};
 use crate::metrics::Meters;
 use crate::releases::ReleasesByName;
-use crate::runtime::{EndTimer, Over, is_current, until};
+use crate::runtime::{EndTimer, Interruption, is_current, until};
 use crate::server::{Servers, user_timeout};
 use crate::wakeup::{self, Listener, Router};
 
@@ -50,8 +50,6 @@ pub(crate) struct Context {
     /// context is dropped.
     end: CancellationToken,
     _ends: DropGuard,
-    /// Whether the end of the I/O runtime was noticed.
-    has_noticed_end: AtomicBool,
     /// The calls that remain when the I/O runtime ends. `None` once that runtime has ended, and
     /// after a shutdown that has timed out.
     remaining: Mutex<Option<Vec<Remaining>>>,
@@ -137,7 +135,6 @@ impl Context {
             tasks: TaskTracker::new(),
             _ends: end.clone().drop_guard(),
             end,
-            has_noticed_end: AtomicBool::new(false),
             remaining: Mutex::new(Some(Vec::new())),
             process: std::process::id(),
         })
@@ -192,8 +189,8 @@ impl Context {
     ) -> Option<T> {
         let Some(deadline) = deadline else { return Some(work.await) };
         let done = until(&self.runtime, deadline, work).await;
-        if matches!(done, Err(Over::IoRuntime)) {
-            self.end_with_io_runtime();
+        if matches!(done, Err(Interruption::IoRuntime)) {
+            self.end_all();
         }
         done.ok()
     }
@@ -218,13 +215,9 @@ impl Context {
         self.end.is_cancelled()
     }
 
-    /// Ends all semaphores, because the I/O runtime ends. That runtime drops its tasks one by one.
-    /// Each task and caller that notices the end calls this method. The first call ends all.
-    pub(crate) fn end_with_io_runtime(&self) {
-        self.end.cancel();
-        if !self.has_noticed_end.swap(true, Ordering::SeqCst) {
-            self.router.end_all();
-        }
+    /// Ends all semaphores: see the function [`end_all`].
+    pub(crate) fn end_all(&self) {
+        end_all(&self.router, &self.end);
     }
 
     /// Returns a token that is canceled when [`is_shut_down`](Self::is_shut_down) becomes true.
@@ -241,7 +234,7 @@ impl Context {
         if self.is_forked() || !self.servers.are_away() || self.runs() {
             return;
         }
-        self.end_with_io_runtime();
+        self.end_all();
         if is_current(&self.runtime)
             && let Some(all) = &mut *self.remaining()
         {
@@ -292,8 +285,7 @@ impl Context {
             return;
         }
         self.tasks.close();
-        self.end.cancel();
-        self.router.end_all();
+        self.end_all();
         let deadline = Instant::now() + self.settings.call_timeout();
         if self.until(Some(deadline), self.tasks.wait()).await.is_none() {
             tracing::warn!(
@@ -303,6 +295,16 @@ impl Context {
             // Remaining calls must not delay the end of the runtime again.
             *self.remaining() = None;
         }
+    }
+}
+
+/// Ends all semaphores, because of a shutdown or the end of the I/O runtime. That runtime drops its
+/// tasks one by one. Each task and caller that notices the end calls this function. Only the first
+/// call has an effect.
+fn end_all(router: &Router, end: &CancellationToken) {
+    if !end.is_cancelled() {
+        end.cancel();
+        router.end_all();
     }
 }
 
@@ -347,7 +349,6 @@ struct AtTheEnd {
 
 impl Drop for AtTheEnd {
     fn drop(&mut self) {
-        self.end.cancel();
-        self.router.end_all();
+        end_all(&self.router, &self.end);
     }
 }

@@ -84,7 +84,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 // Layers, lowest first. `tests/it/layers` checks that each layer uses only earlier layers:
-// runtime, error, metrics, scripts, protocol, local, server, wakeup, releases, diagnosis,
+// runtime, error, metrics, scripts, protocol, local, releases, server, wakeup, diagnosis,
 // context, semaphore, client, blocking, tower
 #[cfg(feature = "blocking")]
 pub mod blocking;

@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tokio::task::coop::consume_budget;
 
-use super::ending::{self, Ending, Over, SetOver};
+use super::shutdown::{self, Latch, SetOnDrop, Shutdown};
 use crate::client::SemaphoreClient;
 use crate::error::Error;
 
@@ -20,7 +20,7 @@ use crate::error::Error;
 pub(super) struct IoRuntime {
     handle: Handle,
     client: SemaphoreClient,
-    ending: Arc<Ending>,
+    shutdown: Arc<Shutdown>,
     /// The thread runs until this field is dropped, because other threads may still make calls.
     _here: oneshot::Sender<()>,
 }
@@ -35,23 +35,23 @@ impl IoRuntime {
         let handle = runtime.handle().clone();
         let (signal, signaled) = oneshot::channel::<SemaphoreClient>();
         let (here, gone) = oneshot::channel::<()>();
-        let over = Arc::<Over>::default();
-        let set_over = SetOver(over.clone());
+        let latch = Arc::<Latch>::default();
+        let set_on_drop = SetOnDrop(latch.clone());
         let run = async move {
             // This fails if connecting failed.
             if let Ok(client) = signaled.await {
                 client.shutdown().await;
             }
-            drop(set_over);
+            drop(set_on_drop);
             // No value is ever sent: this line waits until the sender is dropped.
             let _ = gone.await;
         };
         let thread = thread::Builder::new().name("redis-semaphore".to_owned());
         thread.spawn(move || runtime.block_on(run)).map_err(failed)?;
         let client = handle.block_on(connecting)?;
-        let ending = Arc::new(Ending::new(signal, client.clone(), over));
-        ending::note(&ending);
-        Ok(Arc::new(Self { handle, client, ending, _here: here }))
+        let shutdown = Arc::new(Shutdown::new(signal, client.clone(), latch));
+        shutdown::note(&shutdown);
+        Ok(Arc::new(Self { handle, client, shutdown, _here: here }))
     }
 
     pub(super) fn semaphores(&self) -> &SemaphoreClient {
@@ -62,7 +62,7 @@ impl IoRuntime {
     pub(super) fn wait<T>(&self, future: impl Future<Output = T>) -> Result<T, Error> {
         check_thread()?;
         self.client.context().check_process()?;
-        ending::note(&self.ending);
+        shutdown::note(&self.shutdown);
         Ok(self.handle.block_on(future))
     }
 }
@@ -73,10 +73,10 @@ impl Drop for IoRuntime {
         if self.client.context().is_forked() {
             return;
         }
-        self.ending.signal();
-        ending::note(&self.ending);
+        self.shutdown.signal();
+        shutdown::note(&self.shutdown);
         if !is_async_thread() {
-            self.ending.wait();
+            self.shutdown.wait();
         }
     }
 }

@@ -58,11 +58,11 @@
 mod acquire_all;
 mod builder;
 mod client;
-mod ending;
 mod io_runtime;
 mod permit;
 mod request;
 mod semaphore;
+mod shutdown;
 
 pub use acquire_all::{Permits, acquire_all};
 pub use builder::SemaphoreBuilder;

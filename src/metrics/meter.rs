@@ -3,6 +3,7 @@
 //! no handles.
 
 use std::collections::HashSet;
+use std::panic::RefUnwindSafe;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -90,6 +91,9 @@ struct Handles {
     refresh_failures: Counter,
 }
 
+/// A recorder of metrics must work after a panic in any case, because all threads share it.
+impl RefUnwindSafe for Handles {}
+
 impl Handles {
     fn of(name: String) -> Self {
         let acquires = |outcome: &'static str| counter!(ACQUIRES, "semaphore" => name.clone(), "outcome" => outcome);
@@ -115,9 +119,9 @@ impl Meter {
     }
 
     /// Counts a request in the queue until the result is dropped.
-    pub(crate) fn waits(&self) -> Waiting<'_> {
+    pub(crate) fn waits(&self) -> WaitGuard<'_> {
         self.0.queued.increment(1);
-        Waiting(&self.0)
+        WaitGuard(&self.0)
     }
 
     pub(crate) fn not_granted(&self) {
@@ -171,9 +175,9 @@ impl Drop for Asking<'_> {
     }
 }
 
-pub(crate) struct Waiting<'a>(&'a Handles);
+pub(crate) struct WaitGuard<'a>(&'a Handles);
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         self.0.queued.decrement(1);
     }

@@ -24,8 +24,8 @@ impl Meter {
         Asking
     }
 
-    pub(crate) fn waits(&self) -> Waiting {
-        Waiting
+    pub(crate) fn waits(&self) -> WaitGuard {
+        WaitGuard
     }
 
     pub(crate) fn not_granted(&self) {}
@@ -43,7 +43,7 @@ impl Asking {
     pub(crate) fn ended<T>(self, _response: &Result<T, Error>) {}
 }
 
-pub(crate) struct Waiting;
+pub(crate) struct WaitGuard;
 
 pub(crate) struct Hold;
 

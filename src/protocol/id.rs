@@ -80,7 +80,6 @@ fn split_head_start(id: &str) -> Option<(u64, &str)> {
 }
 
 /// The head start of an ID in ms.
-#[cfg(feature = "local")]
 pub(crate) fn head_start_of(id: &str) -> u64 {
     split_head_start(id).map_or(0, |(head_start, _)| head_start)
 }

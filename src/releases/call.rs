@@ -9,10 +9,9 @@ use redis::{Cmd, RedisError};
 use tokio::time::Instant;
 
 use super::ledger::Numbered;
-use super::{Ending, Entry, Releases};
+use super::{Ending, Entry, GivenUpBefore, Releases};
 use crate::metrics::called;
 use crate::protocol::{MAX_BATCH, refreshed, released};
-use crate::server::{Earlier, EarlierCall};
 
 /// A call that ends entries, all with the same [`Ending`]. The entries count as under way until a
 /// reply confirms the call. If the call is dropped without this reply, the entries are sent again.
@@ -65,6 +64,42 @@ impl ReleaseCall {
         &self.entries[0].1
     }
 
+    /// Returns what the keeper needs to send this call without earlier calls: the keeper's calls
+    /// need no order.
+    pub(crate) fn alone(&self) -> GivenUpBefore<'_> {
+        GivenUpBefore { releases: &self.releases, end: 0, alone: Some(self) }
+    }
+
+    pub(crate) fn script(&self) -> &'static str {
+        self.ending.script()
+    }
+
+    pub(crate) fn write(&self, cmd: &mut Cmd) {
+        // If the server did not have the script, the call is written again.
+        if self.written_to().is_some() {
+            self.releases.lapse();
+        }
+        self.first().given_up.write_keys(cmd);
+        if let Ending::Release(mode) = self.ending {
+            cmd.arg(mode.text());
+        }
+        for (_, entry) in &self.entries {
+            entry.given_up.write(self.ending, cmd);
+        }
+    }
+
+    /// Called when the call has been written to this connection.
+    pub(crate) fn written(&self, connection: u64) {
+        *self.written_to() = Some(connection);
+        self.releases.ledger().written(connection, &self.entries);
+    }
+
+    /// Called when the call ends without a reply, and before redis-rs notices that the call has
+    /// ended: redis-rs then no longer sends the command.
+    pub(crate) fn withdrawn(&self) {
+        self.releases.lapse();
+    }
+
     /// Records the reply. Returns whether the reply confirms the releases.
     pub(crate) fn confirm(&mut self, response: Result<Vec<i64>, RedisError>) -> bool {
         let count = self.entries.len();
@@ -83,82 +118,15 @@ impl ReleaseCall {
         let entries = mem::take(&mut self.entries).into_iter().zip(were_held);
         // If an entry was also in an earlier call, the reply to that call may have confirmed the
         // entry.
-        let confirmed: Vec<_> = self.releases.with(|ledger| {
-            entries.filter(|((number, _), _)| ledger.remove(*number).is_some()).collect()
-        });
+        let mut ledger = self.releases.ledger();
+        let confirmed: Vec<_> =
+            entries.filter(|((number, _), _)| ledger.remove(*number).is_some()).collect();
+        drop(ledger);
         for ((_, entry), was_held) in confirmed {
             entry.given_up.ended(self.ending, was_held);
         }
         self.releases.changed();
         true
-    }
-}
-
-impl EarlierCall for ReleaseCall {
-    fn script(&self) -> &'static str {
-        self.ending.script()
-    }
-
-    fn write(&self, cmd: &mut Cmd) {
-        // If the server did not have the script, the call is written again.
-        if self.written_to().is_some() {
-            self.releases.lapse();
-        }
-        self.first().given_up.write_keys(cmd);
-        if let Ending::Release(mode) = self.ending {
-            cmd.arg(mode.text());
-        }
-        for (_, entry) in &self.entries {
-            entry.given_up.write(self.ending, cmd);
-        }
-    }
-
-    fn written(&self, connection: u64) {
-        *self.written_to() = Some(connection);
-        self.releases.with(|ledger| ledger.written(connection, &self.entries));
-    }
-
-    fn withdrawn(&self) {
-        self.releases.lapse();
-    }
-
-    fn note_groups(&self) {
-        self.releases.note_groups();
-    }
-
-    fn replied(mut self, response: Result<Vec<i64>, RedisError>) {
-        self.confirm(response);
-    }
-}
-
-/// Lets the keeper send this call without earlier calls: the keeper's calls need no order.
-impl Earlier for ReleaseCall {
-    type Call = Self;
-
-    fn is_ready(&self) -> bool {
-        true
-    }
-
-    async fn ready(&self) {}
-
-    fn unwritten(&self, _connection: u64) -> Vec<Self> {
-        Vec::new()
-    }
-
-    fn lapses(&self) -> u64 {
-        0
-    }
-
-    fn written(&self, connection: u64) {
-        EarlierCall::written(self, connection);
-    }
-
-    fn withdrawn(&self) {
-        EarlierCall::withdrawn(self);
-    }
-
-    fn note_groups(&self) {
-        EarlierCall::note_groups(self);
     }
 }
 
@@ -168,7 +136,7 @@ impl Drop for ReleaseCall {
             return;
         }
         let written = *self.written_to();
-        self.releases.with(|ledger| ledger.failed(written, &self.entries));
+        self.releases.ledger().failed(written, &self.entries);
         self.releases.changed();
     }
 }

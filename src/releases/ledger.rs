@@ -12,9 +12,8 @@ use super::Entry;
 pub(super) struct Ledger {
     /// The entries, in the order in which they were given up.
     entries: BTreeMap<u64, Placed>,
+    /// The number of the next entry.
     next: u64,
-    /// Entries that are released at a certain time. Until then, no call waits for these entries.
-    later: BTreeMap<(Instant, u64), Arc<Entry>>,
     is_kept: bool,
 }
 
@@ -24,8 +23,9 @@ struct Placed {
 }
 
 impl Placed {
-    fn is_blocked(&self) -> bool {
-        !matches!(self.at, At::On(_)) && self.entry.given_up.is_out()
+    /// If the entry cannot be sent yet, keeps it back, and returns true.
+    fn keep_back(&self) -> bool {
+        !matches!(self.at, At::On(_)) && self.entry.given_up.keep_back()
     }
 }
 
@@ -44,39 +44,29 @@ pub(super) type Numbered = (u64, Arc<Entry>);
 impl Ledger {
     /// Adds an entry. Returns whether a keeper must be started.
     pub(super) fn add(&mut self, entry: Arc<Entry>) -> bool {
-        let number = self.number();
-        match entry.planned {
-            Some(at) => _ = self.later.insert((at, number), entry),
-            None => _ = self.entries.insert(number, Placed { entry, at: At::Here }),
-        }
+        self.entries.insert(self.next, Placed { entry, at: At::Here });
+        self.next += 1;
         !std::mem::replace(&mut self.is_kept, true)
     }
 
-    /// Ends the keeper, and removes all entries. Returns the entries, except those planned for a
-    /// later time.
+    /// Ends the keeper. Removes and returns all entries.
     pub(super) fn abandon(&mut self) -> Vec<Numbered> {
         self.is_kept = false;
-        self.later.clear();
         let entries = std::mem::take(&mut self.entries).into_iter();
         entries.map(|(number, placed)| (number, placed.entry)).collect()
     }
 
-    fn number(&mut self) -> u64 {
-        self.next += 1;
+    pub(super) fn next_number(&self) -> u64 {
         self.next
     }
 
-    pub(super) fn next_number(&self) -> u64 {
-        self.next + 1
-    }
-
-    pub(super) fn open(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether an entry before this number cannot be sent yet.
-    pub(super) fn is_blocked_before(&self, end: u64) -> bool {
-        self.entries.range(..end).any(|(_, placed)| placed.is_blocked())
+    /// If an entry before this number cannot be sent yet, keeps it back, and returns true.
+    pub(super) fn keep_back_before(&self, end: u64) -> bool {
+        self.entries.range(..end).any(|(_, placed)| placed.keep_back())
     }
 
     /// Returns the entries that are not yet written to this connection and can be sent.
@@ -84,45 +74,33 @@ impl Ledger {
         self.drop_unneeded();
         let placed = self.entries.iter();
         let sendable =
-            placed.filter(|(_, placed)| placed.at != At::On(connection) && !placed.is_blocked());
+            placed.filter(|(_, placed)| placed.at != At::On(connection) && !placed.keep_back());
         sendable.map(|(number, placed)| (*number, placed.entry.clone())).collect()
     }
 
-    /// Returns the entries that the keeper sends now, and the time of the next check. Returns
-    /// `None` if no entry remains: the keeper must end.
-    pub(super) fn take(
-        &mut self,
-        now: Instant,
-        is_last: bool,
-    ) -> Option<(Vec<Numbered>, Option<Instant>)> {
-        let later = self.later.split_off(&(now, u64::MAX));
-        let due = std::mem::replace(&mut self.later, later);
-        for ((_, number), entry) in due {
-            self.entries.insert(number, Placed { entry, at: At::Here });
-        }
-        if is_last {
-            self.later.clear();
-        }
+    /// Returns the entries that the keeper sends now. Returns `None` if no entry remains: the keeper
+    /// must end.
+    pub(super) fn take(&mut self) -> Option<Vec<Numbered>> {
         self.drop_unneeded();
-        if self.entries.is_empty() && self.later.is_empty() {
+        if self.entries.is_empty() {
             self.is_kept = false;
             return None;
         }
         let mut taken = Vec::new();
         for (number, placed) in &mut self.entries {
-            if placed.at == At::Here && !placed.is_blocked() {
+            if placed.at == At::Here && !placed.keep_back() {
                 placed.at = At::Taken;
                 taken.push((*number, placed.entry.clone()));
             }
         }
-        Some((taken, self.later.keys().next().map(|(at, _)| *at)))
+        Some(taken)
     }
 
     /// Removes entries whose IDs were never sent to the server: they need no release.
     fn drop_unneeded(&mut self) {
         self.entries.retain(|_, placed| {
             let is_written = matches!(placed.at, At::On(_));
-            is_written || placed.is_blocked() || placed.entry.given_up.id().is_some()
+            is_written || placed.keep_back() || placed.entry.given_up.id().is_some()
         });
     }
 

@@ -22,7 +22,7 @@ mod ledger;
 
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tokio::sync::Notify;
@@ -33,13 +33,12 @@ pub(crate) use call::ReleaseCall;
 use ledger::Ledger;
 
 use crate::protocol::ReleaseMode;
-use crate::server::Earlier;
 
 /// An item that this process has given up.
 pub(crate) trait GivenUp: Send + Sync {
-    /// Whether a call under way may still create the item on the server. If the result is true,
-    /// [`Releases::changed`] is called when the call ends.
-    fn is_out(&self) -> bool;
+    /// If a call under way may still create the item on the server, keeps the release of the item
+    /// back, and returns true. When that call ends, [`Releases::changed`] is called.
+    fn keep_back(&self) -> bool;
 
     /// Whether the item is a permit that the caller received.
     fn is_permit(&self) -> bool;
@@ -108,8 +107,6 @@ impl Ending {
 pub(crate) struct Entry {
     pub(crate) given_up: Box<dyn GivenUp>,
     pub(crate) ending: Ending,
-    /// The time of a release that is planned for later. Until then, no call waits for the release.
-    pub(crate) planned: Option<Instant>,
     /// The time by which the item's lease has expired.
     pub(crate) until: Option<Instant>,
 }
@@ -117,8 +114,6 @@ pub(crate) struct Entry {
 /// The given-up items of all semaphores with one name: see the [module](self).
 pub(crate) struct Releases {
     ledger: Mutex<Ledger>,
-    /// The number of entries that may have to be sent before a call.
-    open: AtomicUsize,
     /// The number of release calls that were written, but may take effect late or never.
     lapses: AtomicU64,
     /// Whether calls for this semaphore name the keys for groups, too.
@@ -128,9 +123,9 @@ pub(crate) struct Releases {
 
 impl Releases {
     fn new() -> Self {
-        let (ledger, open, lapses) = (Mutex::default(), AtomicUsize::new(0), AtomicU64::new(0));
+        let (ledger, lapses) = (Mutex::default(), AtomicU64::new(0));
         let has_groups = AtomicBool::new(false);
-        Self { ledger, open, lapses, has_groups, changes: Notify::new() }
+        Self { ledger, lapses, has_groups, changes: Notify::new() }
     }
 
     pub(crate) fn has_groups(&self) -> bool {
@@ -147,30 +142,21 @@ impl Releases {
         self.ledger.lock().expect("no code panics while it holds the lock")
     }
 
-    /// Runs an operation that may change the number of open entries.
-    fn with<T>(&self, run: impl FnOnce(&mut Ledger) -> T) -> T {
-        let mut ledger = self.ledger();
-        let done = run(&mut ledger);
-        self.open.store(ledger.open(), Ordering::SeqCst);
-        done
-    }
-
     /// Adds entries. Returns whether a keeper must be started.
     pub(crate) fn add(&self, entries: impl IntoIterator<Item = Entry>) -> bool {
-        let needs_keeper = self.with(|ledger| {
-            let mut needs_keeper = false;
-            for entry in entries {
-                needs_keeper |= ledger.add(Arc::new(entry));
-            }
-            needs_keeper
-        });
+        let mut ledger = self.ledger();
+        let mut needs_keeper = false;
+        for entry in entries {
+            needs_keeper |= ledger.add(Arc::new(entry));
+        }
+        drop(ledger);
         self.changed();
         needs_keeper
     }
 
     /// The number of entries that may have to be sent before a call.
     pub(crate) fn len(&self) -> usize {
-        self.open.load(Ordering::SeqCst)
+        self.ledger().len()
     }
 
     /// Records that a release call may take effect later than a call that was written after it.
@@ -188,27 +174,23 @@ impl Releases {
         self.changes.notified()
     }
 
-    /// Returns the calls that the keeper sends now, and the time of its next step. A change makes
-    /// the next step earlier. Returns `None` if no entry remains: the keeper must end. If `is_last`
-    /// is true, drops the entries whose release is planned for a later time.
-    pub(crate) fn work(
-        self: &Arc<Self>,
-        is_last: bool,
-    ) -> Option<(Vec<ReleaseCall>, Option<Instant>)> {
-        let (entries, next) = self.with(|ledger| ledger.take(Instant::now(), is_last))?;
-        Some((ReleaseCall::of(self, entries), next))
+    /// Returns the calls that the keeper sends now. Returns `None` if no entry remains: the keeper
+    /// must end.
+    pub(crate) fn work(self: &Arc<Self>) -> Option<Vec<ReleaseCall>> {
+        let entries = self.ledger().take()?;
+        Some(ReleaseCall::of(self, entries))
     }
 
     /// Removes and returns the entries whose leases have expired.
     pub(crate) fn expired(&self) -> Vec<Arc<Entry>> {
-        self.with(|ledger| ledger.expired(Instant::now()))
+        self.ledger().expired(Instant::now())
     }
 
     /// Ends the keeper early, because its runtime has ended. Removes the remaining entries, which
     /// would otherwise keep their semaphores alive forever. Returns calls that end these entries.
     /// Requests come before permits, so that no released permit is granted to one of the requests.
     pub(crate) fn abandon(self: &Arc<Self>) -> Vec<ReleaseCall> {
-        let mut left = self.with(Ledger::abandon);
+        let mut left = self.ledger().abandon();
         self.changed();
         left.retain(|(_, entry)| entry.given_up.id().is_some());
         left.sort_by_key(|(_, entry)| entry.given_up.is_permit());
@@ -216,59 +198,83 @@ impl Releases {
     }
 }
 
-/// The items that were given up before a call was made.
-pub(crate) struct GivenUpBefore {
-    releases: Arc<Releases>,
+/// The items that were given up before a call was made. Their releases must take effect before the
+/// call.
+pub(crate) struct GivenUpBefore<'a> {
+    releases: &'a Arc<Releases>,
     /// The number of the first entry that was given up later.
     end: u64,
+    /// The call, if it is a release call that is sent without earlier calls.
+    alone: Option<&'a ReleaseCall>,
 }
 
 impl Releases {
     /// Returns a mark in the sequence of given-up items: every item that was given up so far is
     /// before the mark.
     pub(crate) fn mark(&self) -> u64 {
-        if self.len() == 0 { 0 } else { self.ledger().next_number() }
+        self.ledger().next_number()
     }
 
     /// Returns the items that were given up before the mark.
-    pub(crate) fn until(self: &Arc<Self>, mark: u64) -> GivenUpBefore {
-        GivenUpBefore { releases: self.clone(), end: mark }
+    pub(crate) fn until(self: &Arc<Self>, mark: u64) -> GivenUpBefore<'_> {
+        GivenUpBefore { releases: self, end: mark, alone: None }
     }
 }
 
-impl Earlier for GivenUpBefore {
-    type Call = ReleaseCall;
-
-    fn is_ready(&self) -> bool {
-        self.releases.len() == 0 || !self.releases.ledger().is_blocked_before(self.end)
+impl GivenUpBefore<'_> {
+    /// If one of these releases cannot be sent yet, keeps the call back, and returns true.
+    pub(crate) fn keep_call_back(&self) -> bool {
+        self.releases.ledger().keep_back_before(self.end)
     }
 
-    async fn ready(&self) {
+    /// Waits until all these releases can be sent.
+    pub(crate) async fn ready(&self) {
         loop {
             let mut change = pin!(self.releases.change());
             change.as_mut().enable();
-            if self.is_ready() {
+            if !self.keep_call_back() {
                 return;
             }
             change.await;
         }
     }
 
-    /// Also returns the items that were given up after the mark. The program gave up these items
-    /// while the call was under way, so their releases may precede the call.
-    fn unwritten(&self, connection: u64) -> Vec<ReleaseCall> {
-        if self.releases.len() == 0 {
+    /// Returns the releases that are not yet written to this connection. Also returns releases of
+    /// items that were given up after the mark. The program gave up these items while the call was
+    /// under way, so their releases may precede the call.
+    pub(crate) fn unwritten(&self, connection: u64) -> Vec<ReleaseCall> {
+        if self.alone.is_some() {
             return Vec::new();
         }
-        let entries = self.releases.with(|ledger| ledger.unwritten(connection));
-        ReleaseCall::of(&self.releases, entries)
+        let entries = self.releases.ledger().unwritten(connection);
+        ReleaseCall::of(self.releases, entries)
     }
 
-    fn lapses(&self) -> u64 {
-        self.releases.lapses.load(Ordering::SeqCst)
+    /// The number of releases so far that may take effect late, although they were written. A
+    /// release call that is sent alone waits for no other release.
+    pub(crate) fn lapses(&self) -> u64 {
+        match self.alone {
+            Some(_) => 0,
+            None => self.releases.lapses.load(Ordering::SeqCst),
+        }
     }
 
-    fn note_groups(&self) {
+    /// Called when the call has been written to this connection.
+    pub(crate) fn written(&self, connection: u64) {
+        if let Some(call) = self.alone {
+            call.written(connection);
+        }
+    }
+
+    /// Called when the call ends without a reply.
+    pub(crate) fn withdrawn(&self) {
+        if let Some(call) = self.alone {
+            call.withdrawn();
+        }
+    }
+
+    /// Called when the server has found that the semaphore has groups. Later calls name all keys.
+    pub(crate) fn note_groups(&self) {
         self.releases.note_groups();
     }
 }

@@ -6,7 +6,7 @@ mod io_runtime;
 
 pub(crate) use deadline::Deadline;
 pub(crate) use end::EndTimer;
-pub(crate) use io_runtime::{Over, is_current, until};
+pub(crate) use io_runtime::{Interruption, is_current, until};
 
 use tokio::time::{Instant, sleep_until};
 

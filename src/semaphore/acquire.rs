@@ -19,7 +19,7 @@ use crate::runtime::Deadline;
 use crate::semaphore::Permit;
 use crate::semaphore::core::{Acquire, Core, IfFull, Refresh, Wanted};
 use crate::semaphore::lease::{Grant, lasts};
-use crate::semaphore::ledger::{ACQUIRE, ADOPT, Acquisition};
+use crate::semaphore::ledger::Acquisition;
 use crate::server::Failure;
 use crate::wakeup;
 
@@ -90,7 +90,7 @@ impl Drop for Pending<'_> {
         self.core.ledger.remove(std::iter::once(&**self.acquisition));
         // If no request was sent and none is under way, no request is ever sent, because the
         // acquisition has ended. Then no release is needed.
-        if self.acquisition.calls.may_have_created(ACQUIRE | ADOPT) {
+        if self.acquisition.calls.may_have_created() {
             self.core.give_back(self.acquisition, ReleaseMode::Return);
         }
     }
@@ -143,8 +143,8 @@ impl Core {
         .instrument(span)
     }
 
-    /// Waits in the queue for a permit. `head_start` is in ms. Pin the future where it is created:
-    /// the future is large, and a direct `await` would move it.
+    /// Waits in the queue for a permit. Pin the future where it is created: the future is large, and
+    /// a direct `await` would move it.
     pub(crate) fn acquire_within(
         self: &Arc<Self>,
         wanted: Wanted,
@@ -246,7 +246,7 @@ impl Core {
         self.check(wanted.weight)?;
         let acquisition = self.acquisition(wanted);
         let started = acquisition.created;
-        let mut wait = pin!(self.wait_in_queue(&acquisition, wanted.head_start));
+        let mut wait = pin!(self.wait_in_queue(&acquisition));
         let deadline = timeout.and_then(|timeout| started.checked_add(timeout));
         self.context.until(deadline, &mut wait).await.unwrap_or_else(|| {
             if self.context.is_shut_down() {
@@ -262,7 +262,6 @@ impl Core {
     async fn wait_in_queue(
         self: &Arc<Self>,
         acquisition: &Arc<Acquisition>,
-        head_start: u32,
     ) -> Result<Permit, Error> {
         let patience = self.context.settings.tolerance();
         let pending = Pending::new(self, acquisition);
@@ -271,8 +270,7 @@ impl Core {
         loop {
             let was_subscribed = self.channel.is_subscribed();
             self.channel.want();
-            let if_full = IfFull::Queue { head_start };
-            let request = Acquire { acquisition: acquisition.clone(), if_full };
+            let request = Acquire { acquisition: acquisition.clone(), if_full: IfFull::Queue };
             let response = self.ask(request, deadline).await;
             let response = response.map_err(|error| pending.refused(error, late_grants))?;
             let grant = match response.reply.acquired {

@@ -5,10 +5,11 @@
 //! forward. The server's clock is never compared with the clock of this process. The server counts
 //! in whole ms, starting with the ms in which the lease begins: see [`lasts`].
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
 use crate::metrics::Hold;
@@ -33,15 +34,10 @@ pub(crate) struct Lease {
     pub(crate) token: u64,
     /// The time at which the permit is lost, however often it is refreshed.
     latest_end: Option<Instant>,
-    term: Mutex<Kept>,
+    term: Mutex<Term>,
+    /// Notifies the watches of each change. Most permits are never watched.
+    changes: OnceLock<Box<Notify>>,
     hold: Hold,
-}
-
-/// The term of a permit, inside of a channel if the permit is watched. Most permits are never
-/// watched, and need no channel.
-enum Kept {
-    Alone(Term),
-    Watched(watch::Sender<Term>),
 }
 
 impl Lease {
@@ -51,24 +47,21 @@ impl Lease {
         max_hold: Option<Duration>,
         hold: Hold,
     ) -> Self {
-        let term = Mutex::new(Kept::Alone(Term::until(grant.since + lasts(duration))));
+        let term = Mutex::new(Term::until(grant.since + lasts(duration)));
         // A bound that exceeds the range of the clock is ignored.
         let latest_end = max_hold.and_then(|max_hold| grant.since.checked_add(max_hold));
-        Self { token: grant.token, latest_end, term, hold }
+        Self { token: grant.token, latest_end, term, changes: OnceLock::new(), hold }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn locked(&self) -> MutexGuard<'_, Term> {
         self.term.lock().expect("no code panics while it holds the lock")
     }
 
     /// Returns the term. Callers must read the clock before this call. [`change`](Self::change)
     /// reads the clock under the lock. So if a caller has found the permit lost, no later refresh
     /// succeeds.
-    fn term(&self) -> Term {
-        match &*self.kept() {
-            Kept::Alone(term) => *term,
-            Kept::Watched(term) => *term.borrow(),
-        }
+    pub(crate) fn term(&self) -> Term {
+        *self.locked()
     }
 
     fn change(&self, change: impl FnOnce(&mut Term, Instant)) -> Term {
@@ -80,27 +73,20 @@ impl Lease {
     }
 
     fn update(&self, change: impl FnOnce(&mut Term)) -> Term {
-        let watched = match &mut *self.kept() {
-            Kept::Alone(term) => {
-                change(term);
-                return *term;
-            }
-            Kept::Watched(term) => term.clone(),
-        };
+        let mut locked = self.locked();
+        change(&mut locked);
+        let term = *locked;
+        drop(locked);
         // This call is outside of the lock, because it wakes tasks.
-        watched.send_modify(change);
-        *watched.borrow()
+        if let Some(changes) = self.changes.get() {
+            changes.notify_waiters();
+        }
+        term
     }
 
-    /// Returns the channel of the term. Watches see every change, and may outlive the lease.
-    pub(crate) fn watch(&self) -> watch::Sender<Term> {
-        let mut kept = self.kept();
-        let watched = match &*kept {
-            Kept::Alone(term) => watch::Sender::new(*term),
-            Kept::Watched(term) => return term.clone(),
-        };
-        *kept = Kept::Watched(watched.clone());
-        watched
+    /// Completes at the next change after this call.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.changes.get_or_init(Box::default).notified()
     }
 
     /// Returns the lease that the next refresh requests, or `None` if the permit has reached its
@@ -131,6 +117,11 @@ impl Lease {
             is_news = term.mark_reported();
         });
         is_news
+    }
+
+    /// Marks the permit as lost, but does not report the loss.
+    pub(crate) fn lose_unreported(&self) {
+        self.update(Term::lose);
     }
 
     pub(crate) fn is_lost(&self) -> bool {

@@ -322,7 +322,7 @@ impl Permit {
     /// released. Pass the watch to subtasks: it can be cloned, and can be sent to other threads.
     /// The watch does not keep the permit held.
     pub fn watch(&self) -> PermitWatch {
-        PermitWatch::new(self.lease(), self.core.context.runtime())
+        PermitWatch::new(&self.acquisition, self.core.context.runtime())
     }
 
     /// Returns whether the permit is lost. A lost permit stays lost.

@@ -1,14 +1,14 @@
 //! Watching a permit without holding it.
 
 use std::fmt;
+use std::sync::Arc;
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::runtime::{Over, until};
+use crate::runtime::{Interruption, until};
 use crate::semaphore::lease::Lease;
-use crate::semaphore::term::Term;
+use crate::semaphore::ledger::Acquisition;
 
 /// Reports whether a permit is still held, for example to subtasks. Created by
 /// [`Permit::watch`](crate::Permit::watch). A watch is cheap to clone, and `'static`.
@@ -51,16 +51,19 @@ use crate::semaphore::term::Term;
 /// ```
 #[derive(Clone)]
 pub struct PermitWatch {
-    token: u64,
-    /// A watch may outlive the lease, which belongs to the permit.
-    term: watch::Sender<Term>,
+    /// A watch may outlive the permit.
+    acquisition: Arc<Acquisition>,
     /// The I/O runtime.
     home: Handle,
 }
 
 impl PermitWatch {
-    pub(crate) fn new(lease: &Lease, home: &Handle) -> Self {
-        Self { token: lease.token, term: lease.watch(), home: home.clone() }
+    pub(crate) fn new(acquisition: &Arc<Acquisition>, home: &Handle) -> Self {
+        Self { acquisition: acquisition.clone(), home: home.clone() }
+    }
+
+    fn lease(&self) -> &Lease {
+        self.acquisition.lease().expect("only permits are watched")
     }
 
     /// Waits until the permit is no longer held. The wait ends at the latest when the lease expires
@@ -73,17 +76,18 @@ impl PermitWatch {
     ///
     /// Safe: the call changes nothing.
     pub async fn ended(&self) {
-        let mut term = self.term.subscribe();
+        let lease = self.lease();
         loop {
-            let now = Instant::now();
             // From here on, no change is missed.
-            let seen = *term.borrow_and_update();
-            if seen.is_over_at(now) {
+            let changed = lease.changed();
+            let now = Instant::now();
+            let term = lease.term();
+            if term.is_over_at(now) {
                 return;
             }
-            if let Err(Over::IoRuntime) = until(&self.home, seen.ends(), term.changed()).await {
+            if let Err(Interruption::IoRuntime) = until(&self.home, term.ends(), changed).await {
                 // The permit cannot be refreshed any more.
-                self.term.send_modify(Term::lose);
+                lease.lose_unreported();
             }
         }
     }
@@ -108,17 +112,20 @@ impl PermitWatch {
     /// # }
     /// ```
     pub fn is_held(&self) -> bool {
-        !self.term.borrow().is_over_at(Instant::now())
+        let now = Instant::now();
+        !self.lease().term().is_over_at(now)
     }
 
     /// Returns whether the permit was lost before it was released.
     pub fn is_lost(&self) -> bool {
-        self.term.borrow().is_lost_at(Instant::now())
+        self.lease().is_lost()
     }
 }
 
 impl fmt::Debug for PermitWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PermitWatch").field("fencing_token", &self.token).finish_non_exhaustive()
+        f.debug_struct("PermitWatch")
+            .field("fencing_token", &self.lease().token)
+            .finish_non_exhaustive()
     }
 }

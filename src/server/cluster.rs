@@ -18,12 +18,12 @@ use tokio::sync::watch;
 
 use super::call_error::CallError;
 use super::dialer::Dialer;
-use super::earlier::Earlier;
 use super::link::Link;
 use super::outage::Outages;
 use super::slots::{Address, SlotMap};
 use super::source::{Source, first_ok};
 use crate::error::{Error, NO_NODE, NO_SLOTS, is_transient};
+use crate::releases::GivenUpBefore;
 use crate::scripts::CallBy;
 
 /// The maximum number of attempts of one call. A call for a moving slot needs up to three attempts:
@@ -89,7 +89,7 @@ impl Cluster {
     pub(super) async fn attempt<T: FromRedisValue>(
         self: &Arc<Self>,
         slot: u16,
-        earlier: &impl Earlier,
+        earlier: &GivenUpBefore<'_>,
         script: &str,
         write: impl Fn(&mut Cmd),
         limit: Duration,

@@ -6,57 +6,14 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::{join, join_all, poll_fn};
-use redis::{Cmd, FromRedisValue, RedisError};
+use redis::{Cmd, FromRedisValue};
 use tokio::task::unconstrained;
 
 use super::asking::MaybeAsking;
 use super::call_error::CallError;
 use crate::error::Error;
+use crate::releases::{GivenUpBefore, ReleaseCall};
 use crate::scripts::{CallBy, ScriptRegistry};
-
-/// The calls that must take effect before another call.
-pub(crate) trait Earlier: Sync {
-    type Call: EarlierCall;
-
-    /// Whether all these calls can be sent.
-    fn is_ready(&self) -> bool;
-
-    /// Waits until all calls that exist now can be sent.
-    fn ready(&self) -> impl Future<Output = ()> + Send;
-
-    /// Returns the calls that are not yet written to this connection.
-    fn unwritten(&self, connection: u64) -> Vec<Self::Call>;
-
-    /// The number of these calls so far that may take effect late, although they were written.
-    fn lapses(&self) -> u64;
-
-    /// Called when the call that must run after these calls has been written to this connection.
-    fn written(&self, _connection: u64) {}
-
-    /// Called when that call ends without a reply.
-    fn withdrawn(&self) {}
-
-    /// Called when the server has found that the semaphore has groups. Later calls name all keys.
-    fn note_groups(&self);
-}
-
-/// A call that is sent before another call.
-pub(crate) trait EarlierCall: Send {
-    fn script(&self) -> &'static str;
-
-    fn write(&self, cmd: &mut Cmd);
-
-    fn written(&self, connection: u64);
-
-    /// Called when the call ends without a reply, and before redis-rs notices that the call has
-    /// ended: redis-rs then no longer sends the command.
-    fn withdrawn(&self);
-
-    /// See [`Earlier::note_groups`].
-    fn note_groups(&self);
-
-    fn replied(self, response: Result<Vec<i64>, RedisError>);
-}
 
 /// How scripts are called over a connection.
 pub(super) struct Way<'a> {
@@ -92,7 +49,7 @@ const RELEASE: &str = "release";
 /// Runs a script after the calls that must take effect before it.
 pub(super) async fn run_in_order<T: FromRedisValue>(
     way: Way<'_>,
-    earlier: &impl Earlier,
+    earlier: &GivenUpBefore<'_>,
     (script, write): (&str, impl Fn(&mut Cmd)),
 ) -> Result<T, Error> {
     let lapses = earlier.lapses();
@@ -108,7 +65,7 @@ pub(super) async fn run_in_order<T: FromRedisValue>(
 
 async fn run_after<T: FromRedisValue>(
     way: &Way<'_>,
-    earlier: &impl Earlier,
+    earlier: &GivenUpBefore<'_>,
     (script, write): (&str, impl Fn(&mut Cmd)),
 ) -> Result<T, Error> {
     let number = way.number;
@@ -122,31 +79,34 @@ async fn run_after<T: FromRedisValue>(
         // The futures are polled in this order.
         Box::pin(join(join_all(calls), run)).await.1
     };
-    if needs_all_keys(&response) {
-        earlier.note_groups();
-        return Box::pin(way.run(script, &write)).await;
-    }
-    response
+    with_all_keys(way, earlier, (script, &write), response).await
 }
 
-/// Whether the call must be repeated with all keys, because the semaphore has groups.
-fn needs_all_keys<T>(response: &Result<T, Error>) -> bool {
-    matches!(response, Err(Error::Redis(error)) if error.code() == Some("SEM_GROUPS"))
-}
-
-async fn run_earlier<E: EarlierCall>(way: &Way<'_>, call: E) {
+async fn run_earlier(way: &Way<'_>, mut call: ReleaseCall) {
     let response = {
-        let run = pin!(way.run(call.script(), |cmd| call.write(cmd)));
-        write_first(run, || call.written(way.number), || call.withdrawn()).await
+        let (script, write) = (call.script(), |cmd: &mut Cmd| call.write(cmd));
+        let run = pin!(way.run(script, write));
+        let response = write_first(run, || call.written(way.number), || call.withdrawn()).await;
+        with_all_keys(way, &call.alone(), (script, write), response).await
     };
-    let response = match needs_all_keys(&response) {
-        true => {
-            call.note_groups();
-            Box::pin(way.run(call.script(), |cmd| call.write(cmd))).await
+    call.confirm(response.map_err(|error| CallError::from(error).error));
+}
+
+/// Returns the response to a call. If the semaphore has groups, the server rejects a call that does
+/// not name all keys: then the call is repeated.
+async fn with_all_keys<T: FromRedisValue>(
+    way: &Way<'_>,
+    earlier: &GivenUpBefore<'_>,
+    (script, write): (&str, impl Fn(&mut Cmd)),
+    response: Result<T, Error>,
+) -> Result<T, Error> {
+    match response {
+        Err(Error::Redis(error)) if error.code() == Some("SEM_GROUPS") => {
+            earlier.note_groups();
+            Box::pin(way.run(script, write)).await
         }
-        false => response,
-    };
-    call.replied(response.map_err(|error| CallError::from(error).error));
+        response => response,
+    }
 }
 
 /// Runs a call. Calls `written` after the first poll, which writes the command: the buffer of the

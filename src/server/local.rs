@@ -9,8 +9,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
 use super::call_error::CallError;
-use super::earlier::{Earlier, EarlierCall};
 use crate::local::{Inspected, Refusal, Reply, Semaphore};
+use crate::releases::GivenUpBefore;
 
 /// The published grant messages.
 pub(crate) type Messages = UnboundedReceiver<String>;
@@ -61,13 +61,13 @@ impl Local {
 
     pub(super) async fn attempt<T: FromRedisValue>(
         &self,
-        earlier: &impl Earlier,
+        earlier: &GivenUpBefore<'_>,
         script: &str,
         write: impl Fn(&mut Cmd),
     ) -> Result<T, CallError> {
-        for call in earlier.unwritten(CONNECTION) {
+        for mut call in earlier.unwritten(CONNECTION) {
             let response = self.response(call.script(), |cmd| call.write(cmd));
-            call.replied(response);
+            call.confirm(response);
         }
         let response = self.response(script, write).map_err(CallError::from);
         // The reply of a real server takes time. During this time, other tasks run and add

@@ -36,6 +36,7 @@ use redis::{Cmd, FromRedisValue, RedisError};
 use tokio::time::Instant;
 
 use crate::metrics::called;
+use crate::releases::GivenUpBefore;
 use crate::runtime::Deadline;
 
 /// The target of log events about connections: see docs/troubleshooting.md.
@@ -46,7 +47,6 @@ pub(crate) use call_error::{CallError, took_too_long, within};
 pub(crate) use cluster::Cluster;
 pub use credentials::Credentials;
 pub(crate) use dialer::{Dialed, Dialer, user_timeout};
-pub(crate) use earlier::{Earlier, EarlierCall};
 pub(crate) use link::Link;
 #[cfg(feature = "local")]
 pub(crate) use local::{Local, Messages};
@@ -86,19 +86,19 @@ pub(crate) enum Failure {
 }
 
 impl Servers {
-    /// Makes one attempt to run a script for a semaphore in this slot. The calls of `earlier` take
+    /// Makes one attempt to run a script for a semaphore in this slot. The releases of `earlier` take
     /// effect before the script. The attempt has two parts: the wait until `earlier` is
     /// ready, and the call, with connecting. Each part takes at most the response timeout, and both
     /// together take at most `limit`.
     pub(crate) async fn attempt<T: FromRedisValue>(
         &self,
         slot: u16,
-        earlier: &impl Earlier,
+        earlier: &GivenUpBefore<'_>,
         script: &str,
         write: impl Fn(&mut Cmd),
         mut limit: Duration,
     ) -> Result<T, CallError> {
-        if !earlier.is_ready() {
+        if earlier.keep_call_back() {
             let started = Instant::now();
             let patience = limit.min(self.response_timeout());
             let ready = tokio::time::timeout(patience, earlier.ready()).await;
@@ -214,7 +214,7 @@ impl Servers {
     pub(crate) async fn run<T: FromRedisValue>(
         &self,
         slot: u16,
-        earlier: &impl Earlier,
+        earlier: &GivenUpBefore<'_>,
         script: &'static str,
         write: impl Fn(&mut Cmd),
         deadline: Deadline,

@@ -4,7 +4,7 @@
 //! A single failure is not logged: proxies and servers close idle connections, and the next attempt
 //! then succeeds. An outage starts when an attempt fails that began after an earlier failure.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -21,8 +21,6 @@ const FORGOTTEN: Duration = Duration::from_secs(60);
 pub(crate) struct Outages {
     /// The name of the connection in the log.
     connection: &'static str,
-    /// Attempts that succeed read this flag without the lock.
-    is_fine: AtomicBool,
     state: Mutex<Option<State>>,
 }
 
@@ -85,11 +83,11 @@ pub(crate) struct Outage {
 
 impl Outages {
     pub(crate) fn new(connection: &'static str) -> Self {
-        Self { connection, is_fine: AtomicBool::new(true), state: Mutex::new(None) }
+        Self { connection, state: Mutex::new(None) }
     }
 
     pub(crate) fn is_fine(&self) -> bool {
-        self.is_fine.load(Ordering::Relaxed)
+        self.state().is_none()
     }
 
     fn state(&self) -> MutexGuard<'_, Option<State>> {
@@ -110,7 +108,6 @@ impl Outages {
             return false;
         }
         let mut state = self.state();
-        self.is_fine.store(false, Ordering::Relaxed);
         let rejected = script.filter(|_| is_refusal(error));
         let rejection = rejected.map(|script| Rejection::new(script, error));
         let cause = cause_of(error);
@@ -153,9 +150,6 @@ impl Outages {
     /// Records a successful attempt at `server`, which may have replaced the server that failed.
     /// Returns whether the attempt ends a series of failures.
     pub(crate) fn succeeded(&self, script: Option<&str>, server: impl Fn() -> String) -> bool {
-        if self.is_fine() {
-            return false;
-        }
         let mut state = self.state();
         let goes_on = |state: &State| {
             state.rejection.as_ref().is_some_and(|rejection| rejection.outlasts(script))
@@ -174,7 +168,6 @@ impl Outages {
     }
 
     fn end(&self, state: Option<State>, message: &'static str) {
-        self.is_fine.store(true, Ordering::Relaxed);
         if let Some(State { server, outage: Some(outage), .. }) = state {
             tracing::info!(
                 target: LOG_TARGET,
@@ -188,17 +181,11 @@ impl Outages {
 
     /// Returns why the last attempt failed, or `None` if it succeeded.
     pub(crate) fn last_failure(&self) -> Option<String> {
-        if self.is_fine() {
-            return None;
-        }
         Some(self.state().as_ref()?.last_failure.clone())
     }
 
     #[cfg(feature = "tower")]
     pub(crate) fn current(&self) -> Option<Outage> {
-        if self.is_fine() {
-            return None;
-        }
         self.state().as_ref()?.outage.clone()
     }
 }

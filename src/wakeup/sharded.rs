@@ -53,7 +53,7 @@ pub(super) async fn listen(router: &Arc<Router>, cluster: &Arc<Cluster>, channel
                 continue;
             }
             let (sender, receiver) = watch::channel(channels);
-            let listener = Listener {
+            let listener = NodeListener {
                 router: router.clone(),
                 cluster: cluster.clone(),
                 node: node.clone(),
@@ -94,7 +94,7 @@ fn by_node(cluster: &Cluster, channels: &Channels) -> (HashMap<Address, Wanted>,
 }
 
 /// Receives the messages of one node.
-struct Listener {
+struct NodeListener {
     router: Arc<Router>,
     cluster: Arc<Cluster>,
     node: Address,
@@ -113,7 +113,7 @@ struct Subscriptions {
 /// The connection is not usable any more.
 struct Lost;
 
-impl Listener {
+impl NodeListener {
     async fn run(mut self) {
         let mut backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
         let (mut was_connected, outages) = (false, Outages::new("messages"));

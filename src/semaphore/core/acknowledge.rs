@@ -61,14 +61,14 @@ impl Core {
 
 impl Request for Acknowledge {
     const SCRIPT: &'static str = Refresh::SCRIPT;
-    const KIND: Kinds = ledger::ACKNOWLEDGE;
+    const KIND: Kinds = ledger::REFRESH;
     /// WAIT blocks all later commands on its connection.
     const MAX_CALLS: usize = 1;
     const CALLED: &'static str = "acknowledge";
     type Reply = Acknowledged;
 
     fn batcher(core: &Core) -> &Batcher<Self> {
-        &core.acknowledges
+        &core.acknowledge_batcher
     }
 
     fn operation(&self) -> &'static str {

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::batching::{Batcher, Request};
 use super::{Core, Job};
 use crate::error::Error;
-use crate::protocol::{Acquired, ReleaseMode, acquired, millis, too_heavy, wake_in_of};
+use crate::protocol::{Acquired, ReleaseMode, acquired, id, millis, too_heavy, wake_in_of};
 use crate::semaphore::lease::Grant;
 use crate::semaphore::ledger::{self, Acquisition, Calls, Kinds};
 use crate::server::Failure;
@@ -18,8 +18,8 @@ use crate::server::Failure;
 pub(crate) enum IfFull {
     /// Ends the request without a permit. The value is the name of the method that the caller used.
     Refuse(&'static str),
-    /// Queues the request. `head_start` is in ms.
-    Queue { head_start: u32 },
+    /// Queues the request.
+    Queue,
     /// Keeps the request in the queue: a heartbeat.
     Stay,
 }
@@ -45,13 +45,13 @@ impl Request for Acquire {
     type Reply = AcquireReply;
 
     fn batcher(core: &Core) -> &Batcher<Self> {
-        &core.acquires
+        &core.acquire_batcher
     }
 
     fn operation(&self) -> &'static str {
         match self.if_full {
             IfFull::Refuse(operation) => operation,
-            IfFull::Queue { .. } | IfFull::Stay => "acquire",
+            IfFull::Queue | IfFull::Stay => "acquire",
         }
     }
 
@@ -75,7 +75,7 @@ impl Request for Acquire {
     /// Enters the requests into the ledger before they are sent, because the grant message may
     /// overtake the reply.
     fn sending<'a>(core: &Core, requests: impl Iterator<Item = &'a Self>) {
-        let may_be_queued = |request: &&Self| matches!(request.if_full, IfFull::Queue { .. });
+        let may_be_queued = |request: &&Self| matches!(request.if_full, IfFull::Queue);
         core.ledger.enter(requests.filter(may_be_queued).map(|request| &request.acquisition));
     }
 
@@ -119,10 +119,10 @@ impl Request for Acquire {
         match (self.if_full, self.acquisition.place()) {
             (IfFull::Refuse(_), _) => cmd.arg("try"),
             (_, Some(place)) => cmd.arg(place.ticket),
-            (IfFull::Queue { head_start: head_start @ 1.. }, None) => {
-                cmd.arg(format!("+{head_start}"))
-            }
-            (_, None) => cmd.arg("wait"),
+            (_, None) => match id::head_start_of(&self.acquisition.id) {
+                0 => cmd.arg("wait"),
+                head_start => cmd.arg(format!("+{head_start}")),
+            },
         };
     }
 

@@ -16,12 +16,12 @@ pub(crate) struct Adopt {
 
 impl Request for Adopt {
     const SCRIPT: &'static str = Refresh::SCRIPT;
-    const KIND: Kinds = ledger::ADOPT;
+    const KIND: Kinds = ledger::ACQUIRE;
     /// Whether the permit was still held.
     type Reply = bool;
 
     fn batcher(core: &Core) -> &Batcher<Self> {
-        &core.adopts
+        &core.adopt_batcher
     }
 
     fn operation(&self) -> &'static str {

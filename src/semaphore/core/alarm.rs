@@ -7,7 +7,6 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
 
 use super::{Core, Job, auto_refresh, heartbeat};
 
@@ -58,9 +57,11 @@ impl Core {
             is_earlier
         });
         if needs_task {
-            let task = JobTask { core: Arc::downgrade(self), job, is_done: false };
+            let task = JobTask { core: Arc::downgrade(self), job };
             let (plan, end) = (alarm.0.subscribe(), self.context.end());
-            self.context.spawn_tracked(task.run(plan, end));
+            self.context.spawn_tracked(async move {
+                end.run_until_cancelled(task.serve(plan)).await;
+            });
         }
     }
 }
@@ -68,18 +69,9 @@ impl Core {
 struct JobTask {
     core: Weak<Core>,
     job: Job,
-    /// Whether the task ended as intended: no time is planned, the semaphore was dropped, or the
-    /// client was shut down. If `is_done` is false in `drop`, the runtime is ending, or the job has
-    /// panicked.
-    is_done: bool,
 }
 
 impl JobTask {
-    async fn run(mut self, plan: watch::Receiver<Plan>, end: CancellationToken) {
-        end.run_until_cancelled(self.serve(plan)).await;
-        self.is_done = true;
-    }
-
     async fn serve(&self, mut plan: watch::Receiver<Plan>) {
         loop {
             let planned = plan.borrow_and_update().at;
@@ -109,14 +101,12 @@ impl JobTask {
 }
 
 impl Drop for JobTask {
-    /// Ends all semaphores if the runtime ends without a shutdown. If the job panics, ends only its
-    /// own semaphore.
+    /// Ends the semaphore if the job panics.
     fn drop(&mut self) {
-        let Some(core) = self.core.upgrade().filter(|_| !self.is_done) else { return };
-        if std::thread::panicking() {
+        if std::thread::panicking()
+            && let Some(core) = self.core.upgrade()
+        {
             core.closing.shut_down();
-        } else {
-            core.context.end_with_io_runtime();
         }
     }
 }

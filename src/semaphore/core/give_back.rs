@@ -3,12 +3,12 @@
 
 use redis::Cmd;
 use std::sync::Arc;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::Core;
 use crate::protocol::{MAX_BATCH, ReleaseMode, millis};
 use crate::releases::{Ending, Entry, GivenUp};
-use crate::semaphore::ledger::{ACQUIRE, ADOPT, Acquisition};
+use crate::semaphore::ledger::{ACQUIRE, Acquisition};
 
 impl Core {
     /// Releases everything that the server has for the acquisition's ID, before any later call is
@@ -33,11 +33,14 @@ impl Core {
     }
 
     /// Releases the acquisition's ID again at the time `at`, because an earlier call may still
-    /// reach the server.
-    pub(crate) fn give_back_later(self: &Arc<Self>, acquisition: &Arc<Acquisition>, at: Instant) {
-        let given_up = GivenUpRequest { core: self.clone(), acquisition: acquisition.clone() };
-        let needs_keeper = self.releases.add([given_up.into_later_entry(at)]);
-        self.keep_releases(needs_keeper);
+    /// reach the server. Until then, no call waits for the release. A shutdown cancels it.
+    fn give_back_later(self: &Arc<Self>, acquisition: &Arc<Acquisition>, at: Instant) {
+        let (core, acquisition, end) = (self.clone(), acquisition.clone(), self.context.end());
+        self.context.spawn(async move {
+            if end.run_until_cancelled(sleep_until(at)).await.is_some() {
+                core.give_back(&acquisition, ReleaseMode::Return);
+            }
+        });
     }
 
     /// Notes that the server no longer has these acquisitions, and removes them from the ledger. An
@@ -86,11 +89,11 @@ impl Core {
     /// Returns the caller's guard and the task's guard for a call that a task makes. If the
     /// caller's guard is dropped first, later calls wait until the task's guard is dropped, too.
     /// The call has an acquisition without an ID, which needs no release.
-    pub(super) fn abandonable_call(self: &Arc<Self>) -> (Caller, Over) {
+    pub(super) fn abandonable_call(self: &Arc<Self>) -> (Caller, UnderWay) {
         let call = Arc::new(Acquisition::new(0, String::new(), 0, Instant::now()));
         call.calls.begin(ACQUIRE, 0);
         let caller = Caller { core: self.clone(), call: call.clone() };
-        (caller, Over { core: self.clone(), call })
+        (caller, UnderWay { core: self.clone(), call })
     }
 }
 
@@ -108,13 +111,13 @@ impl Drop for Caller {
     }
 }
 
-/// The task that makes a call holds this guard. The call is over when the guard is dropped.
-pub(super) struct Over {
+/// The task that makes a call holds this guard. The call has ended when the guard is dropped.
+pub(super) struct UnderWay {
     core: Arc<Core>,
     call: Arc<Acquisition>,
 }
 
-impl Drop for Over {
+impl Drop for UnderWay {
     fn drop(&mut self) {
         self.call.calls.end(ACQUIRE);
         self.core.releases.changed();
@@ -138,18 +141,13 @@ impl GivenUpRequest {
             None => self.core.context.settings.heartbeat_timeout.saturating_add(held_for),
         };
         let until = Instant::now().checked_add(patience);
-        Entry { given_up: Box::new(self), ending, planned: None, until }
-    }
-
-    fn into_later_entry(self, at: Instant) -> Entry {
-        let until = at.checked_add(self.core.until_leases_end());
-        Entry { given_up: Box::new(self), ending: Ending::RETURN, planned: Some(at), until }
+        Entry { given_up: Box::new(self), ending, until }
     }
 }
 
 impl GivenUp for GivenUpRequest {
-    fn is_out(&self) -> bool {
-        self.acquisition.calls.is_behind(ACQUIRE | ADOPT)
+    fn keep_back(&self) -> bool {
+        self.acquisition.calls.keep_back_during(ACQUIRE)
     }
 
     fn is_permit(&self) -> bool {

@@ -15,7 +15,7 @@ use crate::context::Remaining;
 use crate::error::{Error, cause_of};
 use crate::releases::{Ending, Entry, ReleaseCall};
 use crate::runtime::{Deadline, reached};
-use crate::server::{Backoff, CallError, EarlierCall, Failure, Response};
+use crate::server::{Backoff, CallError, Failure, Response};
 
 pub(super) struct Keeper {
     core: Arc<Core>,
@@ -55,11 +55,10 @@ impl Keeper {
             let mut change = pin!(releases.change());
             change.as_mut().enable();
             self.leave_expired();
-            let mut next = self.paused_until.filter(|at| *at > Instant::now());
+            let next = self.paused_until.filter(|at| *at > Instant::now());
             if next.is_none() {
-                let Some((new, later)) = releases.work(core.context.is_shut_down()) else { break };
+                let Some(new) = releases.work() else { break };
                 calls.extend(new.into_iter().map(|call| attempt(&core, call)));
-                next = later;
             }
             tokio::select! {
                 biased;
@@ -126,8 +125,8 @@ type Ended = (ReleaseCall, Result<Vec<i64>, CallError>);
 
 async fn attempt(core: &Core, call: ReleaseCall) -> Ended {
     let (servers, limit) = (&core.context.servers, core.context.settings.response_timeout);
-    let write = |cmd: &mut Cmd| EarlierCall::write(&call, cmd);
-    let response = servers.attempt(core.slot, &call, call.script(), write, limit).await;
+    let write = |cmd: &mut Cmd| call.write(cmd);
+    let response = servers.attempt(core.slot, &call.alone(), call.script(), write, limit).await;
     (call, response)
 }
 
@@ -138,7 +137,7 @@ impl Drop for Keeper {
         if self.is_done {
             return;
         }
-        self.core.context.end_with_io_runtime();
+        self.core.context.end_all();
         let calls = self.core.releases.abandon();
         let requests = calls.iter().map(ReleaseCall::len).sum();
         if requests > 0 {
@@ -154,9 +153,9 @@ impl Drop for Keeper {
 async fn deliver(core: Arc<Core>, calls: Vec<ReleaseCall>) -> Result<(), Error> {
     let (servers, patience) = (&core.context.servers, core.context.settings.response_timeout);
     for call in &calls {
-        let write = |cmd: &mut Cmd| EarlierCall::write(call, cmd);
+        let write = |cmd: &mut Cmd| call.write(cmd);
         let deadline = Deadline::after(patience);
-        let response = servers.run(core.slot, call, call.script(), write, deadline).await;
+        let response = servers.run(core.slot, &call.alone(), call.script(), write, deadline).await;
         let _: Response<Vec<i64>> =
             response.map_err(|failure| core.error(call.ending.operation(), failure))?;
     }

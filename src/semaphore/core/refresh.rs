@@ -24,7 +24,7 @@ impl Request for Refresh {
     type Reply = bool;
 
     fn batcher(core: &Core) -> &Batcher<Self> {
-        &core.refreshes
+        &core.refresh_batcher
     }
 
     fn operation(&self) -> &'static str {

@@ -19,7 +19,7 @@ pub(crate) struct Release {
 impl Request for Release {
     const SCRIPT: &'static str = "release";
     const KIND: Kinds = ledger::RELEASE;
-    const AFTER: Kinds = ledger::ACQUIRE | ledger::ADOPT | ledger::RELEASE;
+    const AFTER: Kinds = ledger::ACQUIRE | ledger::RELEASE;
     /// Whether the ID held a permit.
     type Reply = bool;
 

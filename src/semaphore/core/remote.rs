@@ -57,9 +57,9 @@ impl Core {
         let mut arguments = Cmd::new();
         write(&mut arguments);
         let core = self.clone();
-        let (mark, (caller, over)) = (self.releases.mark(), self.abandonable_call());
+        let (mark, (caller, under_way)) = (self.releases.mark(), self.abandonable_call());
         let run = Box::pin(async move {
-            let _over = over;
+            let _under_way = under_way;
             let write = |cmd: &mut Cmd| copy_arguments(&arguments, cmd);
             core.run(mark, script, operation, deadline, write).await
         });

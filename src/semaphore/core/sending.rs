@@ -1,29 +1,17 @@
 //! The functions of a semaphore that send its requests.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Cmd;
 
 use super::Core;
-use super::batching::{Batcher, Reply, Request};
 use crate::error::Error;
 use crate::protocol::{KEYS_WITHOUT_GROUPS, too_heavy};
-use crate::runtime::Deadline;
 use crate::semaphore::settings::Limit;
 use crate::server::{CallError, Failure};
 
 impl Core {
-    /// Sends a request: see [`Batcher::ask`].
-    pub(crate) fn ask<R: Request>(
-        self: &Arc<Self>,
-        request: R,
-        deadline: Deadline,
-    ) -> impl Future<Output = Reply<R>> + Send {
-        Batcher::ask(self, request, deadline)
-    }
-
     /// Whether the last call had more than one request. Its callers may all send another request
     /// soon.
     pub(super) fn is_rush(&self) -> bool {
@@ -44,15 +32,15 @@ impl Core {
 
     /// Makes a call. The releases of the permits and requests that were given up before `mark` are
     /// sent first.
-    pub(super) fn attempt(
+    pub(super) async fn attempt(
         &self,
         mark: u64,
         script: &'static str,
         write: impl Fn(&mut Cmd) + Send + Sync,
         limit: Duration,
-    ) -> impl Future<Output = Result<Vec<i64>, CallError>> + Send {
+    ) -> Result<Vec<i64>, CallError> {
         let earlier = self.releases.until(mark);
-        async move { self.context.servers.attempt(self.slot, &earlier, script, write, limit).await }
+        self.context.servers.attempt(self.slot, &earlier, script, write, limit).await
     }
 
     /// Notifies the batcher of releases, the keeper and waiting calls. Releases that were kept back

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// A set of kinds of requests, with one bit for each kind.
 pub(crate) type Kinds = u8;
 
+/// An acquire or an adoption. Both may create a permit. No acquisition has both.
 pub(crate) const ACQUIRE: Kinds = 1;
 pub(crate) const RELEASE: Kinds = 2;
+/// A refresh, with or without acknowledgements by replicas.
 pub(crate) const REFRESH: Kinds = 4;
-pub(crate) const ACKNOWLEDGE: Kinds = 8;
-pub(crate) const ADOPT: Kinds = 16;
 
 /// This bit and the next two are not kinds. Set if a request is kept back until another request of
 /// the acquisition has ended.
@@ -34,9 +34,9 @@ impl Calls {
         before.is_ok_and(|out| out & after == 0)
     }
 
-    /// Whether a request of these kinds is under way. If so, notes that the caller keeps its own
-    /// request back until `Core::kept_may_go` is called.
-    pub(crate) fn is_behind(&self, kinds: Kinds) -> bool {
+    /// If a request of these kinds is under way, notes that the caller keeps its own request back
+    /// until `Core::kept_may_go` is called, and returns true.
+    pub(crate) fn keep_back_during(&self, kinds: Kinds) -> bool {
         let keep = |out: Kinds| (out & kinds != 0).then_some(out | KEPT);
         self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, keep).is_ok()
     }
@@ -52,8 +52,8 @@ impl Calls {
     }
 
     /// Whether the server may have a request or a permit for the ID, now or later.
-    pub(crate) fn may_have_created(&self, creating: Kinds) -> bool {
-        self.has(WRITTEN | creating)
+    pub(crate) fn may_have_created(&self) -> bool {
+        self.has(WRITTEN | ACQUIRE)
     }
 
     pub(crate) fn was_written(&self) -> bool {
@@ -100,11 +100,11 @@ mod tests {
     #[test]
     fn a_request_behind_another_request_is_kept() {
         let calls = Calls::default();
-        assert!(!calls.is_behind(ACQUIRE));
+        assert!(!calls.keep_back_during(ACQUIRE));
         calls.begin(ACQUIRE, 0);
-        assert!(!calls.is_behind(RELEASE));
+        assert!(!calls.keep_back_during(RELEASE));
         assert!(!calls.end(RELEASE), "nothing is behind a release");
-        assert!(calls.is_behind(ACQUIRE | RELEASE));
+        assert!(calls.keep_back_during(ACQUIRE | RELEASE));
         assert!(calls.end(ACQUIRE));
         assert!(!calls.end(ACQUIRE));
     }
@@ -112,13 +112,14 @@ mod tests {
     #[test]
     fn the_server_may_have_an_id_from_the_first_write_or_during_a_creating_call() {
         let calls = Calls::default();
-        assert!(!calls.may_have_created(ACQUIRE));
+        calls.begin(RELEASE, 0);
+        assert!(!calls.may_have_created());
         calls.begin(ACQUIRE, 0);
-        assert!(calls.may_have_created(ACQUIRE) && !calls.may_have_created(ADOPT));
+        assert!(calls.may_have_created());
         calls.end(ACQUIRE);
-        assert!(!calls.may_have_created(ACQUIRE) && !calls.was_written());
+        assert!(!calls.may_have_created() && !calls.was_written());
         calls.set_written();
-        assert!(calls.may_have_created(ACQUIRE) && calls.was_written());
+        assert!(calls.may_have_created() && calls.was_written());
     }
 
     #[test]

@@ -51,7 +51,7 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 pub(crate) use acquisition::Acquisition;
-pub(crate) use calls::{ACKNOWLEDGE, ACQUIRE, ADOPT, Calls, Kinds, REFRESH, RELEASE};
+pub(crate) use calls::{ACQUIRE, Calls, Kinds, REFRESH, RELEASE};
 
 #[derive(Default)]
 pub(crate) struct Ledger(Mutex<ByNumber>);

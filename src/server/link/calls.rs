@@ -9,10 +9,11 @@ use tokio::time::timeout;
 
 use super::{Connected, Link};
 use crate::error::{Error, is_full, is_missing_function, says};
+use crate::releases::GivenUpBefore;
 use crate::server::asking::MaybeAsking;
 use crate::server::backoff::Backoff;
 use crate::server::call_error::{CallError, within};
-use crate::server::earlier::{Earlier, Way, run_in_order};
+use crate::server::earlier::{Way, run_in_order};
 
 /// The number of consecutive timeouts after which a connection is given up.
 const MAX_TIMEOUTS: u32 = 2;
@@ -28,7 +29,7 @@ impl Link {
     pub(crate) async fn attempt<T: FromRedisValue>(
         self: &Arc<Self>,
         is_asking: bool,
-        earlier: &impl Earlier,
+        earlier: &GivenUpBefore<'_>,
         script: &str,
         write: impl Fn(&mut Cmd),
         limit: Duration,

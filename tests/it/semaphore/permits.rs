@@ -1,6 +1,7 @@
 //! Tests of permits that are refreshed, lost, or dropped. Drops also happen outside a runtime.
 
 use std::future::poll_fn;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -25,6 +26,12 @@ fn public_types_are_send_sync_and_static() {
     check::<redis_semaphore::Permits>();
     check::<redis_semaphore::Error>();
     check::<redis_semaphore::ScriptRegistry>();
+}
+
+#[test]
+fn a_watch_may_cross_the_boundary_of_catch_unwind() {
+    fn check<T: UnwindSafe + RefUnwindSafe>() {}
+    check::<redis_semaphore::PermitWatch>();
 }
 
 #[tokio::test]

@@ -139,8 +139,6 @@ struct State<R: Request> {
     is_dispatching: bool,
 }
 
-pub(crate) type Reply<R> = Result<Response<<R as Request>::Reply>, Error>;
-
 enum Outcome<R: Request> {
     Response(Response<R::Reply>),
     /// In a box, because every outcome is as large as the largest variant.
@@ -189,23 +187,29 @@ impl<R: Request> Default for Batcher<R> {
     }
 }
 
-impl<R: Request> Batcher<R> {
-    fn state(&self) -> MutexGuard<'_, State<R>> {
-        self.state.lock().expect("no code panics while it holds the lock")
-    }
-
+impl Core {
     /// Sends a request, alone or with others, and retries it after transient failures until the
     /// deadline. A task of the I/O runtime makes the calls.
-    pub(crate) async fn ask(core: &Arc<Core>, request: R, deadline: Deadline) -> Reply<R> {
+    pub(crate) async fn ask<R: Request>(
+        self: &Arc<Self>,
+        request: R,
+        deadline: Deadline,
+    ) -> Result<Response<R::Reply>, Error> {
         let (reply, response) = oneshot::channel();
         let (is_repeated, last) = (false, None);
-        Self::enter(core, Waiting { number: 0, request, deadline, is_repeated, last, reply })?;
+        Batcher::enter(self, Waiting { number: 0, request, deadline, is_repeated, last, reply })?;
         match response.await {
             Ok(Outcome::Response(response)) => Ok(response),
             Ok(Outcome::Failed(error)) => Err(*error),
             // The request was omitted, or the I/O runtime has ended.
             Err(_) => Err(Error::Shutdown),
         }
+    }
+}
+
+impl<R: Request> Batcher<R> {
+    fn state(&self) -> MutexGuard<'_, State<R>> {
+        self.state.lock().expect("no code panics while it holds the lock")
     }
 
     /// Adds a request, and starts the dispatcher unless it runs.

@@ -14,21 +14,21 @@ const SLACK: Duration = Duration::from_millis(100);
 
 /// Shuts the background thread down once: after the last handle is gone, or when the main thread
 /// ends.
-pub(super) struct Ending {
+pub(super) struct Shutdown {
     /// `None` after the signal was sent.
     signal: Mutex<Option<(oneshot::Sender<SemaphoreClient>, SemaphoreClient)>>,
-    over: Arc<Over>,
+    latch: Arc<Latch>,
     patience: Duration,
 }
 
-impl Ending {
+impl Shutdown {
     pub(super) fn new(
         signal: oneshot::Sender<SemaphoreClient>,
         client: SemaphoreClient,
-        over: Arc<Over>,
+        latch: Arc<Latch>,
     ) -> Self {
         let patience = client.context().settings.call_timeout() + SLACK;
-        Self { signal: Mutex::new(Some((signal, client))), over, patience }
+        Self { signal: Mutex::new(Some((signal, client))), latch, patience }
     }
 
     pub(super) fn signal(&self) {
@@ -41,33 +41,34 @@ impl Ending {
 
     /// Waits until the thread has shut down, which takes up to twice the response timeout.
     pub(super) fn wait(&self) {
-        let waited = self.over.changed.wait_timeout_while(self.over.is(), self.patience, |is| !*is);
+        let (is_set, changed) = (self.latch.is_set(), &self.latch.changed);
+        let waited = changed.wait_timeout_while(is_set, self.patience, |is_set| !*is_set);
         drop(waited.expect("no code panics while it holds the lock"));
     }
 
-    fn is_over(&self) -> bool {
-        *self.over.is()
+    fn is_done(&self) -> bool {
+        *self.latch.is_set()
     }
 }
 
 #[derive(Default)]
-pub(super) struct Over {
-    is: Mutex<bool>,
+pub(super) struct Latch {
+    is_set: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Over {
-    fn is(&self) -> MutexGuard<'_, bool> {
-        self.is.lock().expect("no code panics while it holds the lock")
+impl Latch {
+    fn is_set(&self) -> MutexGuard<'_, bool> {
+        self.is_set.lock().expect("no code panics while it holds the lock")
     }
 }
 
 /// The background thread drops this value when the thread has shut down or panics.
-pub(super) struct SetOver(pub(super) Arc<Over>);
+pub(super) struct SetOnDrop(pub(super) Arc<Latch>);
 
-impl Drop for SetOver {
+impl Drop for SetOnDrop {
     fn drop(&mut self) {
-        *self.0.is() = true;
+        *self.0.is_set() = true;
         self.0.changed.notify_all();
     }
 }
@@ -76,7 +77,7 @@ thread_local! {
     static MINE: AtExit = AtExit {
         is_main: cfg!(not(windows)) && thread::current().name() == Some("main"),
         process: std::process::id(),
-        endings: RefCell::default(),
+        shutdowns: RefCell::default(),
     };
 }
 
@@ -87,19 +88,19 @@ thread_local! {
 struct AtExit {
     is_main: bool,
     process: u32,
-    endings: RefCell<Vec<Arc<Ending>>>,
+    shutdowns: RefCell<Vec<Arc<Shutdown>>>,
 }
 
 /// If the current thread is the main thread, makes the end of the main thread wait for the
 /// background thread.
-pub(super) fn note(ending: &Arc<Ending>) {
+pub(super) fn note(shutdown: &Arc<Shutdown>) {
     // This fails if the thread is already ending.
     let _ = MINE.try_with(|mine| {
         if mine.is_main {
-            let mut endings = mine.endings.borrow_mut();
-            if !endings.iter().any(|other| Arc::ptr_eq(other, ending)) {
-                endings.retain(|other| !other.is_over());
-                endings.push(ending.clone());
+            let mut shutdowns = mine.shutdowns.borrow_mut();
+            if !shutdowns.iter().any(|other| Arc::ptr_eq(other, shutdown)) {
+                shutdowns.retain(|other| !other.is_done());
+                shutdowns.push(shutdown.clone());
             }
         }
     });
@@ -109,9 +110,9 @@ impl Drop for AtExit {
     fn drop(&mut self) {
         // In a forked process, the threads belong to the parent.
         if self.process == std::process::id() {
-            let endings = self.endings.borrow();
-            endings.iter().for_each(|ending| ending.signal());
-            endings.iter().for_each(|ending| ending.wait());
+            let shutdowns = self.shutdowns.borrow();
+            shutdowns.iter().for_each(|shutdown| shutdown.signal());
+            shutdowns.iter().for_each(|shutdown| shutdown.wait());
         }
     }
 }
