@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use redis::{Client, ConnectionAddr, RedisError};
+use redis::{Client, Cmd, ConnectionAddr, RedisConnectionInfo, RedisError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 #[cfg(unix)]
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::error::ConnectErrorKind as Kind;
 use crate::error::{Error, Rounded, cause_of};
-use crate::server::credentials::who;
+use crate::server::credentials::{who, without_password};
 use crate::server::{Dialer, Duplex, is_tls};
 
 /// The timeout for a silent server is short, because the user has already waited for one timeout.
@@ -40,6 +40,10 @@ pub(crate) async fn inquire<'a>(
     let found = match kind {
         Kind::TimedOut => silence(client, patience).await,
         Kind::NotRedis | Kind::Closed => stranger(dialer, client, *kind).await,
+        // An error with a detail comes from the credentials provider.
+        Kind::Authentication if source.code().is_none() && source.detail().is_none() => {
+            refusal(dialer, client).await
+        }
         _ => None,
     };
     let known = || Found { kind: *kind, reason: reason.clone(), source: None };
@@ -145,7 +149,7 @@ async fn tls_stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Fo
     // The reason for rejecting a certificate may be lost when the connection closes. Another
     // attempt may receive it.
     for _ in 0..TLS_ATTEMPTS {
-        if let Some(found) = replied(dialer, &ready).await {
+        if let Some(found) = replied(dialer, &ready, &redis::cmd("PING")).await {
             return Some(found);
         }
     }
@@ -191,12 +195,30 @@ pub(crate) fn error_of_text(text: &str) -> RedisError {
     redis::make_extension_error(code.to_owned(), Some(detail.to_owned()))
 }
 
-/// Returns the server's error for a PING.
-async fn replied(dialer: &Dialer, client: &Client) -> Option<Found> {
+/// Finds out why the server rejects the password, because redis-rs drops the server's error.
+async fn refusal(dialer: &Dialer, client: &Client) -> Option<Found> {
+    // If a provider is set, `ready` requests the current password.
+    let info = dialer.ready(client).await.ok()?.get_connection_info().clone();
+    let login = info.redis_settings().clone();
+    let mut auth = redis::cmd("AUTH");
+    auth.arg(login.username()).arg(login.password()?);
+    let settings = RedisConnectionInfo::default().set_skip_set_lib_name();
+    let nobody = info.set_redis_settings(settings);
+    let nobody = Client::open(nobody).ok()?;
+    match replied(dialer, &nobody, &auth).await {
+        // A server without free connections sends its error before any command, and disconnects.
+        None => stranger(dialer, client, Kind::Authentication).await,
+        Some(Found { source: Some(error), .. }) => Found::said(without_password(error, &login)),
+        found => found,
+    }
+}
+
+/// Returns the server's error for a command.
+async fn replied(dialer: &Dialer, client: &Client, command: &Cmd) -> Option<Found> {
     let ask = async {
         let config = dialer.config();
         let dialed = dialer.open(client, &config).await?;
-        redis::cmd("PING").exec_async(&mut dialed.connection()).await
+        command.exec_async(&mut dialed.connection()).await
     };
     match timeout(dialer.response_timeout(), ask).await.ok()? {
         Err(error) if error.code().is_some() || cause_of(&error).kind == Kind::Tls => {

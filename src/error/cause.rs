@@ -27,6 +27,11 @@ impl Cause {
 
 type Known = (&'static str, Kind, &'static str, &'static str);
 
+const TAKES_LONG: (&str, &str) = (
+    "the server is running a long script (BUSY)",
+    "wait, or end the script with SCRIPT KILL or FUNCTION KILL",
+);
+
 const GIVE_PASSWORD: &str = "add one to the URL, as in redis://user:password@host:6379/";
 
 /// Errors of servers, by code.
@@ -55,12 +60,7 @@ const CODES: [Known; 13] = [
         "the server is loading its data (LOADING)",
         "retry when the data is loaded",
     ),
-    (
-        "BUSY",
-        Kind::NotReady,
-        "the server is running a long script (BUSY)",
-        "wait, or end the script with SCRIPT KILL or FUNCTION KILL",
-    ),
+    ("BUSY", Kind::NotReady, TAKES_LONG.0, TAKES_LONG.1),
     ("CLUSTERDOWN", Kind::NotReady, "the cluster is down (CLUSTERDOWN)", SEE_CLUSTER),
     (
         "MASTERDOWN",
@@ -102,7 +102,7 @@ const CODES: [Known; 13] = [
 ];
 
 /// Errors whose code does not name the cause, by text.
-const DETAILS: [Known; 7] = [
+const DETAILS: [Known; 8] = [
     (NO_NODE, Kind::NotReady, NO_NODE, SEE_CLUSTER),
     (
         SENTINEL_WANTS_PASSWORD,
@@ -143,10 +143,15 @@ const DETAILS: [Known; 7] = [
         "remove the number from the URL (Valkey 9 has more databases with its setting \
          `cluster-databases`)",
     ),
+    // If only redis-rs can make the connection, its error for SELECT lacks the server's code BUSY.
+    ("is busy running", Kind::NotReady, TAKES_LONG.0, TAKES_LONG.1),
 ];
 
 pub(crate) fn of(error: &RedisError) -> Cause {
-    of_network(error).or_else(|| of_server(error)).unwrap_or_else(|| of_client(error))
+    // The error of redis-rs for SELECT contains the text of the server's error.
+    let of_select = || by_detail(error).filter(|_| matches!(error.kind(), ErrorKind::Server(_)));
+    let found = of_network(error).or_else(|| of_server(error)).or_else(of_select);
+    found.unwrap_or_else(|| of_client(error))
 }
 
 /// The text of redis-rs for a reply to AUTH that is neither OK nor an error.
