@@ -37,6 +37,24 @@ final class Texts
     }
 }
 
+/** The user name and password of a URL. A dump of an object, for example by var_export, shows no static properties. */
+final class Login
+{
+    private static \WeakMap $words;
+
+    public function __construct(#[\SensitiveParameter] string ...$words)
+    {
+        self::$words ??= new \WeakMap();
+        self::$words[$this] = $words;
+    }
+
+    /** Returns the arguments of AUTH, or no words if the URL has no password. */
+    public function words(): array
+    {
+        return self::$words[$this];
+    }
+}
+
 /** Returns the result of $connect. If it fails, PHP gives the causes, such as a wrong certificate, only in warnings. */
 function connecting(callable $connect): mixed
 {
@@ -56,7 +74,7 @@ function connecting(callable $connect): mixed
 }
 
 /**
- * Returns host, port, whether the connection uses TLS, the arguments of AUTH, and the database. Throws if a part of the
+ * Returns host, port, whether the connection uses TLS, the login, and the database. Throws if a part of the
  * URL is wrong or would be ignored. The error does not contain any part, because each may be a piece of a password.
  */
 function parseUrl(#[\SensitiveParameter] string $url): array
@@ -90,7 +108,7 @@ function parseUrl(#[\SensitiveParameter] string $url): array
         'host' => trim($host, '[]'),
         'port' => $port === '' ? 6379 : (int) $port,
         'tls' => $scheme === 'rediss',
-        'auth' => $auth,
+        'login' => new Login(...$auth),
         'database' => (int) trim($path, '/'),
     ];
 }
@@ -107,11 +125,9 @@ final class Scripts
     /** The time of the last reply. */
     private int $repliedAt = 0;
 
-    private readonly array $server;
-
-    public function __construct(#[\SensitiveParameter] string $url)
+    /** $server: the result of parseUrl */
+    public function __construct(public readonly array $server)
     {
-        $this->server = parseUrl($url);
         self::$all ??= array_column(
             json_decode(file_get_contents(__DIR__ . '/../../lua/manifest.json'), true, flags: JSON_THROW_ON_ERROR)['scripts'],
             null,
@@ -182,7 +198,8 @@ final class Scripts
         $host = ($to['tls'] ? 'tls://' : '') . $to['host'];
         connecting(fn () => $redis->connect($host, $to['port'], RESPONSE_SECONDS, null, 0, RESPONSE_SECONDS));
         $redis->setOption(\Redis::OPT_MAX_RETRIES, 0); // Otherwise, it reconnects without notice.
-        if (($to['auth'] !== [] && !$redis->auth($to['auth']))
+        $auth = $to['login']->words();
+        if (($auth !== [] && !$redis->auth($auth))
             || ($to['database'] !== 0 && !$redis->select($to['database']))) {
             $error = $redis->getLastError();
             throw $error === null ? new ConnectionError("no reply from $host") : new CommandError($error);
@@ -199,16 +216,16 @@ final class Listener
     private string $received = '';
     private bool $pinged = false;
 
-    /** Returns when the server has confirmed the subscription. */
-    public function __construct(#[\SensitiveParameter] string $url, string $channel, string $subscribe = 'SUBSCRIBE')
+    /** Returns when the server has confirmed the subscription. $to: the result of parseUrl */
+    public function __construct(array $to, string $channel, string $subscribe = 'SUBSCRIBE')
     {
-        $to = parseUrl($url);
         $address = ($to['tls'] ? 'tls://' : 'tcp://') . $to['host'] . ':' . $to['port'];
         $this->stream = connecting(fn () => stream_socket_client($address, timeout: RESPONSE_SECONDS));
         stream_set_blocking($this->stream, false);
         stream_set_read_buffer($this->stream, 0);
-        if ($to['auth'] !== []) {
-            $this->send('AUTH', ...$to['auth']);
+        $auth = $to['login']->words();
+        if ($auth !== []) {
+            $this->send('AUTH', ...$auth);
         }
         if ($to['database'] !== 0) {
             // Channels do not depend on the database, but CLIENT LIST shows the database.
@@ -291,7 +308,7 @@ final class Listener
     }
 
     /** Parses the reply at $at, and moves $at to its end. Returns false if a part is still missing. */
-    private function parse(int &$at, mixed &$reply): bool
+    private function parse(int &$at, #[\SensitiveParameter] mixed &$reply): bool
     {
         $end = strpos($this->received, "\r\n", $at);
         if ($end === false) {

@@ -107,7 +107,6 @@ final class Semaphore
 
     /** The permits of withPermit() with their semaphores. Null: no shutdown function releases them yet. */
     private static ?array $held = null;
-    private readonly string $url;
     /** The part of the IDs for the group. */
     private readonly string $group;
     private readonly Scripts $scripts;
@@ -144,8 +143,7 @@ final class Semaphore
                 . " or 0 for none, not $found");
         }
         $given = $url ?? getenv('REDIS_URL');
-        $this->url = $given === false ? 'redis://127.0.0.1' : $given;
-        $this->scripts = new Scripts($this->url);
+        $this->scripts = new Scripts(parseUrl($given === false ? 'redis://127.0.0.1' : $given));
         $this->keys = array_map(fn ($key) => "sem:{{$name}}:$key", ['permits', 'queue', 'clients', 'state', 'order', 'turns']);
     }
 
@@ -337,7 +335,7 @@ final class Semaphore
             // The server skips requests of a client that is not subscribed. So this subscribes before it queues.
             if ($listener === null) {
                 $made = $this->scripts->made;
-                $listener = $this->repeat(self::PATIENCE, $until, fn () => new Listener($this->url, $channel));
+                $listener = $this->repeat(self::PATIENCE, $until, fn () => new Listener($this->scripts->server, $channel));
             }
             $permit = $this->ask($id, $place, $until, $answer);
             $place = (string) $answer->reply[4];

@@ -10,6 +10,8 @@ use RedisSemaphore\CommandError;
 use RedisSemaphore\Listener;
 use RedisSemaphore\Scripts;
 
+use function RedisSemaphore\parseUrl;
+
 const KEYS = ['permits', 'queue', 'clients', 'state', 'order', 'turns'];
 define('URL', getenv('REDIS_URL') ?: 'redis://127.0.0.1');
 
@@ -100,7 +102,7 @@ final class TestCase
     private function listenStep(stdClass $step): void
     {
         $subscribe = ($step->sharded ?? false) ? 'SSUBSCRIBE' : 'SUBSCRIBE';
-        $this->listener = new Listener(URL, $this->variables[$step->listen], $subscribe);
+        $this->listener = new Listener(parseUrl(URL), $this->variables[$step->listen], $subscribe);
     }
 
     private function messageStep(stdClass $step): void
@@ -160,7 +162,7 @@ final class TestCase
     }
 }
 
-$scripts = new Scripts(URL);
+$scripts = new Scripts(parseUrl(URL));
 preg_match('/redis_version:([0-9.]+)/', $scripts->command('INFO', 'server'), $version);
 [$passed, $failed] = [0, 0];
 foreach (array_slice($argv, 1) ?: glob(__DIR__ . '/../../lua/vectors/*.json') as $file) {

@@ -325,7 +325,8 @@ class RedisSemaphore
       unless listener&.alive?
         connection = @redis._client.connection
         again(PATIENCE, wait_until) do
-          listener = Listener.new(@url, channel) # It has nothing to close before it starts.
+          # The gem calls `require` for each new connection, and RubyGems keeps its lock if an exception interrupts it.
+          undisturbed { listener = Listener.new(@url, channel) } # It has nothing to close before it starts.
           listener.start
         end
       end

@@ -166,6 +166,17 @@ signals = (1..).take_while do |point|
   end
 end
 expect(signals.size > 100, "only #{signals.size} signals came")
+
+# If an exception interrupts `require`, RubyGems keeps its lock, and other threads hang. Traps interrupt the main thread.
+required = []
+trace = TracePoint.new(:call) do |event|
+  required << caller(2, 1) if event.method_id == :require && Thread.current == Thread.main
+end
+begin
+  trace.enable { semaphore.acquire(timeout: 0) }
+rescue RedisSemaphore::Timeout
+  expect(required.empty?, "the main thread requires files during a wait: #{required}")
+end
 semaphore.release(permit)
 
 [nil, "id"].each do |wrong|

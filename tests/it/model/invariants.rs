@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::system::System;
+use super::system::{Model, System};
 use test_support::contents::{Contents, ensure};
 use test_support::scripts::weight;
 
@@ -14,7 +14,7 @@ pub struct Watch {
     largest_limit: BTreeMap<String, i64>,
     released: BTreeSet<String>,
     /// Whether requests of groups may wait although permits are free, until they are asked for
-    /// again: the turns or the permits were lost.
+    /// again: the turns, the permits or runtime caps were lost.
     may_wait: bool,
     pub last: i64,
 }
@@ -32,15 +32,18 @@ impl Watch {
         }
     }
 
-    /// Notes that a key was lost. Without `state`, the server takes new numbers only from its
-    /// clock.
-    pub fn lost(&mut self, key: usize) {
+    /// Notes that the model is about to lose a key. Without `state`, the server takes new numbers
+    /// only from its clock.
+    pub fn loses(&mut self, key: usize, model: &Model) {
         match key {
             0 => {
                 self.permits.clear();
                 self.may_wait = true;
             }
-            3 => self.last = 0,
+            3 => {
+                self.last = 0;
+                self.may_wait |= !model.caps.is_empty();
+            }
             5 => self.may_wait = true,
             _ => {}
         }

@@ -81,8 +81,8 @@ impl System {
             Step::Clock { us } => self.move_clock(*us),
             Step::Listen { client, listens } => self.listen(*client, *listens),
             Step::Lose(key) => {
+                self.watch.loses(*key, &self.model);
                 self.lose(*key);
-                self.watch.lost(*key);
                 return Ok(());
             }
             Step::Acquire { kind, limit, heartbeat_timeout, requests } => {
@@ -263,8 +263,8 @@ impl System {
             if self.model.held_at(soon) > 0 {
                 return Err("permits expired while some are held".to_owned());
             }
+            self.watch.loses(0, &self.model);
             self.lose(0);
-            self.watch.lost(0);
         }
         let is_received = |id: &str| {
             let until = self.model.clients.get(part(id, 1));
@@ -280,8 +280,8 @@ impl System {
                         self.scripts.keys[key]
                     ));
                 }
+                self.watch.loses(key, &self.model);
                 self.lose(key);
-                self.watch.lost(key);
             }
         }
         if gone(3, &mut self.scripts) {

@@ -162,3 +162,18 @@ fn all_requests_are_granted_after_losses_of_all_keys() {
     let seed = fastrand::u64(..1 << 32);
     (seed..seed + 8).for_each(|seed| play(&KEYS, seed));
 }
+
+#[test]
+fn a_paused_group_continues_at_its_next_heartbeat_after_the_runtime_cap_is_lost() {
+    let mut client = Client::start(1);
+    let mark = id("N", "operator", 0, LEASE, "pause");
+    client.semaphore.ok("limit", &format!("declare 1 cap 0 a {mark}"));
+    let paused = in_group(&id("N", "client", 1, LEASE, "paused"), GROUPS[0]);
+    client.acquire(&[(paused, "wait".to_owned())]);
+    client.send_heartbeat();
+    assert_eq!(client.waiting.len(), 1);
+    client.lose("state");
+    client.send_heartbeat();
+    client.work();
+    assert!(client.waiting.is_empty(), "{:?}", client.waiting);
+}
