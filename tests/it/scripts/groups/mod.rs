@@ -4,6 +4,7 @@ mod bounds;
 mod histories;
 mod losses;
 mod order;
+mod pages;
 mod starvation;
 
 use super::{Timed, name_of};
