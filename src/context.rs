@@ -157,6 +157,10 @@ impl Context {
         self.process != std::process::id()
     }
 
+    pub(crate) fn process(&self) -> u32 {
+        self.process
+    }
+
     pub(crate) fn runtime(&self) -> &Handle {
         &self.runtime
     }

@@ -309,7 +309,8 @@ impl Permit {
     /// machine's monotonic clock. If the [I/O runtime](crate::SemaphoreClient#runtimes) has ended,
     /// the wait ends immediately, and the permit is lost from then on. If the I/O runtime is
     /// blocked when the lease expires, a wait in another runtime ends only when the I/O runtime
-    /// runs again.
+    /// runs again. In a forked process, the wait ends immediately, because the permit belongs to the
+    /// process that acquired it.
     ///
     /// # Cancel safety
     ///
@@ -322,7 +323,7 @@ impl Permit {
     /// released. Pass the watch to subtasks: it can be cloned, and can be sent to other threads.
     /// The watch does not keep the permit held.
     pub fn watch(&self) -> PermitWatch {
-        PermitWatch::new(&self.acquisition, self.core.context.runtime())
+        PermitWatch::new(&self.acquisition, &self.core.context)
     }
 
     /// Returns whether the permit is lost. A lost permit stays lost.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+use crate::context::Context;
 use crate::runtime::{Interruption, until};
 use crate::semaphore::lease::Lease;
 use crate::semaphore::ledger::Acquisition;
@@ -55,11 +56,14 @@ pub struct PermitWatch {
     acquisition: Arc<Acquisition>,
     /// The I/O runtime.
     home: Handle,
+    /// The ID of the process that connected.
+    process: u32,
 }
 
 impl PermitWatch {
-    pub(crate) fn new(acquisition: &Arc<Acquisition>, home: &Handle) -> Self {
-        Self { acquisition: acquisition.clone(), home: home.clone() }
+    pub(crate) fn new(acquisition: &Arc<Acquisition>, context: &Context) -> Self {
+        let (home, process) = (context.runtime().clone(), context.process());
+        Self { acquisition: acquisition.clone(), home, process }
     }
 
     fn lease(&self) -> &Lease {
@@ -70,12 +74,16 @@ impl PermitWatch {
     /// on this machine's monotonic clock. If the [I/O runtime](crate::SemaphoreClient#runtimes) has
     /// ended, the wait ends immediately, and the permit is lost from then on. If the I/O runtime is
     /// blocked when the lease expires, a wait in another runtime ends only when the I/O runtime
-    /// runs again.
+    /// runs again. In a forked process, the wait ends immediately, because the permit belongs to the
+    /// process that acquired it.
     ///
     /// # Cancel safety
     ///
     /// Safe: the call changes nothing.
     pub async fn ended(&self) {
+        if self.process != std::process::id() {
+            return;
+        }
         let lease = self.lease();
         loop {
             // From here on, no change is missed.

@@ -38,7 +38,13 @@ pub struct Limit {
     #[arg(value_name = "N|+N|clear", allow_negative_numbers = true)]
     pub change: Option<Change>,
     /// Group whose runtime cap to change
-    #[arg(long, requires = "cap", value_parser = identifier(group::LONGEST))]
+    #[arg(
+        long,
+        requires = "cap",
+        // clap ignores `requires` if `cap` conflicts with another given argument.
+        conflicts_with = "change",
+        value_parser = identifier(group::LONGEST)
+    )]
     pub group: Option<String>,
     /// New runtime cap of the group, which replaces the caps of its requests: 0 pauses the group;
     /// clear restores the caps of the requests

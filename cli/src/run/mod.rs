@@ -40,7 +40,7 @@ use tokio::time::timeout;
 use crate::failure::{Failure, LOST, with_options};
 use crate::output::note;
 use crate::server::options::Server;
-use crate::server::{block_on, connect};
+use crate::server::{block_on, connect, read_files};
 use command::{Change, Ended, Running};
 use guard::Guard;
 use hold::{Held, Hold, Outcome};
@@ -69,6 +69,8 @@ pub fn run(server: &Server, asked: &Run) -> Result<ExitCode, Failure> {
 
 fn ended(server: &Server, asked: &Run) -> Result<ExitCode, Failure> {
     let times = Times::of(asked)?;
+    // Signals still have their default effects here, so they end this process.
+    read_files(server)?;
     let start = || guard::Started::start(asked.clone(), times.grace);
     let guard = asked.per.is_none().then(start).transpose();
     let guard = guard.map_err(Failure::system("cannot start the guard process"))?;

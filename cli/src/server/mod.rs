@@ -78,6 +78,16 @@ pub fn block_on_runtime<T>(
     Ok(done)
 }
 
+/// Reads the files that the options name, and keeps input that cannot be read twice. This may take
+/// long, for example if a FIFO has no writer yet.
+pub fn read_files(server: &Server) -> Result<(), Failure> {
+    passwords::check_places(server)?;
+    passwords::read(server)?;
+    #[cfg(feature = "tls")]
+    certificates(server)?;
+    Ok(())
+}
+
 pub async fn connect(
     server: &Server,
     builder: SemaphoreClientBuilder,

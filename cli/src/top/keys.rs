@@ -15,6 +15,8 @@ const MOST_TYPED: usize = 12;
 pub fn pressed(state: &mut State, key: KeyEvent) -> Option<Wish> {
     let has_control = key.modifiers.contains(KeyModifiers::CONTROL);
     if has_control {
+        // Any key except `y` cancels a revocation.
+        state.dialogue.take_if(|dialogue| matches!(dialogue, Dialogue::Revoke { .. }));
         return (key.code == KeyCode::Char('c')).then_some(Wish::Leave);
     }
     state.message = None;

@@ -141,6 +141,10 @@ async fn a_group_is_paused_and_continued() {
     cap("-1").fails(2, "must be a number from 0");
     server.tool(&["limit", "jobs", "--group", "a"]).fails(2, "--cap <N|clear>");
     server.tool(&["limit", "jobs", "5", "--group", "a", "--cap", "1"]).fails(2, "--cap");
+    for change in ["5", "+1", "clear"] {
+        server.tool(&["limit", "jobs", change, "--group", "a"]).fails(2, "--group");
+    }
+    assert_eq!(server.tool(&["limit", "jobs"]).stdout, "jobs: limit 3 (declared)\n");
 }
 
 #[tokio::test]

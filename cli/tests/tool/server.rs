@@ -1,11 +1,15 @@
 //! Tests of the server options, and of passwords, which are never printed.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use test_support::folder::Folder;
 
 use crate::support::server::Server;
@@ -273,6 +277,20 @@ fn errors_for_unusable_password_files_give_the_reason() {
     let mut command = tool(&["ls", "--url", "redis://importer@127.0.0.1:1/"]);
     command.env("REDIS_PASSWORD", OsStr::from_bytes(b"gehe\xffim"));
     Outcome::of(command).fails(2, "REDIS_PASSWORD: it is not UTF-8");
+}
+
+#[test]
+fn a_signal_ends_a_run_that_waits_for_its_password() {
+    let folder = Folder::create();
+    let fifo = folder.join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for (option, signal) in [("--password-file", Signal::SIGTERM), ("--tls-ca", Signal::SIGINT)] {
+        let mut run = tool(&["run", "--url", "redis://importer@127.0.0.1:1/", "jobs"]);
+        let mut run = run.arg(option).arg(&fifo).args(["--", "true"]).spawn().unwrap();
+        let _open = File::create(&fifo).unwrap(); // Returns when the CLI reads.
+        kill(Pid::from_raw(run.id() as i32), signal).unwrap();
+        assert_eq!(run.wait().unwrap().signal(), Some(signal as i32), "{option}");
+    }
 }
 
 /// If the parameter were ignored, the CLI would use database 0, which has other semaphores.

@@ -106,7 +106,11 @@ async fn fails_at_once(
     client: SemaphoreClient,
     semaphore: redis_semaphore::Semaphore,
     permit: redis_semaphore::Permit,
+    watch: redis_semaphore::PermitWatch,
 ) -> String {
+    // These waits must end, although the timers of the parent's runtime no longer run.
+    permit.lost().await;
+    watch.ended().await;
     let all = [
         wrong("acquire", semaphore.acquire().await),
         wrong("acquire_timeout", semaphore.acquire_timeout(Duration::from_secs(2)).await),
@@ -139,10 +143,11 @@ fn each_async_call_fails_immediately_in_a_forked_child() {
             let permits = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
             (client, semaphore, permits)
         });
+        let watch = permits[0].watch();
         let permits = std::cell::RefCell::new(Some(permits));
         let said = in_a_child(|| {
             let [first, second] = permits.take().unwrap();
-            let calls = fails_at_once(client.clone(), semaphore.clone(), first);
+            let calls = fails_at_once(client.clone(), semaphore.clone(), first, watch);
             let said = match is_of_one_thread {
                 true => runtime.block_on(calls),
                 false => Runtime::new().unwrap().block_on(calls),

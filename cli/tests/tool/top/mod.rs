@@ -224,17 +224,19 @@ async fn values_of_an_unreachable_cluster_node_stay_and_are_marked() {
 
 /// A terminal may send Esc and a letter as one key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn esc_and_y_in_one_key_cancel_the_revoke_dialogue() {
+async fn keys_with_alt_or_control_cancel_the_revoke_dialogue() {
     let server = Server::start();
     let (_jobs, permits) = three(&server).await;
     let pane = watch(&server);
     pane.wait_for_text("3/3");
     pane.press(&["Down", "Enter"]);
     pane.wait_for_text("HOLDERS");
-    pane.press(&["r"]);
-    pane.wait_for_text("y: revoke");
-    pane.press(&["M-y"]);
-    pane.wait_for("the end of the dialogue", |text| !text.contains("y: revoke"));
+    for key in ["M-y", "C-y", "C-z"] {
+        pane.press(&["r"]);
+        pane.wait_for_text("y: revoke");
+        pane.press(&[key]);
+        pane.wait_for("the end of the dialogue", |text| !text.contains("y: revoke"));
+    }
     permits[0].refresh().await.unwrap();
 }
 
