@@ -25,6 +25,26 @@ const THREE_SLASHES: &str =
 const INSECURE: &str = "#insecure, which accepts any certificate, is not supported: pass the \
                         signing authority to the client (for a self-signed certificate: the \
                         certificate itself, made with basicConstraints=CA:FALSE)";
+/// Parameters that other programs accept in a URL. Errors may print these names, because they are
+/// not secret.
+const FAMILIAR: [&str; 16] = [
+    "client_name",
+    "database",
+    "db",
+    "host",
+    "max_connections",
+    "pass",
+    "password",
+    "port",
+    "protocol",
+    "socket_timeout",
+    "ssl",
+    "ssl_cert_reqs",
+    "timeout",
+    "tls",
+    "user",
+    "username",
+];
 const SCHEMES: [&str; 7] =
     ["redis", "rediss", "valkey", "valkeys", "redis+unix", "valkey+unix", "unix"];
 const FOREIGN_SCHEMES: [&str; 7] =
@@ -100,14 +120,14 @@ fn of_tcp(rest: &str, query: &str, is_tls: bool) -> Result<ConnectionInfo, Wrong
         match &*name {
             "protocol" => settings = settings.set_protocol(protocol(&value)?),
             "db" | "database" => {
-                return Err(unsupported(&name, "write a database as in redis://host:6379/3"));
+                return Err(unknown(&name, "write a database as in redis://host:6379/3"));
             }
             "user" | "username" | "pass" | "password" => {
                 let place = "write user and password before the host, as in \
                              redis://user:password@host:6379/";
-                return Err(unsupported(&name, place));
+                return Err(unknown(&name, place));
             }
-            _ => return Err(unknown()),
+            _ => return Err(unknown(&name, LOOK)),
         }
     }
     let address = match is_tls {
@@ -214,10 +234,10 @@ fn of_socket(rest: &str, query: &str) -> Result<ConnectionInfo, Wrong> {
             "user" => user = value,
             "pass" => password = value,
             "protocol" => settings = settings.set_protocol(protocol(&value)?),
-            "database" => return Err(unsupported(&name, "write db")),
-            "username" => return Err(unsupported(&name, "write user")),
-            "password" => return Err(unsupported(&name, "write pass")),
-            _ => return Err(unknown()),
+            "database" => return Err(unknown(&name, "write db")),
+            "username" => return Err(unknown(&name, "write user")),
+            "password" => return Err(unknown(&name, "write pass")),
+            _ => return Err(unknown(&name, LOOK)),
         }
     }
     let address = ConnectionAddr::Unix(PathBuf::from(path));
@@ -267,14 +287,11 @@ fn parameters(query: &str) -> Result<Vec<(String, String)>, Wrong> {
     Ok(found)
 }
 
-/// Rejects a parameter that other programs accept. Its name is known, so it is not a secret.
-fn unsupported(name: &str, advice: &str) -> Wrong {
-    Wrong(format!("{name:?} after \"?\" is not supported: {advice}"))
-}
-
-/// Rejects an unknown parameter. Its name may be part of a password.
-fn unknown() -> Wrong {
-    Wrong::shown("a parameter after \"?\" is not supported")
+fn unknown(name: &str, advice: &str) -> Wrong {
+    match FAMILIAR.contains(&name) {
+        true => Wrong(format!("{name:?} after \"?\" is not supported: {advice}")),
+        false => Wrong(format!("a parameter after \"?\" is not supported: {advice}")),
+    }
 }
 
 fn protocol(value: &str) -> Result<ProtocolVersion, Wrong> {
