@@ -174,6 +174,7 @@ trace = TracePoint.new(:call) do |event|
 end
 begin
   trace.enable { semaphore.acquire(timeout: 0) }
+  abort "FAILED: a second permit was granted"
 rescue RedisSemaphore::Timeout
   expect(required.empty?, "the main thread requires files during a wait: #{required}")
 end

@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::Semaphore;
@@ -13,6 +14,7 @@ use crate::runtime::Deadline;
 use crate::semaphore::acquire::{AGES_BY_REPLY, Pending};
 use crate::semaphore::core::{Adopt, Core, Wanted};
 use crate::semaphore::lease::Grant;
+use crate::semaphore::ledger::Acquisition;
 use crate::semaphore::{DetachedPermit, Permit};
 
 impl Semaphore {
@@ -75,6 +77,10 @@ impl Core {
             pending.settle();
             return Err(self.not_adopted(detached));
         }
+        // The detaching process may have sent its acquire more than once. A copy that arrives from
+        // now on takes a second permit, under the old ID.
+        let old = Acquisition::unwanted(detached.id().to_owned());
+        self.give_back_later(&old, Instant::now() + self.context.settings.longest_trip());
         let grant = Grant { token: detached.fencing_token(), since: response.sent };
         acquisition.resolve(Ok(grant));
         self.hold(std::iter::once(&acquisition), response.sent);

@@ -20,10 +20,11 @@ use crate::exporter::shared::Looks;
 use crate::failure::{Failure, USAGE};
 use crate::interruption::interruption;
 use crate::output::note;
-use crate::server::block_on;
 use crate::server::options::Server;
+use crate::server::{block_on, read_files};
 
 pub fn run(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
+    read_files(&server)?;
     block_on(serve(server, asked))?
 }
 

@@ -69,7 +69,6 @@ pub fn run(server: &Server, asked: &Run) -> Result<ExitCode, Failure> {
 
 fn ended(server: &Server, asked: &Run) -> Result<ExitCode, Failure> {
     let times = Times::of(asked)?;
-    // Signals still have their default effects here, so they end this process.
     read_files(server)?;
     let start = || guard::Started::start(asked.clone(), times.grace);
     let guard = asked.per.is_none().then(start).transpose();

@@ -78,8 +78,9 @@ pub fn block_on_runtime<T>(
     Ok(done)
 }
 
-/// Reads the files that the options name, and keeps input that cannot be read twice. This may take
-/// long, for example if a FIFO has no writer yet.
+/// Reads the files that the options name, and keeps input that cannot be read twice. This blocks, for
+/// example if a FIFO has no writer yet. Call it before signal handlers are installed, so that a
+/// signal ends the process.
 pub fn read_files(server: &Server) -> Result<(), Failure> {
     passwords::check_places(server)?;
     passwords::read(server)?;

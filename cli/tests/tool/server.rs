@@ -1,9 +1,10 @@
 //! Tests of the server options, and of passwords, which are never printed.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,6 +12,7 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use test_support::folder::Folder;
+use test_support::observer::until;
 
 use crate::support::server::Server;
 use crate::support::tool::{Outcome, tool};
@@ -279,17 +281,32 @@ fn errors_for_unusable_password_files_give_the_reason() {
     Outcome::of(command).fails(2, "REDIS_PASSWORD: it is not UTF-8");
 }
 
+/// Opens a FIFO when another process reads it.
+fn writer_of(fifo: &Path) -> File {
+    let mut options = OpenOptions::new();
+    let options = options.write(true).custom_flags(nix::libc::O_NONBLOCK);
+    let mut writer = None;
+    until("another process reads the FIFO", || {
+        writer = options.open(fifo).ok();
+        writer.is_some()
+    });
+    writer.unwrap()
+}
+
 #[test]
-fn a_signal_ends_a_run_that_waits_for_its_password() {
+fn a_signal_ends_a_command_that_waits_for_its_password() {
     let folder = Folder::create();
     let fifo = folder.join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-    for option in ["--password-file", "--tls-ca"] {
-        let mut run = tool(&["run", "--url", "redis://importer@127.0.0.1:1/", "jobs"]);
-        let mut run = run.arg(option).arg(&fifo).args(["--", "true"]).spawn().unwrap();
-        let _open = File::create(&fifo).unwrap(); // Returns when the CLI reads.
-        kill(Pid::from_raw(run.id() as i32), Signal::SIGTERM).unwrap();
-        assert_eq!(run.wait().unwrap().signal(), Some(Signal::SIGTERM as i32), "{option}");
+    for command in [&["run", "jobs", "--", "true"][..], &["exporter", "--listen", "127.0.0.1:0"]] {
+        for option in ["--password-file", "--tls-ca"] {
+            let mut waiting = tool(&["--url", "redis://importer@127.0.0.1:1/", option]);
+            let mut waiting = waiting.arg(&fifo).args(command).spawn().unwrap();
+            let _writer = writer_of(&fifo);
+            kill(Pid::from_raw(waiting.id() as i32), Signal::SIGTERM).unwrap();
+            let ended = waiting.wait().unwrap();
+            assert_eq!(ended.signal(), Some(Signal::SIGTERM as i32), "{command:?} {option}");
+        }
     }
 }
 

@@ -34,7 +34,7 @@ impl Core {
 
     /// Releases the acquisition's ID again at the time `at`, because an earlier call may still
     /// reach the server. Until then, no call waits for the release. A shutdown cancels it.
-    fn give_back_later(self: &Arc<Self>, acquisition: &Arc<Acquisition>, at: Instant) {
+    pub(crate) fn give_back_later(self: &Arc<Self>, acquisition: &Arc<Acquisition>, at: Instant) {
         let (core, acquisition, end) = (self.clone(), acquisition.clone(), self.context.end());
         self.context.spawn(async move {
             if end.run_until_cancelled(sleep_until(at)).await.is_some() {

@@ -191,6 +191,20 @@ async fn a_permit_granted_to_a_late_copy_of_an_acquire_is_released() {
 }
 
 #[tokio::test]
+async fn a_permit_granted_to_a_late_copy_of_an_acquire_is_released_by_the_adopter() {
+    let scene = Scene::set(1, Duration::from_millis(300)).await;
+    let other = SemaphoreClient::connect(&scene.server.url()).await.unwrap();
+    let other = other.semaphore(scene.semaphore.name()).limit(1).build().unwrap();
+    scene.proxy.stick(true);
+    let permit = in_time("a permit", scene.acquire(1)).await.unwrap().unwrap();
+    other.adopt(permit.detach()).await.unwrap().release().await.unwrap();
+    scene.observer.sees(0, 0).await;
+    scene.proxy.stick(false);
+    scene.observer.sees(1, 0).await;
+    scene.observer.sees(0, 0).await;
+}
+
+#[tokio::test]
 async fn a_permit_granted_to_a_late_copy_of_a_try_acquire_is_released() {
     let scene = Scene::set(1, Duration::from_millis(300)).await;
     let held = scene.semaphore.acquire().await.unwrap();
