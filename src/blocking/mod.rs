@@ -25,7 +25,8 @@
 //!
 //! In a process that was forked from the connected process, each call returns an
 //! [`Error::Invalid`](crate::Error::Invalid) whose `what` is `"process"`. Connect again in the
-//! forked process.
+//! forked process. Do not enable Tokio's features `parking_lot` and `full` in a program that forks:
+//! [their locks can hang in a forked process](crate::SemaphoreClient).
 //!
 //! # Threads of async runtimes
 //!

@@ -58,7 +58,9 @@ pub use names::Names;
 ///
 /// **Forks.** A client cannot be used in a forked process. In such a process, each call returns an
 /// [`Error::Invalid`] whose `what` is `"process"`. Connect again in the forked process, on a new
-/// runtime: Tokio does not support using the parent's runtime.
+/// runtime: Tokio does not support using the parent's runtime. If a program forks, do not enable
+/// Tokio's feature `parking_lot`, which the feature `full` includes: [its locks can hang in a forked
+/// process](https://github.com/Amanieu/parking_lot/issues/515).
 ///
 /// **Paused clock.** If Tokio's clock is paused (`tokio::time::pause`), connecting returns
 /// [`Error::Invalid`], because timeouts would not follow real time. Do not pause the clock after
