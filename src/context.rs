@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::diagnosis::connect::Access;
 use crate::error::{Error, Rounded};
+use crate::lock::Lock;
 use crate::metrics::Meters;
 use crate::releases::ReleasesByName;
 use crate::runtime::{EndTimer, Interruption, is_current, until};
@@ -52,7 +53,7 @@ pub(crate) struct Context {
     _ends: DropGuard,
     /// The calls that remain when the I/O runtime ends. `None` once that runtime has ended, and
     /// after a shutdown that has timed out.
-    remaining: Mutex<Option<Vec<Remaining>>>,
+    remaining: Lock<Option<Vec<Remaining>>>,
     /// `None` for a server in memory.
     _end_timer: Option<EndTimer>,
     process: u32,
@@ -135,7 +136,7 @@ impl Context {
             tasks: TaskTracker::new(),
             _ends: end.clone().drop_guard(),
             end,
-            remaining: Mutex::new(Some(Vec::new())),
+            remaining: Lock::new(Some(Vec::new())),
             process: std::process::id(),
         })
     }
@@ -240,20 +241,16 @@ impl Context {
         }
         self.end_all();
         if is_current(&self.runtime)
-            && let Some(all) = &mut *self.remaining()
+            && let Some(all) = &mut *self.remaining.lock()
         {
             return all.push(remaining);
         }
         self.make_calls(vec![remaining]);
     }
 
-    fn remaining(&self) -> MutexGuard<'_, Option<Vec<Remaining>>> {
-        self.remaining.lock().expect("no code panics while it holds the lock")
-    }
-
     /// Makes the remaining calls, because the I/O runtime has dropped all its tasks.
     fn make_remaining(&self) {
-        let remaining = self.remaining().take().unwrap_or_default();
+        let remaining = self.remaining.lock().take().unwrap_or_default();
         if let Some(making) = self.make_calls(remaining) {
             // If the thread has panicked, the panic was reported there.
             let _ = making.join();
@@ -297,7 +294,7 @@ impl Context {
                  runtime runs, and otherwise the leases expire"
             );
             // Remaining calls must not delay the end of the runtime again.
-            *self.remaining() = None;
+            *self.remaining.lock() = None;
         }
     }
 }

@@ -84,7 +84,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 // Layers, lowest first. `tests/it/layers` checks that each layer uses only earlier layers:
-// runtime, error, metrics, scripts, protocol, local, releases, server, wakeup, diagnosis,
+// lock, runtime, error, metrics, scripts, protocol, local, releases, server, wakeup, diagnosis,
 // context, semaphore, client, blocking, tower
 #[cfg(feature = "blocking")]
 pub mod blocking;
@@ -95,6 +95,7 @@ mod error;
 #[cfg(feature = "local")]
 #[doc(hidden)] // public only for the test that compares this module with the scripts
 pub mod local;
+mod lock;
 mod metrics;
 mod protocol;
 mod releases;

@@ -4,8 +4,8 @@
 
 use std::collections::HashSet;
 use std::panic::RefUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
 
 use ::metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use tokio::time::Instant;
@@ -15,6 +15,7 @@ use super::described::{
     ACQUIRES, BATCH, CALL, HELD, HOLD, LOST, QUEUED, RECONNECTS, REFRESH_FAILURES, WAIT, describe,
 };
 use crate::error::Error;
+use crate::lock::Lock;
 
 /// The label of all names beyond the limit. Names have no braces, so no semaphore has this name.
 const OTHER: &str = "{other}";
@@ -25,13 +26,13 @@ const OTHER: &str = "{other}";
 pub(crate) struct Meters {
     max_names: usize,
     /// A name stays a label after its semaphores are dropped, because its time series remain.
-    names: Mutex<HashSet<String>>,
+    names: Lock<HashSet<String>>,
 }
 
 impl Meters {
     pub(crate) fn new(max_names: usize) -> Self {
         describe();
-        Self { max_names, names: Mutex::default() }
+        Self { max_names, names: Lock::default() }
     }
 
     pub(crate) fn meter(&self, name: &str) -> Meter {
@@ -39,7 +40,7 @@ impl Meters {
     }
 
     fn label<'a>(&self, name: &'a str) -> &'a str {
-        let mut names = self.names.lock().expect("no code panics while it holds the lock");
+        let mut names = self.names.lock();
         if !names.contains(name) {
             if names.len() >= self.max_names {
                 return OTHER;

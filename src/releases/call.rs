@@ -3,13 +3,14 @@
 
 use std::collections::HashSet;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use redis::{Cmd, RedisError};
 use tokio::time::Instant;
 
 use super::ledger::Numbered;
 use super::{Ending, Entry, GivenUpBefore, Releases};
+use crate::lock::Lock;
 use crate::metrics::called;
 use crate::protocol::{MAX_BATCH, refreshed, released};
 
@@ -20,7 +21,7 @@ pub(crate) struct ReleaseCall {
     pub(crate) ending: Ending,
     entries: Vec<Numbered>,
     began: Instant,
-    written: Mutex<Option<u64>>,
+    written: Lock<Option<u64>>,
 }
 
 impl ReleaseCall {
@@ -47,17 +48,12 @@ impl ReleaseCall {
 
     fn begin(releases: &Arc<Releases>, ending: Ending, first: Numbered) -> Self {
         let (releases, entries) = (releases.clone(), vec![first]);
-        Self { releases, ending, entries, began: Instant::now(), written: Mutex::new(None) }
+        Self { releases, ending, entries, began: Instant::now(), written: Lock::new(None) }
     }
 
     /// The number of requests in the call.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
-    }
-
-    /// The connection to which the call was written.
-    fn written_to(&self) -> MutexGuard<'_, Option<u64>> {
-        self.written.lock().expect("no code panics while it holds the lock")
     }
 
     fn first(&self) -> &Entry {
@@ -76,7 +72,7 @@ impl ReleaseCall {
 
     pub(crate) fn write(&self, cmd: &mut Cmd) {
         // If the server did not have the script, the call is written again.
-        if self.written_to().is_some() {
+        if self.written.lock().is_some() {
             self.releases.lapse();
         }
         self.first().given_up.write_keys(cmd);
@@ -90,8 +86,8 @@ impl ReleaseCall {
 
     /// Called when the call has been written to this connection.
     pub(crate) fn written(&self, connection: u64) {
-        *self.written_to() = Some(connection);
-        self.releases.ledger().written(connection, &self.entries);
+        *self.written.lock() = Some(connection);
+        self.releases.ledger.lock().written(connection, &self.entries);
     }
 
     /// Called when the call ends without a reply, and before redis-rs notices that the call has
@@ -118,7 +114,7 @@ impl ReleaseCall {
         let entries = mem::take(&mut self.entries).into_iter().zip(were_held);
         // If an entry was also in an earlier call, the reply to that call may have confirmed the
         // entry.
-        let mut ledger = self.releases.ledger();
+        let mut ledger = self.releases.ledger.lock();
         let confirmed: Vec<_> =
             entries.filter(|((number, _), _)| ledger.remove(*number).is_some()).collect();
         drop(ledger);
@@ -135,8 +131,8 @@ impl Drop for ReleaseCall {
         if self.entries.is_empty() {
             return;
         }
-        let written = *self.written_to();
-        self.releases.ledger().failed(written, &self.entries);
+        let written = *self.written.lock();
+        self.releases.ledger.lock().failed(written, &self.entries);
         self.releases.changed();
     }
 }

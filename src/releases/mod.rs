@@ -23,7 +23,7 @@ mod ledger;
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -32,6 +32,7 @@ use tokio::time::Instant;
 pub(crate) use call::ReleaseCall;
 use ledger::Ledger;
 
+use crate::lock::Lock;
 use crate::protocol::ReleaseMode;
 
 /// An item that this process has given up.
@@ -113,7 +114,7 @@ pub(crate) struct Entry {
 
 /// The given-up items of all semaphores with one name: see the [module](self).
 pub(crate) struct Releases {
-    ledger: Mutex<Ledger>,
+    ledger: Lock<Ledger>,
     /// The number of release calls that were written, but may take effect late or never.
     lapses: AtomicU64,
     /// Whether calls for this semaphore name the keys for groups, too.
@@ -123,7 +124,7 @@ pub(crate) struct Releases {
 
 impl Releases {
     fn new() -> Self {
-        let (ledger, lapses) = (Mutex::default(), AtomicU64::new(0));
+        let (ledger, lapses) = (Lock::default(), AtomicU64::new(0));
         let has_groups = AtomicBool::new(false);
         Self { ledger, lapses, has_groups, changes: Notify::new() }
     }
@@ -138,13 +139,9 @@ impl Releases {
         self.has_groups.store(true, Ordering::Relaxed);
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().expect("no code panics while it holds the lock")
-    }
-
     /// Adds entries. Returns whether a keeper must be started.
     pub(crate) fn add(&self, entries: impl IntoIterator<Item = Entry>) -> bool {
-        let mut ledger = self.ledger();
+        let mut ledger = self.ledger.lock();
         let mut needs_keeper = false;
         for entry in entries {
             needs_keeper |= ledger.add(Arc::new(entry));
@@ -156,7 +153,7 @@ impl Releases {
 
     /// The number of entries that may have to be sent before a call.
     pub(crate) fn len(&self) -> usize {
-        self.ledger().len()
+        self.ledger.lock().len()
     }
 
     /// Records that a release call may take effect later than a call that was written after it.
@@ -177,20 +174,20 @@ impl Releases {
     /// Returns the calls that the keeper sends now. Returns `None` if no entry remains: the keeper
     /// must end.
     pub(crate) fn work(self: &Arc<Self>) -> Option<Vec<ReleaseCall>> {
-        let entries = self.ledger().take()?;
+        let entries = self.ledger.lock().take()?;
         Some(ReleaseCall::of(self, entries))
     }
 
     /// Removes and returns the entries whose leases have expired.
     pub(crate) fn expired(&self) -> Vec<Arc<Entry>> {
-        self.ledger().expired(Instant::now())
+        self.ledger.lock().expired(Instant::now())
     }
 
     /// Ends the keeper early, because its runtime has ended. Removes the remaining entries, which
     /// would otherwise keep their semaphores alive forever. Returns calls that end these entries.
     /// Requests come before permits, so that no released permit is granted to one of the requests.
     pub(crate) fn abandon(self: &Arc<Self>) -> Vec<ReleaseCall> {
-        let mut left = self.ledger().abandon();
+        let mut left = self.ledger.lock().abandon();
         self.changed();
         left.retain(|(_, entry)| entry.given_up.id().is_some());
         left.sort_by_key(|(_, entry)| entry.given_up.is_permit());
@@ -212,7 +209,7 @@ impl Releases {
     /// Returns a mark in the sequence of given-up items: every item that was given up so far is
     /// before the mark.
     pub(crate) fn mark(&self) -> u64 {
-        self.ledger().next_number()
+        self.ledger.lock().next_number()
     }
 
     /// Returns the items that were given up before the mark.
@@ -224,7 +221,7 @@ impl Releases {
 impl GivenUpBefore<'_> {
     /// If one of these releases cannot be sent yet, keeps the call back, and returns true.
     pub(crate) fn keep_call_back(&self) -> bool {
-        self.releases.ledger().keep_back_before(self.end)
+        self.releases.ledger.lock().keep_back_before(self.end)
     }
 
     /// Waits until all these releases can be sent.
@@ -246,7 +243,7 @@ impl GivenUpBefore<'_> {
         if self.alone.is_some() {
             return Vec::new();
         }
-        let entries = self.releases.ledger().unwritten(connection);
+        let entries = self.releases.ledger.lock().unwritten(connection);
         ReleaseCall::of(self.releases, entries)
     }
 
@@ -281,20 +278,16 @@ impl GivenUpBefore<'_> {
 
 /// The [`Releases`] of a client, by name. Semaphores with the same name share a [`Releases`].
 pub(crate) struct ReleasesByName {
-    all: Mutex<HashMap<String, Weak<Releases>>>,
+    all: Lock<HashMap<String, Weak<Releases>>>,
 }
 
 impl ReleasesByName {
     pub(crate) fn new() -> Self {
-        Self { all: Mutex::default() }
-    }
-
-    fn all(&self) -> MutexGuard<'_, HashMap<String, Weak<Releases>>> {
-        self.all.lock().expect("no code panics while it holds the lock")
+        Self { all: Lock::default() }
     }
 
     pub(crate) fn of(&self, name: &str) -> Arc<Releases> {
-        let mut all = self.all();
+        let mut all = self.all.lock();
         if let Some(releases) = all.get(name).and_then(Weak::upgrade) {
             return releases;
         }
@@ -305,7 +298,7 @@ impl ReleasesByName {
 
     /// Removes a name that no semaphore uses any more.
     pub(crate) fn clear(&self, name: &str, last: &Arc<Releases>) {
-        let mut all = self.all();
+        let mut all = self.all.lock();
         if Arc::strong_count(last) == 1 {
             all.remove(name);
         }

@@ -5,13 +5,14 @@
 //! forward. The server's clock is never compared with the clock of this process. The server counts
 //! in whole ms, starting with the ms in which the lease begins: see [`lasts`].
 
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
+use crate::lock::Lock;
 use crate::metrics::Hold;
 use crate::protocol::millis;
 use crate::semaphore::term::Term;
@@ -34,7 +35,7 @@ pub(crate) struct Lease {
     pub(crate) token: u64,
     /// The time at which the permit is lost, however often it is refreshed.
     latest_end: Option<Instant>,
-    term: Mutex<Term>,
+    term: Lock<Term>,
     /// Notifies the watches of each change. Most permits are never watched.
     changes: OnceLock<Box<Notify>>,
     hold: Hold,
@@ -47,21 +48,17 @@ impl Lease {
         max_hold: Option<Duration>,
         hold: Hold,
     ) -> Self {
-        let term = Mutex::new(Term::until(grant.since + lasts(duration)));
+        let term = Lock::new(Term::until(grant.since + lasts(duration)));
         // A bound that exceeds the range of the clock is ignored.
         let latest_end = max_hold.and_then(|max_hold| grant.since.checked_add(max_hold));
         Self { token: grant.token, latest_end, term, changes: OnceLock::new(), hold }
-    }
-
-    fn locked(&self) -> MutexGuard<'_, Term> {
-        self.term.lock().expect("no code panics while it holds the lock")
     }
 
     /// Returns the term. Callers must read the clock before this call. [`change`](Self::change)
     /// reads the clock under the lock. So if a caller has found the permit lost, no later refresh
     /// succeeds.
     pub(crate) fn term(&self) -> Term {
-        *self.locked()
+        *self.term.lock()
     }
 
     fn change(&self, change: impl FnOnce(&mut Term, Instant)) -> Term {
@@ -73,7 +70,7 @@ impl Lease {
     }
 
     fn update(&self, change: impl FnOnce(&mut Term)) -> Term {
-        let mut locked = self.locked();
+        let mut locked = self.term.lock();
         change(&mut locked);
         let term = *locked;
         drop(locked);

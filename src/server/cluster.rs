@@ -7,8 +7,8 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use redis::{Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue, RedisError};
@@ -23,6 +23,7 @@ use super::outage::Outages;
 use super::slots::{Address, SlotMap};
 use super::source::{Source, first_ok};
 use crate::error::{Error, NO_NODE, NO_SLOTS, is_transient};
+use crate::lock::Lock;
 use crate::releases::GivenUpBefore;
 use crate::scripts::CallBy;
 
@@ -43,8 +44,8 @@ pub(crate) struct Cluster {
     dialer: Dialer,
     /// The I/O runtime. A caller in another runtime may request that the map is read again.
     runtime: Handle,
-    slots: Mutex<SlotMap>,
-    links: Mutex<HashMap<Address, Arc<Link>>>,
+    slots: Lock<SlotMap>,
+    links: Lock<HashMap<Address, Arc<Link>>>,
     /// Notifies its receivers when the map changes.
     changes: watch::Sender<()>,
     is_refreshing: AtomicBool,
@@ -73,8 +74,8 @@ impl Cluster {
             call_by,
             dialer,
             runtime,
-            slots: Mutex::default(),
-            links: Mutex::default(),
+            slots: Lock::default(),
+            links: Lock::default(),
             changes: watch::Sender::new(()),
             is_refreshing: AtomicBool::new(false),
             unserved: Outages::new("commands"),
@@ -166,7 +167,7 @@ impl Cluster {
     /// moved, too.
     fn moved(self: &Arc<Self>, slot: u16, node: Address) {
         tracing::debug!(slot, %node, "a slot has moved");
-        self.slots().moved(slot, node);
+        self.slots.lock().moved(slot, node);
         self.changes.send_replace(());
         self.refresh_soon();
     }
@@ -182,28 +183,20 @@ impl Cluster {
         self.redirected(error, slot, asked).is_some_and(|to| to != *asked)
     }
 
-    fn slots(&self) -> MutexGuard<'_, SlotMap> {
-        self.slots.lock().expect("no code panics while it holds the lock")
-    }
-
     pub(super) fn leave_connections(&self) {
-        self.links().values().for_each(|link| link.leave_connection());
-    }
-
-    fn links(&self) -> MutexGuard<'_, HashMap<Address, Arc<Link>>> {
-        self.links.lock().expect("no code panics while it holds the lock")
+        self.links.lock().values().for_each(|link| link.leave_connection());
     }
 
     pub(crate) fn node_of(&self, slot: u16) -> Option<Address> {
-        self.slots().node(slot).cloned()
+        self.slots.lock().node(slot).cloned()
     }
 
     pub(crate) fn unserved_slots(&self) -> usize {
-        self.slots().unserved()
+        self.slots.lock().unserved()
     }
 
     pub(crate) fn nodes(&self) -> Vec<Address> {
-        self.slots().primaries_and_replicas().0
+        self.slots.lock().primaries_and_replicas().0
     }
 
     /// Returns a receiver that is notified when the map of the slots changes.
@@ -217,7 +210,7 @@ impl Cluster {
             let link = Link::new(source, self.call_by, self.dialer.clone());
             Arc::new(link.with_origin(self.origin(node)))
         };
-        self.links().entry(node.clone()).or_insert_with(new).clone()
+        self.links.lock().entry(node.clone()).or_insert_with(new).clone()
     }
 
     /// The address of a node, and its origin if the node is not configured.
@@ -261,7 +254,7 @@ impl Cluster {
     /// most useful error of the configured nodes, with its node: the first permanent error if one
     /// exists, otherwise the last error.
     pub(crate) async fn refresh(&self) -> Result<(), (Address, RedisError)> {
-        let (mut primaries, mut replicas) = self.slots().primaries_and_replicas();
+        let (mut primaries, mut replicas) = self.slots.lock().primaries_and_replicas();
         // The order is random, because one node may be cut off from the others.
         fastrand::shuffle(&mut primaries);
         fastrand::shuffle(&mut replicas);
@@ -296,7 +289,7 @@ impl Cluster {
             let detail = format!("{node} returned {reply:?}");
             (ErrorKind::UnexpectedReturnType, "the slots of the cluster cannot be read", detail)
         })?;
-        if !slots.is_of_the_cluster_of(&self.slots()) {
+        if !slots.is_of_the_cluster_of(&self.slots.lock()) {
             let reason = "the node has left the cluster and belongs to another cluster";
             return Err((ErrorKind::Io, reason).into());
         }
@@ -307,15 +300,17 @@ impl Cluster {
     fn replace(&self, slots: SlotMap) {
         let known = |node: &Address| slots.knows(node) || self.seeds.contains(node);
         let (primaries, _) = slots.primaries_and_replicas();
-        self.links().retain(|node, _| known(node));
+        self.links.lock().retain(|node, _| known(node));
         // No script is called over the link of a replica.
-        self.links().iter().filter(|(node, _)| !primaries.contains(node)).for_each(|(_, link)| {
-            link.retire();
-        });
+        for (node, link) in self.links.lock().iter() {
+            if !primaries.contains(node) {
+                link.retire();
+            }
+        }
         if let Some(node) = slots.node(self.unserved_slot.load(Ordering::Relaxed)) {
             self.unserved.succeeded(None, || self.describe(node));
         }
-        *self.slots() = slots;
+        *self.slots.lock() = slots;
         self.changes.send_replace(());
     }
 

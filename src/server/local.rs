@@ -1,7 +1,7 @@
 //! A server in memory for users' tests. It uses Tokio's clock, which tests may pause and advance.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use redis::{Arg, Cmd, FromRedisValue, RedisError, Value};
@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::call_error::CallError;
 use crate::local::{Inspected, Refusal, Reply, Semaphore};
+use crate::lock::Lock;
 use crate::releases::GivenUpBefore;
 
 /// The published grant messages.
@@ -23,7 +24,7 @@ pub(crate) struct Local {
     /// The time when this server began, in ms since 1970. Tokens contain the time, as on a real
     /// server.
     began_ms: i64,
-    content: Mutex<Content>,
+    content: Lock<Content>,
 }
 
 #[derive(Default)]
@@ -37,23 +38,19 @@ struct Content {
 impl Local {
     pub(crate) fn new() -> Arc<Self> {
         let began_ms = UNIX_EPOCH.elapsed().unwrap_or_default().as_millis() as i64;
-        Arc::new(Self { began: Instant::now(), began_ms, content: Mutex::default() })
-    }
-
-    fn content(&self) -> MutexGuard<'_, Content> {
-        self.content.lock().expect("no code panics while it holds the lock")
+        Arc::new(Self { began: Instant::now(), began_ms, content: Lock::default() })
     }
 
     /// Subscribes a client until the result is dropped.
     pub(crate) fn listen(&self, client: &str) -> Messages {
         let (sender, messages) = unbounded_channel();
-        self.content().listeners.insert(client.to_owned(), sender);
+        self.content.lock().listeners.insert(client.to_owned(), sender);
         messages
     }
 
     /// The names of all semaphores that were used under this prefix.
     pub(crate) fn names(&self, prefix: &str) -> Vec<String> {
-        let content = self.content();
+        let content = self.content.lock();
         let used = content.semaphores.iter().filter(|(_, semaphore)| semaphore.is_used());
         let names = used.map(|(name, _)| name).filter(|(of, _)| of == prefix);
         names.map(|(_, name)| name.clone()).collect()
@@ -89,7 +86,7 @@ impl Local {
         };
         let arguments = &arguments[1 + count.parse().unwrap_or(0)..];
         let now_us = self.began_ms * 1000 + self.began.elapsed().as_micros() as i64;
-        let reply = self.content().call(now_us, name_in(permits), script, arguments)?;
+        let reply = self.content.lock().call(now_us, name_in(permits), script, arguments)?;
         Ok(redis::from_redis_value(value(reply))?)
     }
 }

@@ -5,13 +5,13 @@
 //! then succeeds. An outage starts when an attempt fails that began after an earlier failure.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use redis::RedisError;
 
 use super::LOG_TARGET;
 use crate::error::{ConnectErrorKind, cause_of, is_end_of_runtime, is_full, is_refusal, says};
+use crate::lock::Lock;
 
 /// If this script succeeds, any outage ends, because a server that grants permits accepts writes.
 const ACQUIRE: &str = "acquire";
@@ -21,7 +21,7 @@ const FORGOTTEN: Duration = Duration::from_secs(60);
 pub(crate) struct Outages {
     /// The name of the connection in the log.
     connection: &'static str,
-    state: Mutex<Option<State>>,
+    state: Lock<Option<State>>,
 }
 
 /// The state after a failed attempt, until an attempt succeeds.
@@ -83,15 +83,11 @@ pub(crate) struct Outage {
 
 impl Outages {
     pub(crate) fn new(connection: &'static str) -> Self {
-        Self { connection, state: Mutex::new(None) }
+        Self { connection, state: Lock::new(None) }
     }
 
     pub(crate) fn is_fine(&self) -> bool {
-        self.state().is_none()
-    }
-
-    fn state(&self) -> MutexGuard<'_, Option<State>> {
-        self.state.lock().expect("no code panics while it holds the lock")
+        self.state.lock().is_none()
     }
 
     /// Records the failure of an attempt that began at `began`. Returns true if the attempt began
@@ -107,7 +103,7 @@ impl Outages {
         if is_end_of_runtime(error) {
             return false;
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let rejected = script.filter(|_| is_refusal(error));
         let rejection = rejected.map(|script| Rejection::new(script, error));
         let cause = cause_of(error);
@@ -150,7 +146,7 @@ impl Outages {
     /// Records a successful attempt at `server`, which may have replaced the server that failed.
     /// Returns whether the attempt ends a series of failures.
     pub(crate) fn succeeded(&self, script: Option<&str>, server: impl Fn() -> String) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let goes_on = |state: &State| {
             state.rejection.as_ref().is_some_and(|rejection| rejection.outlasts(script))
         };
@@ -164,7 +160,7 @@ impl Outages {
 
     /// Ends the outage, because the server is no longer used.
     pub(crate) fn forget(&self) {
-        self.end(self.state().take(), "the server is no longer used");
+        self.end(self.state.lock().take(), "the server is no longer used");
     }
 
     fn end(&self, state: Option<State>, message: &'static str) {
@@ -181,12 +177,12 @@ impl Outages {
 
     /// Returns why the last attempt failed, or `None` if it succeeded.
     pub(crate) fn last_failure(&self) -> Option<String> {
-        Some(self.state().as_ref()?.last_failure.clone())
+        Some(self.state.lock().as_ref()?.last_failure.clone())
     }
 
     #[cfg(feature = "tower")]
     pub(crate) fn current(&self) -> Option<Outage> {
-        self.state().as_ref()?.outage.clone()
+        self.state.lock().as_ref()?.outage.clone()
     }
 }
 

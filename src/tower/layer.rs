@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::mem::{self, Discriminant};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore as Places;
 
 use crate::error::Error;
+use crate::lock::Lock;
 use crate::semaphore::Semaphore;
 
 /// A layer that limits how many requests a service handles at the same time: see the
@@ -23,7 +24,7 @@ pub struct SemaphoreLayer {
     /// The number of the last outage that was logged.
     last_outage: Arc<AtomicU64>,
     /// When each kind of error that is no outage was last logged.
-    last_errors: Arc<Mutex<HashMap<Discriminant<Error>, Instant>>>,
+    last_errors: Arc<Lock<HashMap<Discriminant<Error>, Instant>>>,
 }
 
 /// The default for the maximum number of requests of a process that may wait at the same time.
@@ -85,7 +86,7 @@ impl SemaphoreLayer {
     /// Logs the error that is the reason to shed a request. Logs each kind of error at most once a
     /// minute, because many requests may fail for the same reason.
     pub(super) fn log_sometimes(&self, error: &Error) {
-        let mut last = self.last_errors.lock().expect("no code panics while it holds the lock");
+        let mut last = self.last_errors.lock();
         let kind = mem::discriminant(error);
         if last.get(&kind).is_none_or(|last| last.elapsed() >= LOG_INTERVAL) {
             last.insert(kind, Instant::now());

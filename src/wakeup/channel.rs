@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use tokio::sync::watch;
+
+use crate::lock::Lock;
 
 /// One channel. Its subscription is needed until the last handle of the channel is dropped.
 pub(crate) struct Channel {
@@ -93,13 +95,13 @@ impl Drop for Channel {
 /// The sharded channels of a process, by name. Semaphores of one name share a channel.
 #[derive(Default)]
 pub(crate) struct Channels {
-    open: Mutex<HashMap<String, Weak<Channel>>>,
+    open: Lock<HashMap<String, Weak<Channel>>>,
     changes: watch::Sender<()>,
 }
 
 impl Channels {
     pub(super) fn open(&self, name: String, slot: u16) -> Arc<Channel> {
-        let mut open = self.list();
+        let mut open = self.open.lock();
         if let Some(channel) = open.get(&name).and_then(Weak::upgrade) {
             return channel;
         }
@@ -108,13 +110,9 @@ impl Channels {
         channel
     }
 
-    fn list(&self) -> MutexGuard<'_, HashMap<String, Weak<Channel>>> {
-        self.open.lock().expect("no code panics while it holds the lock")
-    }
-
     /// The channels that need a subscription.
     pub(super) fn all(&self) -> Vec<Arc<Channel>> {
-        let mut open = self.list();
+        let mut open = self.open.lock();
         open.retain(|_, channel| channel.strong_count() > 0);
         let wanted = |channel: &Arc<Channel>| channel.is_wanted.load(Ordering::Acquire);
         open.values().filter_map(Weak::upgrade).filter(wanted).collect()

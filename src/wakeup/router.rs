@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::channel::semaphore_of;
 use super::parted::Parted;
 use super::{Channel, Wakeups, sharded_name};
+use crate::lock::Lock;
 use crate::protocol::id;
 use crate::protocol::message::{self, HandOff};
 
@@ -41,8 +42,8 @@ pub(crate) struct Router {
     /// The interval between reads of a cluster's slot map.
     pub(super) map_interval: Duration,
     /// All semaphores, by name.
-    handlers: Mutex<HashMap<String, SameName>>,
-    parted: Mutex<Parted>,
+    handlers: Lock<HashMap<String, SameName>>,
+    parted: Lock<Parted>,
     /// The number of messages that no script can have sent.
     foreign: AtomicU64,
 }
@@ -56,8 +57,8 @@ impl Router {
             ours,
             ping_interval: heartbeat_timeout / 3,
             map_interval: heartbeat_timeout,
-            handlers: Mutex::default(),
-            parted: Mutex::default(),
+            handlers: Lock::default(),
+            parted: Lock::default(),
             foreign: AtomicU64::new(0),
         }
     }
@@ -81,12 +82,9 @@ impl Router {
         }
     }
 
-    fn handlers(&self) -> MutexGuard<'_, HashMap<String, SameName>> {
-        self.handlers.lock().expect("no code panics while it holds the lock")
-    }
-
     pub(crate) fn register(&self, name: &str, handler: Weak<dyn Handler>) {
-        self.handlers()
+        self.handlers
+            .lock()
             .entry(name.to_owned())
             .or_insert_with(|| Vec::with_capacity(1))
             .push(handler);
@@ -94,7 +92,7 @@ impl Router {
 
     /// Removes the semaphores with this name that were dropped.
     pub(crate) fn unregister(&self, name: &str) {
-        let mut handlers = self.handlers();
+        let mut handlers = self.handlers.lock();
         if let Some(same) = handlers.get_mut(name) {
             same.retain(|handler| handler.strong_count() > 0);
             if same.is_empty() {
@@ -103,19 +101,15 @@ impl Router {
         }
     }
 
-    fn parted(&self) -> MutexGuard<'_, Parted> {
-        self.parted.lock().expect("no code panics while it holds the lock")
-    }
-
     /// Makes sure that until the time `until`, no grant message releases the permit of acquisition
     /// `number`, even if the semaphore is dropped.
     pub(crate) fn part_with(&self, number: u128, until: Instant) {
-        self.parted().add(number, until);
+        self.parted.lock().add(number, until);
     }
 
     /// Whether the ID belongs to this process, and may have a permit that is not in use.
     fn is_left_over(&self, id: &str) -> bool {
-        id::number_of_ours(id, &self.ours).is_some_and(|number| !self.parted().has(number))
+        id::number_of_ours(id, &self.ours).is_some_and(|number| !self.parted.lock().has(number))
     }
 
     /// Handles a message. A message that no script can have sent is ignored. Because many such
@@ -138,7 +132,8 @@ impl Router {
             }
         };
         let same: Vec<_> = self
-            .handlers()
+            .handlers
+            .lock()
             .get(name)
             .map_or(vec![], |same| same.iter().filter_map(Weak::upgrade).collect());
         // If no semaphore has this name, granted permits are freed when their leases expire.
@@ -159,7 +154,7 @@ impl Router {
     }
 
     fn all(&self) -> Vec<Arc<dyn Handler>> {
-        self.handlers().values().flatten().filter_map(Weak::upgrade).collect()
+        self.handlers.lock().values().flatten().filter_map(Weak::upgrade).collect()
     }
 
     /// Notifies all semaphores that messages may have been lost.
@@ -174,7 +169,7 @@ impl Router {
 
     /// Notifies the semaphores of these sharded channels that messages may have been lost.
     pub(super) fn may_have_missed_at<'a>(&self, channels: impl Iterator<Item = &'a str>) {
-        let handlers = self.handlers();
+        let handlers = self.handlers.lock();
         let of = |channel| handlers.get(semaphore_of(channel)?);
         let same = channels.filter_map(of).flatten().filter_map(Weak::upgrade);
         let same = same.collect();

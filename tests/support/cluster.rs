@@ -82,21 +82,23 @@ impl Cluster {
     }
 
     /// Waits until all nodes know each other. A node that does not respond to MEET within
-    /// `NODE_TIMEOUT` is forgotten, so MEET is repeated. Nodes are compared by ID, because a node
-    /// can announce another port. During a handshake, a node has another ID.
+    /// `NODE_TIMEOUT` is forgotten, so MEET is repeated. Each node sends MEET itself, because gossip
+    /// can fail in the same way. Nodes are compared by ID, because a node can announce another port.
+    /// During a handshake, a node has another ID.
     fn introduce_nodes(&self) {
         let ids: Vec<String> =
             (0..self.nodes.len()).map(|node| self.run(node, &["MYID"])).collect();
         self.all_say("all nodes are known", |cluster, node| {
-            let known_to_first: String = cluster.run(0, &["NODES"]);
-            let is_unknown = |id: &str| !known_to_first.contains(id);
-            for (id, node) in ids.iter().zip(&cluster.nodes) {
-                if is_unknown(id) && is_unknown("handshake") {
-                    cluster.run::<()>(0, &["MEET", "127.0.0.1", &node.port.to_string()]);
-                }
-            }
             let known: String = cluster.run(node, &["NODES"]);
-            !known.contains("handshake") && ids.iter().all(|id| known.contains(id))
+            if known.contains("handshake") {
+                return false;
+            }
+            let nodes = ids.iter().zip(&cluster.nodes);
+            let unknown: Vec<_> = nodes.filter(|(id, _)| !known.contains(*id)).collect();
+            for (_, other) in &unknown {
+                cluster.run::<()>(node, &["MEET", "127.0.0.1", &other.port.to_string()]);
+            }
+            unknown.is_empty()
         });
     }
 

@@ -3,13 +3,14 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::error::Error;
+use crate::lock::Lock;
 use crate::protocol::Place;
 use crate::protocol::id::number_of;
 use crate::semaphore::lease::{Grant, Lease};
@@ -25,7 +26,7 @@ pub(crate) struct Acquisition {
     pub(crate) calls: Calls,
     /// Set once the acquisition is a permit.
     lease: OnceLock<Lease>,
-    life: Mutex<Life>,
+    life: Lock<Life>,
 }
 
 struct Life {
@@ -69,7 +70,7 @@ struct Queued {
 
 impl Acquisition {
     pub(crate) fn new(number: u128, id: String, weight: u32, created: Instant) -> Self {
-        let life = Mutex::new(Life { stage: Stage::Waiting(None), queued: None });
+        let life = Lock::new(Life { stage: Stage::Waiting(None), queued: None });
         let (calls, lease) = (Calls::default(), OnceLock::new());
         Self { number, id, weight, created, calls, lease, life }
     }
@@ -83,10 +84,6 @@ impl Acquisition {
         Arc::new(unwanted)
     }
 
-    fn life(&self) -> MutexGuard<'_, Life> {
-        self.life.lock().expect("no code panics while it holds the lock")
-    }
-
     /// Returns the lease if the acquisition is or was a permit.
     pub(crate) fn lease(&self) -> Option<&Lease> {
         self.lease.get()
@@ -94,32 +91,32 @@ impl Acquisition {
 
     /// Returns the last known place in the queue.
     pub(crate) fn place(&self) -> Option<Place> {
-        self.life().queued.map(|queued| queued.place)
+        self.life.lock().queued.map(|queued| queued.place)
     }
 
     /// Returns the time at which the call that got the last "queued" reply was sent. Before the
     /// first "queued" reply, returns the time at which the acquisition was created.
     pub(crate) fn asked(&self) -> Instant {
-        self.life().queued.map_or(self.created, |queued| queued.asked)
+        self.life.lock().queued.map_or(self.created, |queued| queued.asked)
     }
 
     pub(crate) fn is_waiting(&self) -> bool {
-        matches!(self.life().stage, Stage::Waiting(_))
+        matches!(self.life.lock().stage, Stage::Waiting(_))
     }
 
     /// Whether the server has granted a permit that is still wanted, or an error has ended the wait.
     pub(super) fn is_resolved_or_held(&self) -> bool {
-        matches!(self.life().stage, Stage::Resolved(_) | Stage::Held)
+        matches!(self.life.lock().stage, Stage::Resolved(_) | Stage::Held)
     }
 
     pub(crate) fn is_ended(&self) -> bool {
-        matches!(self.life().stage, Stage::Ended)
+        matches!(self.life.lock().stage, Stage::Ended)
     }
 
     /// Notes a "queued" reply. A reply that arrives after the outcome is older than the outcome, so
     /// it replaces no earlier reply.
     pub(crate) fn queued(&self, asked: Instant, server_time: i64, place: Place) {
-        let mut life = self.life();
+        let mut life = self.life.lock();
         if matches!(life.stage, Stage::Waiting(_)) || life.queued.is_none() {
             life.queued = Some(Queued { asked, at: server_time, place });
         }
@@ -131,7 +128,7 @@ impl Acquisition {
     /// In this case, the reply to the next heartbeat contains the grant.
     pub(crate) fn granted_by_message(&self, token: u64, ends: i64, lease: Duration) {
         let granted_at = ends.saturating_sub(lease.as_millis() as i64);
-        let queued = self.life().queued;
+        let queued = self.life.lock().queued;
         if queued.is_none_or(|queued| granted_at >= queued.at) {
             let since = queued.map_or(self.created, |queued| queued.asked);
             self.resolve(Ok(Grant { token, since }));
@@ -140,7 +137,7 @@ impl Acquisition {
 
     /// Ends the wait. Only the first outcome counts.
     pub(crate) fn resolve(&self, outcome: Result<Grant, Error>) {
-        let mut life = self.life();
+        let mut life = self.life.lock();
         let Stage::Waiting(caller) = &mut life.stage else {
             return;
         };
@@ -158,7 +155,7 @@ impl Acquisition {
     /// Returns a receiver of the outcome. The receiver gets an error if the acquisition has ended.
     pub(crate) fn await_outcome(&self) -> oneshot::Receiver<Outcome> {
         let (sender, receiver) = oneshot::channel();
-        match &mut self.life().stage {
+        match &mut self.life.lock().stage {
             Stage::Waiting(caller) => *caller = Some(sender),
             Stage::Resolved(outcome) => _ = outcome.take().map(|outcome| sender.send(outcome)),
             Stage::Held | Stage::Ended => {}
@@ -168,7 +165,7 @@ impl Acquisition {
 
     /// Continues the wait, because the granted permit was lost before the caller received it.
     pub(crate) fn wait_again(&self) {
-        let mut life = self.life();
+        let mut life = self.life.lock();
         if matches!(life.stage, Stage::Resolved(_)) {
             life.stage = Stage::Waiting(None);
         }
@@ -176,7 +173,7 @@ impl Acquisition {
 
     /// Makes the acquisition a permit of its caller. Returns false if the acquisition has ended.
     pub(crate) fn hold(&self) -> bool {
-        let mut life = self.life();
+        let mut life = self.life.lock();
         let is_wait = life.stage.is_wait();
         if is_wait {
             life.stage = Stage::Held;
@@ -201,7 +198,7 @@ impl Acquisition {
     }
 
     fn change_to_ended(&self, may_change: impl FnOnce(&Stage) -> bool) -> bool {
-        let mut life = self.life();
+        let mut life = self.life.lock();
         let changes = may_change(&life.stage);
         let before = changes.then(|| std::mem::replace(&mut life.stage, Stage::Ended));
         drop(life);

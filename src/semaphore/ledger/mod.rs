@@ -48,24 +48,22 @@ mod tests;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 pub(crate) use acquisition::Acquisition;
 pub(crate) use calls::{ACQUIRE, Calls, Kinds, REFRESH, RELEASE};
 
+use crate::lock::Lock;
+
 #[derive(Default)]
-pub(crate) struct Ledger(Mutex<ByNumber>);
+pub(crate) struct Ledger(Lock<ByNumber>);
 
 type ByNumber = HashMap<u128, Arc<Acquisition>>;
 
 impl Ledger {
-    fn entries(&self) -> MutexGuard<'_, ByNumber> {
-        self.0.lock().expect("no code panics while it holds the lock")
-    }
-
     /// Enters acquisitions, except those that have ended.
     pub(crate) fn enter<'a>(&self, acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>) {
-        let mut entries = self.entries();
+        let mut entries = self.0.lock();
         // An acquisition that has ended may already have been removed. Such an acquisition must not
         // be entered again.
         for acquisition in acquisitions.filter(|acquisition| !acquisition.is_ended()) {
@@ -76,7 +74,7 @@ impl Ledger {
     /// Removes acquisitions. The acquisition of an unwanted permit is not in the ledger, but may
     /// have a forged number. So an acquisition that only has the same number is not removed.
     pub(crate) fn remove<'a>(&self, acquisitions: impl Iterator<Item = &'a Acquisition>) {
-        let mut entries = self.entries();
+        let mut entries = self.0.lock();
         for acquisition in acquisitions {
             if let Entry::Occupied(entered) = entries.entry(acquisition.number)
                 && std::ptr::eq(&**entered.get(), acquisition)
@@ -87,11 +85,11 @@ impl Ledger {
     }
 
     pub(crate) fn find(&self, number: u128) -> Option<Arc<Acquisition>> {
-        self.entries().get(&number).cloned()
+        self.0.lock().get(&number).cloned()
     }
 
     pub(crate) fn has_waits(&self) -> bool {
-        self.entries().values().any(|acquisition| acquisition.is_waiting())
+        self.0.lock().values().any(|acquisition| acquisition.is_waiting())
     }
 
     /// Returns the requests that the server has queued, sorted by ticket.
@@ -100,7 +98,7 @@ impl Ledger {
             let place = acquisition.place().filter(|_| acquisition.is_waiting())?;
             Some((place.ticket, acquisition.clone()))
         };
-        let mut queued: Vec<_> = self.entries().values().filter_map(waiting).collect();
+        let mut queued: Vec<_> = self.0.lock().values().filter_map(waiting).collect();
         queued.sort_by_key(|(ticket, _)| *ticket);
         queued.into_iter().map(|(_, acquisition)| acquisition).collect()
     }
@@ -108,7 +106,7 @@ impl Ledger {
     /// Ends and removes every acquisition whose caller has no permit yet. Returns these
     /// acquisitions.
     pub(crate) fn end_waits(&self) -> Vec<Arc<Acquisition>> {
-        let all: Vec<_> = self.entries().values().cloned().collect();
+        let all: Vec<_> = self.0.lock().values().cloned().collect();
         let ended: Vec<_> = all.into_iter().filter(|acquisition| acquisition.end_wait()).collect();
         self.remove(ended.iter().map(|acquisition| &**acquisition));
         ended
@@ -117,7 +115,7 @@ impl Ledger {
     /// Returns the permits to refresh, and granted permits that their callers will receive and that
     /// must be refreshed from then on.
     pub(crate) fn to_refresh(&self) -> Vec<Arc<Acquisition>> {
-        let entries = self.entries();
+        let entries = self.0.lock();
         let permits = entries.values().filter(|acquisition| acquisition.is_resolved_or_held());
         permits.cloned().collect()
     }

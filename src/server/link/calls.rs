@@ -117,7 +117,7 @@ impl Link {
             // This attempt was cut short, so the error of the previous attempt gives more
             // information.
             Err(_) => {
-                return Err(match self.state().refusal() {
+                return Err(match self.state.lock().refusal() {
                     Some(refusal) => CallError::unsent(refusal.clone()),
                     None => CallError::unsent_in_time(),
                 });
@@ -138,7 +138,7 @@ impl Link {
             Ok(reply) => {
                 self.timeouts.store(0, Ordering::Relaxed);
                 if self.outages.succeeded(script, || self.server_of(connected)) {
-                    *self.backoff() = Backoff::of_connections(self.response_timeout());
+                    *self.backoff.lock() = Backoff::of_connections(self.response_timeout());
                 }
                 return Ok(reply);
             }
@@ -166,7 +166,7 @@ impl Link {
     /// several calls stall at the same time, their timeouts count as one. Returns the number of
     /// consecutive timeouts.
     fn count_timeout(&self, sent: Instant) -> u32 {
-        let mut last = self.last_timeout.lock().expect("no code panics while it holds the lock");
+        let mut last = self.last_timeout.lock();
         if last.is_some_and(|last| sent < last) {
             return self.timeouts.load(Ordering::Relaxed);
         }

@@ -6,8 +6,8 @@
 
 mod calls;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -23,6 +23,7 @@ use super::dialer::{Dialed, Dialer};
 use super::outage::Outages;
 use super::source::{self, Source, Unconnected};
 use crate::error::RUNTIME_ENDED;
+use crate::lock::Lock;
 use crate::metrics::{COMMANDS, reconnected};
 use crate::scripts::CallBy;
 
@@ -30,18 +31,18 @@ pub(crate) struct Link {
     source: Source,
     call_by: CallBy,
     dialer: Dialer,
-    state: Mutex<State>,
+    state: Lock<State>,
     outages: Outages,
     /// The pauses restart when a call succeeds, not when connecting succeeds. A server may accept
     /// connections and reject all calls.
-    backoff: Mutex<Backoff>,
+    backoff: Lock<Backoff>,
     /// The last server that was tried.
-    server: Mutex<Option<String>>,
+    server: Lock<Option<String>>,
     /// The text after the server's address in messages.
     origin: &'static str,
     /// The number of consecutive timeouts.
     timeouts: AtomicU32,
-    last_timeout: Mutex<Option<Instant>>,
+    last_timeout: Lock<Option<Instant>>,
     /// The number of the last connection, or 0 if the next connection is not a reconnection.
     connections: watch::Sender<u64>,
 }
@@ -91,18 +92,18 @@ pub(crate) struct Connected {
 impl Link {
     /// The first call over the link connects.
     pub(crate) fn new(source: Source, call_by: CallBy, dialer: Dialer) -> Self {
-        let backoff = Mutex::new(Backoff::of_connections(dialer.response_timeout()));
+        let backoff = Lock::new(Backoff::of_connections(dialer.response_timeout()));
         Self {
             source,
             call_by,
             dialer,
-            state: Mutex::new(State::Away),
+            state: Lock::new(State::Away),
             outages: Outages::new("commands"),
             backoff,
-            server: Mutex::default(),
+            server: Lock::default(),
             origin: "",
             timeouts: AtomicU32::new(0),
-            last_timeout: Mutex::new(None),
+            last_timeout: Lock::new(None),
             connections: watch::Sender::new(0),
         }
     }
@@ -138,18 +139,10 @@ impl Link {
         &self.source
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while it holds the lock")
-    }
-
-    fn backoff(&self) -> MutexGuard<'_, Backoff> {
-        self.backoff.lock().expect("no code panics while it holds the lock")
-    }
-
     /// Returns the connection, or makes a new one.
     pub(crate) async fn connection(self: &Arc<Self>) -> Result<Connected, RedisError> {
         let attempt = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             match &*state {
                 State::Connected(connected) => return Ok(connected.clone()),
                 State::Refused { until, error } if Instant::now() < *until => {
@@ -166,7 +159,7 @@ impl Link {
         };
         let connected = attempt.clone().await;
         if let Err(error) = &connected {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             if matches!(&*state, State::Connecting { attempt: its, .. } if its.ptr_eq(&attempt)) {
                 *state = self.refused(error);
             }
@@ -175,7 +168,7 @@ impl Link {
     }
 
     fn refused(&self, error: &RedisError) -> State {
-        State::Refused { until: Instant::now() + self.backoff().next(), error: error.clone() }
+        State::Refused { until: Instant::now() + self.backoff.lock().next(), error: error.clone() }
     }
 
     /// The timeout for connecting.
@@ -185,12 +178,12 @@ impl Link {
 
     /// Makes the next call connect again. The connection does not count as lost.
     pub(super) fn leave_connection(&self) {
-        *self.state() = State::Away;
+        *self.state.lock() = State::Away;
         self.connections.send_replace(0);
     }
 
     fn current(&self) -> Option<Connected> {
-        match &*self.state() {
+        match &*self.state.lock() {
             State::Connected(connected) => Some(connected.clone()),
             _ => None,
         }
@@ -221,7 +214,7 @@ impl Link {
         }
         // Several attempts may run at the same time. The number is taken while the state is locked,
         // so the connection that stays in use has the highest number.
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let number = self.dialer.next_number();
         self.connections.send_replace(number);
         self.timeouts.store(0, Ordering::Relaxed);
@@ -234,7 +227,7 @@ impl Link {
 
     /// Gives up the connection with this number. `is_repeated`: an earlier attempt failed, too.
     fn give_up(&self, number: u64, error: &RedisError, is_repeated: bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if matches!(&*state, State::Connected(connected) if connected.number == number) {
             // An idle connection may have been closed, so a first failure does not delay
             // connecting.
@@ -250,12 +243,12 @@ impl Link {
     }
 
     fn name_server(&self, server: Option<String>) {
-        *self.server.lock().expect("no code panics while it holds the lock") = server;
+        *self.server.lock() = server;
     }
 
     /// The server to name in messages: the last server that was tried, if several are configured.
     pub(crate) fn server(&self) -> String {
-        let server = self.server.lock().expect("no code panics while it holds the lock");
+        let server = self.server.lock();
         let server = server.clone().unwrap_or_else(|| self.source.to_string());
         server + self.origin
     }

@@ -21,7 +21,7 @@ mod call;
 mod dispatch;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -30,6 +30,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use crate::error::Error;
+use crate::lock::Lock;
 use crate::protocol::MAX_BATCH;
 use crate::runtime::{Deadline, is_current};
 use crate::semaphore::ledger::{Calls, Kinds};
@@ -123,7 +124,7 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
 }
 
 pub(crate) struct Batcher<R: Request> {
-    state: Mutex<State<R>>,
+    state: Lock<State<R>>,
     /// Notifies the dispatcher of a change.
     changed: Notify,
 }
@@ -177,7 +178,7 @@ struct Batch<R: Request> {
 
 impl<R: Request> Default for Batcher<R> {
     fn default() -> Self {
-        let state = Mutex::new(State {
+        let state = Lock::new(State {
             waiting: VecDeque::new(),
             arrivals: 0,
             wants_next: false,
@@ -208,14 +209,10 @@ impl Core {
 }
 
 impl<R: Request> Batcher<R> {
-    fn state(&self) -> MutexGuard<'_, State<R>> {
-        self.state.lock().expect("no code panics while it holds the lock")
-    }
-
     /// Adds a request, and starts the dispatcher unless it runs.
     fn enter(core: &Arc<Core>, mut waiting: Waiting<R>) -> Result<(), Error> {
         let batcher = R::batcher(core);
-        let mut state = batcher.state();
+        let mut state = batcher.state.lock();
         // `check_process` makes a system call, which would be too slow for every request. The check
         // can be omitted only if a dispatcher runs. In a forked process, `is_dispatching` may stay
         // true without a dispatcher, but callers are never in the I/O runtime.
@@ -240,7 +237,7 @@ impl<R: Request> Batcher<R> {
     /// call is under way.
     fn next(&self, core: &Arc<Core>, may_send: bool, is_idle: bool) -> Next<R> {
         let mark = core.releases.mark();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if may_send {
             let requests = state.take(core);
             if !requests.is_empty() {
@@ -262,7 +259,7 @@ impl<R: Request> Batcher<R> {
 
     /// Puts requests back in the order of arrival.
     fn put_back(&self, requests: Vec<Waiting<R>>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.waiting.extend(requests);
         // Requests with higher numbers may already have failed and been put back.
         state.waiting.make_contiguous().sort_by_key(|waiting| waiting.number);
@@ -270,7 +267,7 @@ impl<R: Request> Batcher<R> {
 
     /// Removes and returns the requests that must not wait longer.
     fn sort_out(&self, waits_on: impl Fn(&Waiting<R>) -> bool) -> VecDeque<Waiting<R>> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let all = std::mem::take(&mut state.waiting);
         let (waiting, out) = all.into_iter().partition(waits_on);
         state.waiting = waiting;
@@ -279,7 +276,7 @@ impl<R: Request> Batcher<R> {
 
     /// Ends all requests, because the I/O runtime has ended.
     fn abandon(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.is_dispatching = false;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
