@@ -108,7 +108,7 @@ if groups then
       or not ends[i] and not groups.fits_cap(part.group, wanted, part.cap)
   end
 end
-local crowd = 0
+local crowd, has_ticket = 0, false
 if may_wait and (s.queued > 0 or s.held + wanted > limit or may_exceed_cap) then
   -- Requests with a ticket, a head start or a group may overtake others, so these requests enter
   -- the queue before it is served. A new number replaces a ticket that cannot have been issued. A
@@ -131,12 +131,13 @@ if may_wait and (s.queued > 0 or s.held + wanted > limit or may_exceed_cap) then
     elseif tickets[i] and groups then
       groups.enter(part, id, tickets[i]) -- in case a key was lost
     end
+    has_ticket = has_ticket or tickets[i]
   end
   crowd = record_heartbeat(s, first.client, timeout)
 end
 -- If more than CALLERS clients wait, heartbeats remove dead requests from the head of the queue. So
 -- a live client is at the head, and this client always calls `wake`.
-serve_queue(s, asked, crowd > CALLERS and tickets[1])
+serve_queue(s, asked, crowd > CALLERS and has_ticket)
 
 local indexes, positions, waits = {}, {}, false
 for i = 1, count do

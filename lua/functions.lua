@@ -103,6 +103,11 @@ local function groups_of(s)
   }
   s.groups = groups
 
+  -- Returns `start` + `distance`, or the next number if this sum would be rounded to `start`.
+  local function later(start, distance)
+    return math.max(start + distance, start * (1 + 2 ^ -52))
+  end
+
   local function turn_of(name)
     return (redis.call('ZSCORE', turns_key, name) or 0) + 0
   end
@@ -125,8 +130,11 @@ local function groups_of(s)
     return string.format('%s:%016.0f:%s', name, ticket, id)
   end
 
-  -- Returns the first two entries of a group in `order`.
+  -- Returns the first two entries of a group in `order`, or the first two IDs without a group.
   local function first_entries(name)
+    if name == '' then
+      return redis.call('ZRANGEBYSCORE', s.queue_key, '(0', '+inf', 'LIMIT', left, 2)
+    end
     local from, to = '[' .. name .. ':', '(' .. name .. ';'
     return redis.call('ZRANGE', order_key, from, to, 'BYLEX', 'LIMIT', 0, 2)
   end
@@ -179,7 +187,7 @@ local function groups_of(s)
     end
     local turn = turn_of(name)
     if turn <= 0 then -- even if the group is at its cap, so that it cannot starve others
-      set_turn(name, math.max(s.virtual + 1 / part.share, -turn))
+      set_turn(name, math.max(later(s.virtual, 1 / part.share), -turn))
     elseif turn == math.huge and groups.fits_cap(name, part.weight, part.cap) then
       set_turn(name, s.virtual)
     end
@@ -187,8 +195,10 @@ local function groups_of(s)
 
   -- Removes a canceled request, which has left the queue.
   function groups.leave(name, ticket, id)
-    redis.call('ZREM', order_key, entry_of(name, ticket, id))
     local turn = turn_of(name)
+    if name ~= '' then
+      redis.call('ZREM', order_key, entry_of(name, ticket, id))
+    end
     if turn > 0 and not first_entries(name)[1] then
       end_turns(name, turn == math.huge and s.virtual or turn)
     elseif turn == math.huge then
@@ -219,11 +229,8 @@ local function groups_of(s)
   function groups.next()
     local first = redis.call('ZRANGEBYSCORE', turns_key, '(0', '(inf', 'WITHSCORES', 'LIMIT', 0, 1)
     local name, start = first[1], (first[2] or 0) + 0
-    if name == '' then
-      local ids = redis.call('ZRANGEBYSCORE', s.queue_key, '(0', '+inf', 'LIMIT', left, 2)
-      return name, start, ids[1], not ids[2]
-    end
     local entries = name and first_entries(name) or {}
+    if name == '' then return name, start, entries[1], not entries[2] end
     local ticket, id = string.match(entries[1] or '', '^[^:]*:(%d+):(.*)')
     if entries[1] and not (id and (redis.call('ZSCORE', s.queue_key, id) or 0) + ticket == 0) then
       redis.call('ZREM', order_key, entries[1])
@@ -264,7 +271,7 @@ local function groups_of(s)
       end
       if #s.granted > granted then
         local weight, share = string.match(id, '^%a:[^:]*:(%d+):%d+:[^:,]*,?(%d*)')
-        next_start = start + weight / (entry and share or 1)
+        next_start = later(start, weight / (entry and share or 1))
       end
       if next_start > start or outcome == 'at_cap' then
         s.virtual, s.live_until = math.max(s.virtual, start), math.max(s.live_until, s.now)
@@ -682,8 +689,8 @@ local function leave_queue(s, id)
   local ticket = name and redis.call('ZSCORE', s.queue_key, id)
   if redis.call('ZREM', s.queue_key, id) == 0 then return false end
   s.queued = s.queued - 1
-  if name then
-    groups_of(s).leave(name, -ticket, id)
+  if s.virtual then
+    groups_of(s).leave(name or '', ticket and -ticket, id)
   end
   return true
 end
@@ -743,7 +750,7 @@ if groups then
       or not ends[i] and not groups.fits_cap(part.group, wanted, part.cap)
   end
 end
-local crowd = 0
+local crowd, has_ticket = 0, false
 if may_wait and (s.queued > 0 or s.held + wanted > limit or may_exceed_cap) then
   -- Requests with a ticket, a head start or a group may overtake others, so these requests enter
   -- the queue before it is served. A new number replaces a ticket that cannot have been issued. A
@@ -766,12 +773,13 @@ if may_wait and (s.queued > 0 or s.held + wanted > limit or may_exceed_cap) then
     elseif tickets[i] and groups then
       groups.enter(part, id, tickets[i]) -- in case a key was lost
     end
+    has_ticket = has_ticket or tickets[i]
   end
   crowd = record_heartbeat(s, first.client, timeout)
 end
 -- If more than CALLERS clients wait, heartbeats remove dead requests from the head of the queue. So
 -- a live client is at the head, and this client always calls `wake`.
-serve_queue(s, asked, crowd > CALLERS and tickets[1])
+serve_queue(s, asked, crowd > CALLERS and has_ticket)
 
 local indexes, positions, waits = {}, {}, false
 for i = 1, count do
@@ -908,8 +916,11 @@ if s.virtual then
   local idle = redis.call('ZCOUNT', turns, '-inf', 0)
   total = math.max(from - (s.extra and 1 or 0), redis.call('ZCARD', turns) - idle)
   each(turns, idle + offset, count, add_group)
-  -- The member '*' stands somewhere among the groups, so this page has one more entry.
-  each(s.permits_key, offset, count > 0 and math.min(count + 1, from - offset) or 0, function(name)
+  -- The member '*' stands somewhere among the groups, and is not counted.
+  local star = redis.call('ZRANK', s.permits_key, '*') or from
+  local first = star <= offset and offset + 1 or offset
+  local length = count + (star > offset and star < offset + count and 1 or 0)
+  each(s.permits_key, first, math.min(length, from - first), function(name)
     name = string.sub(name, 2)
     if name ~= '' and (redis.call('ZSCORE', turns, name) or 0) + 0 <= 0 then
       add_group(name)

@@ -135,8 +135,11 @@ if s.virtual then
   local idle = redis.call('ZCOUNT', turns, '-inf', 0)
   total = math.max(from - (s.extra and 1 or 0), redis.call('ZCARD', turns) - idle)
   each(turns, idle + offset, count, add_group)
-  -- The member '*' stands somewhere among the groups, so this page has one more entry.
-  each(s.permits_key, offset, count > 0 and math.min(count + 1, from - offset) or 0, function(name)
+  -- The member '*' stands somewhere among the groups, and is not counted.
+  local star = redis.call('ZRANK', s.permits_key, '*') or from
+  local first = star <= offset and offset + 1 or offset
+  local length = count + (star > offset and star < offset + count and 1 or 0)
+  each(s.permits_key, first, math.min(length, from - first), function(name)
     name = string.sub(name, 2)
     if name ~= '' and (redis.call('ZSCORE', turns, name) or 0) + 0 <= 0 then
       add_group(name)

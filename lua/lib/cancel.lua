@@ -5,8 +5,8 @@ local function leave_queue(s, id)
   local ticket = name and redis.call('ZSCORE', s.queue_key, id)
   if redis.call('ZREM', s.queue_key, id) == 0 then return false end
   s.queued = s.queued - 1
-  if name then
-    groups_of(s).leave(name, -ticket, id)
+  if s.virtual then
+    groups_of(s).leave(name or '', ticket and -ticket, id)
   end
   return true
 end

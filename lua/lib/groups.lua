@@ -28,6 +28,11 @@ local function groups_of(s)
   }
   s.groups = groups
 
+  -- Returns `start` + `distance`, or the next number if this sum would be rounded to `start`.
+  local function later(start, distance)
+    return math.max(start + distance, start * (1 + 2 ^ -52))
+  end
+
   local function turn_of(name)
     return (redis.call('ZSCORE', turns_key, name) or 0) + 0
   end
@@ -50,8 +55,11 @@ local function groups_of(s)
     return string.format('%s:%016.0f:%s', name, ticket, id)
   end
 
-  -- Returns the first two entries of a group in `order`.
+  -- Returns the first two entries of a group in `order`, or the first two IDs without a group.
   local function first_entries(name)
+    if name == '' then
+      return redis.call('ZRANGEBYSCORE', s.queue_key, '(0', '+inf', 'LIMIT', left, 2)
+    end
     local from, to = '[' .. name .. ':', '(' .. name .. ';'
     return redis.call('ZRANGE', order_key, from, to, 'BYLEX', 'LIMIT', 0, 2)
   end
@@ -104,7 +112,7 @@ local function groups_of(s)
     end
     local turn = turn_of(name)
     if turn <= 0 then -- even if the group is at its cap, so that it cannot starve others
-      set_turn(name, math.max(s.virtual + 1 / part.share, -turn))
+      set_turn(name, math.max(later(s.virtual, 1 / part.share), -turn))
     elseif turn == math.huge and groups.fits_cap(name, part.weight, part.cap) then
       set_turn(name, s.virtual)
     end
@@ -112,8 +120,10 @@ local function groups_of(s)
 
   -- Removes a canceled request, which has left the queue.
   function groups.leave(name, ticket, id)
-    redis.call('ZREM', order_key, entry_of(name, ticket, id))
     local turn = turn_of(name)
+    if name ~= '' then
+      redis.call('ZREM', order_key, entry_of(name, ticket, id))
+    end
     if turn > 0 and not first_entries(name)[1] then
       end_turns(name, turn == math.huge and s.virtual or turn)
     elseif turn == math.huge then
@@ -144,11 +154,8 @@ local function groups_of(s)
   function groups.next()
     local first = redis.call('ZRANGEBYSCORE', turns_key, '(0', '(inf', 'WITHSCORES', 'LIMIT', 0, 1)
     local name, start = first[1], (first[2] or 0) + 0
-    if name == '' then
-      local ids = redis.call('ZRANGEBYSCORE', s.queue_key, '(0', '+inf', 'LIMIT', left, 2)
-      return name, start, ids[1], not ids[2]
-    end
     local entries = name and first_entries(name) or {}
+    if name == '' then return name, start, entries[1], not entries[2] end
     local ticket, id = string.match(entries[1] or '', '^[^:]*:(%d+):(.*)')
     if entries[1] and not (id and (redis.call('ZSCORE', s.queue_key, id) or 0) + ticket == 0) then
       redis.call('ZREM', order_key, entries[1])
@@ -189,7 +196,7 @@ local function groups_of(s)
       end
       if #s.granted > granted then
         local weight, share = string.match(id, '^%a:[^:]*:(%d+):%d+:[^:,]*,?(%d*)')
-        next_start = start + weight / (entry and share or 1)
+        next_start = later(start, weight / (entry and share or 1))
       end
       if next_start > start or outcome == 'at_cap' then
         s.virtual, s.live_until = math.max(s.virtual, start), math.max(s.live_until, s.now)

@@ -19,6 +19,7 @@
 //!
 //! - The program runs on another platform.
 //! - A thread other than the main thread calls `exit`.
+//! - A `thread_local!` of the main thread drops the permit, and was used before the client.
 //! - A signal ends the program.
 //!
 //! # Forked processes

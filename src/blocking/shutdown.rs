@@ -73,9 +73,21 @@ impl Drop for SetOnDrop {
     }
 }
 
+/// On Linux, the main thread has the ID of the process. On other systems, and without `/proc`, the
+/// main thread has the name that Rust gives to it.
+fn is_main_thread() -> bool {
+    match std::fs::read_link("/proc/thread-self") {
+        Ok(process_task_thread) => {
+            let mut ids = process_task_thread.iter();
+            ids.next() == ids.next_back()
+        }
+        Err(_) => thread::current().name() == Some("main"),
+    }
+}
+
 thread_local! {
     static MINE: AtExit = AtExit {
-        is_main: cfg!(not(windows)) && thread::current().name() == Some("main"),
+        is_main: cfg!(not(windows)) && is_main_thread(),
         process: std::process::id(),
         shutdowns: RefCell::default(),
     };

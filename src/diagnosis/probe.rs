@@ -104,7 +104,7 @@ impl Probe {
     /// Calls the commands of `inspect` outside a script, so that the server names a rejected
     /// command.
     async fn try_reads(&self, connection: &Connection, keys: &Keys) -> Result<(), Error> {
-        let [permits, queue, _, state, ..] = keys;
+        let [permits, queue, _, state, _, turns] = keys;
         let mut commands = vec![
             vec!["TIME"],
             vec!["HMGET", state, "version"],
@@ -112,6 +112,9 @@ impl Probe {
             vec!["ZMSCORE", permits, "*"],
             vec!["ZCOUNT", permits, "0", "0"],
             vec!["ZRANGE", queue, "0", "0"],
+            vec!["ZRANGEBYSCORE", turns, "0", "0"],
+            vec!["ZRANK", permits, "*"],
+            vec!["ZSCORE", permits, "*"],
         ];
         if matches!(self.link.call_by(), CallBy::Sha1) {
             commands.push(vec!["EVAL", "return 1", "1", state]);

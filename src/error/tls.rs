@@ -11,6 +11,11 @@ type Trouble = (&'static str, &'static str);
 const SET_CLOCKS: &str = "check its period of validity, and the clocks of this machine and the \
                           server";
 const GIVE_SIGNED: &str = "use a certificate signed by an authority that the server trusts";
+const NOTHING_IN_COMMON: Trouble = (
+    "client and server have no TLS version, cipher or type of key in common",
+    "enable TLS 1.2 or 1.3 on the server (tls-protocols, tls-ciphers), with a certificate whose key \
+     is of the type RSA, ECDSA (P-256 or P-384) or Ed25519",
+);
 const SEE_BOTH: &str = "check the certificates, and that both sides use TLS";
 
 /// Explains an error of rustls.
@@ -24,10 +29,7 @@ pub(super) fn trouble(error: &io::Error) -> Option<Trouble> {
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             ("it does not use TLS", "try redis:// instead of rediss://")
         }
-        Error::PeerIncompatible(_) => (
-            "client and server have no TLS version or cipher in common",
-            "enable TLS 1.2 or 1.3 on the server (tls-protocols, tls-ciphers)",
-        ),
+        Error::PeerIncompatible(_) => NOTHING_IN_COMMON,
         _ => ("the TLS handshake failed", SEE_BOTH),
     })
 }
@@ -44,6 +46,10 @@ fn of_server(error: &CertificateError) -> Trouble {
         Its::NotValidYet | Its::NotValidYetContext { .. } => (
             "the server's certificate is not valid yet",
             "correct the clock of this machine, or wait until the certificate is valid",
+        ),
+        Its::NotValidForNameContext { presented, .. } if presented.is_empty() => (
+            "the server's certificate names no host",
+            "create one that contains the host as a subjectAltName; the common name (CN) is ignored",
         ),
         Its::NotValidForName | Its::NotValidForNameContext { .. } => (
             "the server's certificate is for another host",
@@ -113,10 +119,9 @@ fn reported_by_server(alert: AlertDescription) -> Trouble {
             "the server does not know that host name",
             "connect to a name that its certificate contains",
         ),
-        Its::ProtocolVersion | Its::HandshakeFailure | Its::InsufficientSecurity => (
-            "server and client have no TLS version or cipher in common",
-            "enable TLS 1.2 or 1.3 on the server (tls-protocols, tls-ciphers)",
-        ),
+        Its::ProtocolVersion | Its::HandshakeFailure | Its::InsufficientSecurity => {
+            NOTHING_IN_COMMON
+        }
         _ => ("the server closes the TLS connection", "its log may show the cause"),
     }
 }

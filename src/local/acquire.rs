@@ -57,7 +57,8 @@ impl Semaphore {
                 self.record_heartbeat(id::client(requests[0].id), heartbeat_timeout);
                 crowd = self.crowd(heartbeat_timeout);
             }
-            let sweeps = crowd > CALLERS && self.queue.ticket(requests[0].id).is_some();
+            let is_queued = |request: &Request<'_>| self.queue.ticket(request.id).is_some();
+            let sweeps = crowd > CALLERS && requests.iter().any(is_queued);
             self.serve(&asked, sweeps);
         }
         let mut free = self.limit() - self.held();

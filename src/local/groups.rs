@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::serve::Served;
+use super::turns::later;
 use super::{Refusal, Semaphore, id};
 
 /// The maximum number of runtime caps.
@@ -63,7 +64,7 @@ impl Semaphore {
         let (group, turn) = (id::group(id), self.turns.turn(id::group(id)));
         if turn <= 0.0 {
             // Even if the group is at its cap, so that it cannot starve others.
-            self.turns.set_turn(group, (virtual_time + 1.0 / id::share(id)).max(-turn));
+            self.turns.set_turn(group, later(virtual_time, 1.0 / id::share(id)).max(-turn));
         } else if turn.is_infinite() && !self.exceeds_cap(id, id::weight(id)) {
             self.turns.set_turn(group, virtual_time);
         }
@@ -74,10 +75,8 @@ impl Semaphore {
         let was_queued = self.queue.remove(id);
         if let Some(virtual_time) = self.turns.virtual_time
             && was_queued
-            && let group = id::group(id)
-            && !group.is_empty()
         {
-            let turn = self.turns.turn(group);
+            let (group, turn) = (id::group(id), self.turns.turn(id::group(id)));
             if turn > 0.0 && self.queue.first(group).is_none() {
                 self.turns.end_turns(group, if turn.is_infinite() { virtual_time } else { turn });
             } else if turn.is_infinite() {
@@ -140,7 +139,7 @@ impl Semaphore {
                 self.turns.virtual_time = self.turns.virtual_time.map(|now| now.max(start));
             }
             let end = match (&first, &served) {
-                (Some(id), Served::Granted) => start + id::weight(id) as f64 / id::share(id),
+                (Some(id), Served::Granted) => later(start, id::weight(id) as f64 / id::share(id)),
                 _ => start,
             };
             match served {

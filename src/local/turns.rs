@@ -15,6 +15,11 @@ pub struct Turns {
     pub(super) held_before: BTreeMap<String, i64>,
 }
 
+/// Returns `start` + `distance`, or the next number if the sum is rounded to `start`.
+pub(super) fn later(start: f64, distance: f64) -> f64 {
+    (start + distance).max(start * (1.0 + f64::EPSILON))
+}
+
 impl Turns {
     pub(super) fn turn(&self, group: &str) -> f64 {
         self.starts.get(group).copied().unwrap_or(0.0)

@@ -28,10 +28,9 @@ use crate::semaphore::{AcquireRequest, Permits};
 /// After any of these errors, the permits that were already acquired are released in the
 /// background:
 ///
-/// - [`Error::Invalid`] if two requests have the same prefix and name, and their clients use the
-///   same server address and database. Nothing was sent. Request one permit with a higher weight
-///   instead. If the clients use two addresses of one server, such as `localhost` and `127.0.0.1`,
-///   the call may wait for its own permit.
+/// - [`Error::Invalid`] if two requests have the same prefix and name, even if their clients use
+///   different servers or databases: two processes could acquire such permits in different orders.
+///   Nothing was sent. Request one permit with a higher weight, or use another name or prefix.
 /// - [`Error::Invalid`] if a weight is 0 or a head start is out of range. Nothing was sent.
 /// - [`Error::Lost`] if a permit was lost while another permit was awaited.
 /// - The errors of [`Semaphore::acquire`](crate::Semaphore::acquire). An error about one semaphore
@@ -108,18 +107,15 @@ fn order(requests: &[AcquireRequest]) -> Result<Vec<usize>, Error> {
     for request in requests {
         request.check()?;
     }
+    let key = |index: &usize| requests[*index].core.key();
     let mut order: Vec<_> = (0..requests.len()).collect();
-    // Semaphores of different servers or databases may have the same name.
-    let key = |index: usize| {
-        let core = &requests[index].core;
-        let servers = &core.context.servers;
-        (core.key(), servers.server(core.slot), servers.database())
-    };
-    order.sort_by_cached_key(|index| key(*index));
-    match order.windows(2).find(|two| key(two[0]) == key(two[1])) {
+    order.sort_by_key(key);
+    // The same key may be a key of two servers. The names of servers give no order of them, because
+    // each process may use other addresses.
+    match order.windows(2).find(|two| key(&two[0]) == key(&two[1])) {
         Some(two) => {
             let name = &requests[two[0]].core.name;
-            let reason = format!("must contain each semaphore once; {name:?} occurs twice");
+            let reason = format!("must have different names or prefixes; {name:?} occurs twice");
             Err(Error::invalid("requests", reason))
         }
         None => Ok(order),

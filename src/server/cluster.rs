@@ -222,11 +222,6 @@ impl Cluster {
         if self.seeds.contains(node) { "" } else { ANNOUNCED }
     }
 
-    /// The number of the database. Valkey 9 may have several in a cluster.
-    pub(crate) fn database(&self) -> i64 {
-        self.first.redis_settings().db()
-    }
-
     pub(crate) fn client(&self, node: &Address) -> Client {
         let settings = self.first.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let info = self.first.clone().set_addr(node.as_reached_by(self.first.addr()));

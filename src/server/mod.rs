@@ -147,18 +147,6 @@ impl Servers {
         }
     }
 
-    /// The number of the database. A server in memory has only database 0.
-    pub(crate) fn database(&self) -> i64 {
-        match self {
-            Self::One(link) => {
-                link.source().servers().first().map_or(0, |server| server.redis_settings().db())
-            }
-            Self::Cluster(cluster) => cluster.database(),
-            #[cfg(feature = "local")]
-            Self::Local(_) => 0,
-        }
-    }
-
     /// Why the last attempt at the server that has `slot` failed, or `None` if the attempt
     /// succeeded.
     pub(crate) fn last_failure(&self, slot: u16) -> Option<String> {

@@ -254,3 +254,15 @@ async fn refresh_and_watch_report_a_lost_permit() {
     assert!(matches!(refreshed.0, Err(Error::Lost { .. })), "{:?}", refreshed.0);
     eventually("the loss", async || watch.is_lost(), |is_lost| *is_lost).await;
 }
+
+/// Only the end of the program's main thread shuts clients down.
+#[test]
+fn a_client_survives_the_end_of_a_thread_that_is_named_main() {
+    let client = SemaphoreClient::connect(&shared_url()).unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
+    let its = semaphore.clone();
+    let named = thread::Builder::new().name("main".to_owned());
+    named.spawn(move || drop(its.acquire().unwrap())).unwrap().join().unwrap();
+    drop(semaphore.acquire().unwrap());
+    client.shutdown().unwrap();
+}

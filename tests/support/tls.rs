@@ -49,8 +49,22 @@ impl Authority {
     /// Returns a certificate that is valid from the beginning of one year to the beginning of
     /// another year.
     pub fn certificate_from_to(&self, name: &str, from: i32, to: i32) -> ClientTlsConfig {
+        self.certificate_of([name.to_owned()], from, to)
+    }
+
+    /// Returns a certificate that contains no name of a host.
+    pub fn certificate_without_names(&self) -> ClientTlsConfig {
+        self.certificate_of([], 1975, 4096)
+    }
+
+    fn certificate_of<const N: usize>(
+        &self,
+        names: [String; N],
+        from: i32,
+        to: i32,
+    ) -> ClientTlsConfig {
         let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        let mut params = CertificateParams::new(names).unwrap();
         (params.not_before, params.not_after) =
             (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
         let client_cert = params.signed_by(&key, &self.issuer).unwrap().pem().into_bytes();

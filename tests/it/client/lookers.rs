@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use redis::InfoDict;
 use redis_semaphore::{
-    ConnectErrorKind, Diagnosis, Error, SemaphoreClient, SemaphoreClientBuilder, Verdict,
+    ConnectErrorKind, Diagnosis, Error, Group, SemaphoreClient, SemaphoreClientBuilder, Verdict,
 };
 
 use test_support::acl;
@@ -128,6 +128,33 @@ async fn a_read_only_user_can_make_all_read_only_calls_and_no_changes() {
     let refused = semaphore.acquire().await.unwrap_err();
     assert!(matches!(refused, Error::Rejected { .. }), "{refused}");
     permit.release().await.unwrap();
+}
+
+/// If `state` was lost, the scripts find the virtual time with other commands.
+#[tokio::test]
+async fn a_read_only_user_can_inspect_groups() {
+    let (server, name) = (Server::start(), unique_name());
+    make_looker(&server, &acl::looker_rules()[0]);
+    let theirs = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let theirs = theirs.semaphore(&*name).limit(2).build().unwrap();
+    let request = || theirs.request().group(Group::new("tenant").cap(1)).acquire();
+    let _permit = request().await.unwrap();
+    let waiting = tokio::spawn(request());
+    let client = builder().connect(&server.url_of(acl::LOOKER)).await.unwrap();
+    let semaphore = client.semaphore(&*name).existing_limit().build().unwrap();
+    let queued = async || semaphore.inspect().await.unwrap().queued;
+    eventually("the waiter", queued, |queued| *queued == 1).await;
+    for lost in ["", "state"] {
+        if !lost.is_empty() {
+            let key = format!("sem:{{{name}}}:{lost}");
+            redis::cmd("DEL").arg(key).exec(&mut server.connect()).unwrap();
+        }
+        let groups = semaphore.inspect_groups().await.unwrap();
+        assert_eq!((groups.len(), groups[0].held, groups[0].queued), (1, 1, 1), "{groups:?}");
+        assert_eq!(semaphore.inspect().await.unwrap().queued, 1);
+    }
+    assert!(is_log_empty(&server));
+    waiting.abort();
 }
 
 #[tokio::test]

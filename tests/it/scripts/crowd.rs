@@ -126,6 +126,22 @@ fn a_heartbeat_in_a_crowd_removes_dead_waiters_at_the_head_of_the_queue() {
     assert_eq!(semaphore.inspect().queued, 4);
 }
 
+#[test]
+fn a_heartbeat_removes_dead_waiters_also_if_a_call_begins_with_another_request() {
+    let mut semaphore = one_holds();
+    for client in 0..30 {
+        ask(&mut semaphore, &format!("dead{client}"), "publish", 0);
+    }
+    let _listener = semaphore.listen("live");
+    ask(&mut semaphore, "live", "publish", 0);
+    semaphore.pass(1000);
+    let arguments = format!(
+        "declare_if_unset 1 live publish {HEARTBEAT_TIMEOUT} other 1 60000 try live 1 60000 1"
+    );
+    let reply = semaphore.ok("acquire", &arguments);
+    assert_eq!((reply[1], outcomes(&reply)[1].position()), (599_000, 1));
+}
+
 /// Requests that do not fit and requests that are too heavy stay in the queue, because no permit is
 /// free.
 #[test]

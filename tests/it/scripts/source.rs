@@ -43,9 +43,9 @@ fn the_scripts_and_the_protocol_page_stay_short() {
     let acquire = std::fs::read_to_string(folder().join("acquire.lua")).unwrap();
     assert!(lines(&acquire) <= 180, "acquire.lua has {} lines", lines(&acquire));
     let sent = lines(ScriptRegistry::embedded().script("acquire").unwrap().source());
-    assert!(sent <= 790, "a server gets {sent} lines of acquire");
+    assert!(sent <= 800, "a server gets {sent} lines of acquire");
     let all: usize = files().iter().map(|(_, text)| lines(text)).sum();
-    assert!(all <= 1475, "all scripts have {all} lines");
+    assert!(all <= 1485, "all scripts have {all} lines");
     let protocol = std::fs::read_to_string(folder().join("../docs/protocol.md")).unwrap();
     let words = protocol.split_whitespace().count();
     assert!(words <= 4800, "protocol.md has {words} words");

@@ -158,6 +158,7 @@ async fn every_way_to_connect_reports_which_sides_certificate_is_invalid() {
     let expired: Certificate = |authority| authority.certificate_from_to("127.0.0.1", 2001, 2002);
     let early: Certificate = |authority| authority.certificate_from_to("127.0.0.1", 2090, 2091);
     let other_host: Certificate = |authority| authority.certificate("redis.example");
+    let nameless: Certificate = Authority::certificate_without_names;
     let stranger: Certificate = |_| Authority::create().certificate("127.0.0.1");
     let namesake: Certificate = |authority| authority.namesake().certificate("127.0.0.1");
     let itself: Certificate = Authority::itself;
@@ -165,6 +166,7 @@ async fn every_way_to_connect_reports_which_sides_certificate_is_invalid() {
         (expired, good, "the server's certificate has expired: replace it on the server"),
         (early, good, "the server's certificate is not valid yet"),
         (other_host, good, "the server's certificate is for another host"),
+        (nameless, good, "the server's certificate names no host"),
         (
             stranger,
             good,

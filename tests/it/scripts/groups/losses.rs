@@ -163,6 +163,21 @@ fn all_requests_are_granted_after_losses_of_all_keys() {
     (seed..seed + 8).for_each(|seed| play(&KEYS, seed));
 }
 
+/// The client of the lost request is alive, so only the queue shows that the request is gone.
+#[test]
+fn a_request_that_the_queue_has_lost_is_not_granted_at_its_turn() {
+    let mut semaphore = start();
+    semaphore.acquire(1, "held@a,1,0 1 60000 try");
+    semaphore.acquire(1, "lost@b,1,0 1 60000 wait");
+    let queue = semaphore.key("queue");
+    semaphore.command::<()>(&format!("DEL {queue}"));
+    semaphore.acquire(1, "next@c,1,0 1 60000 wait");
+    semaphore.ok("release", "return held");
+    let held = semaphore.scores("permits").into_iter().map(|(id, _)| id);
+    let held: Vec<_> = held.filter(|id| !id.starts_with('*')).collect();
+    assert!(matches!(&held[..], [id] if id.contains("next")), "{held:?}");
+}
+
 #[test]
 fn a_paused_group_continues_at_its_next_heartbeat_after_the_runtime_cap_is_lost() {
     let mut client = Client::start(1);

@@ -1,13 +1,21 @@
 //! Pages of groups in `inspect`.
 
-use std::collections::BTreeSet;
-
 use redis::Value;
 
-use super::start;
+use super::{Timed, start};
 use crate::scripts::Outcome::Granted;
 
-type Groups = (i64, i64, Vec<(String, i64, i64, i64, String, i64)>);
+/// The name, the held weight and the number of queued requests; then the wait, the ID of the first
+/// request, and the runtime cap.
+type Group = (String, i64, i64, i64, String, i64);
+
+/// Returns a page of the groups, and how many groups there are.
+fn page(semaphore: &mut Timed, offset: usize, count: usize) -> (i64, Vec<Group>) {
+    let reply = semaphore.call("inspect", &format!("0 0 0 0 {offset} {count}"));
+    let mut reply: Vec<Value> = redis::from_redis_value(reply.unwrap()).unwrap();
+    let (_, total, groups): (i64, _, _) = redis::from_redis_value(reply.remove(10)).unwrap();
+    (total, groups)
+}
 
 #[test]
 fn pages_of_any_size_contain_all_groups_that_hold_permits() {
@@ -19,18 +27,30 @@ fn pages_of_any_size_contain_all_groups_that_hold_permits() {
             assert!(matches!(semaphore.acquire_one(100, &request), Granted { .. }));
         }
         for count in 1..=8 {
-            let mut seen = BTreeSet::new();
+            let mut seen = Vec::new();
             for offset in (0..7).step_by(count) {
-                let reply = semaphore.call("inspect", &format!("0 0 0 0 {offset} {count}"));
-                let mut reply: Vec<Value> = redis::from_redis_value(reply.unwrap()).unwrap();
-                let (_, total, page): Groups = redis::from_redis_value(reply.remove(10)).unwrap();
+                let (total, page) = page(&mut semaphore, offset, count);
                 assert_eq!(total, 7);
-                // A page may begin with the last group of the page before.
-                assert!(page.len() <= count + 1, "{count} {offset}: {page:?}");
+                assert_eq!(page.len(), count.min(7 - offset), "{count} {offset}: {page:?}");
                 assert!(page.iter().all(|group| (group.1, group.2) == (weight, 0)), "{page:?}");
                 seen.extend(page.into_iter().map(|group| group.0));
             }
+            seen.sort();
+            seen.dedup();
             assert_eq!(seen.len(), 7, "pages of {count} groups: {seen:?}");
         }
+    }
+}
+
+#[test]
+fn a_group_does_not_wait_after_its_last_request_was_canceled() {
+    let mut semaphore = start();
+    semaphore.acquire(1, "held@a,1,0 1 60000 try");
+    for (name, group) in [("plain", ""), ("grouped", "@b,1,0")] {
+        semaphore.acquire(1, &format!("{name}{group} 1 60000 wait"));
+        assert_eq!(page(&mut semaphore, 0, 9).1.len(), 2, "{name}");
+        semaphore.ok("release", &format!("return {name}"));
+        let (total, groups) = page(&mut semaphore, 0, 9);
+        assert_eq!((total, &*groups[0].0, groups.len()), (1, "a", 1), "{name}");
     }
 }

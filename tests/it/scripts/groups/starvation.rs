@@ -13,11 +13,23 @@ fn pass_on(semaphore: &mut Timed, held: &str) -> String {
 
 /// While "m" has a backlog, one new group arrives for each permit. When "m" was granted a permit,
 /// only the groups that wait now may come before the next grant to "m".
+/// Starts a semaphore with a limit of 1, whose permit "m0" is held. If `is_late`, the virtual time is
+/// so late that the next number is 256 later.
+fn start_with_one_permit(is_late: bool) -> Timed {
+    let mut semaphore = start();
+    semaphore.acquire(1, "m0@m,1,0 1 600000 wait");
+    if is_late {
+        let state = semaphore.key("state");
+        semaphore.command::<()>(&format!("HSET {state} virtual {}", 1_u64 << 60));
+    }
+    semaphore
+}
+
 #[test]
 fn new_groups_without_end_do_not_starve_a_waiting_group() {
-    for new in ["a", "z"] {
-        let mut semaphore = start();
-        semaphore.acquire(1, &many(100, "m%@m,1,0 1 600000 wait"));
+    for (new, is_late) in [("a", false), ("z", false), ("a", true), ("z", true)] {
+        let mut semaphore = start_with_one_permit(is_late);
+        semaphore.acquire(1, &many(99, "m-%@m,1,0 1 600000 wait"));
         let (mut held, mut waiting, mut next_before) = ("m0".to_owned(), 0, 20);
         for round in 0..400 {
             let arrivals = if round == 0 { 10 } else { 1 };
@@ -31,6 +43,22 @@ fn new_groups_without_end_do_not_starve_a_waiting_group() {
                 next_before = round + waiting + 2;
             }
             assert!(round < next_before, "{new}: no grant in the round {round}");
+        }
+    }
+}
+
+#[test]
+fn waiting_groups_take_turns_at_any_virtual_time() {
+    for is_late in [false, true] {
+        let mut semaphore = start_with_one_permit(is_late);
+        for group in ["a", "b"] {
+            semaphore.acquire(1, &many(20, &format!("{group}%@{group},1000,0 1 600000 wait")));
+        }
+        let mut held = "m0".to_owned();
+        for round in 0..40 {
+            held = pass_on(&mut semaphore, &held);
+            let group = ["a", "b"][round % 2];
+            assert!(held.starts_with(group), "late: {is_late}, round {round}: {held}");
         }
     }
 }
