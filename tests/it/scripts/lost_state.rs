@@ -56,3 +56,18 @@ fn each_script_recovers_from_a_lost_state_with_100000_holders() {
     assert_eq!(semaphore.inspect().held, limit);
     semaphore.assert_weights_agree();
 }
+
+#[test]
+fn nothing_is_granted_until_a_limit_is_known_again() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(1, "held 1 600000 try");
+    semaphore.acquire(1, "waiting 1 600000 wait");
+    semaphore.lose("state");
+    for (script, arguments) in [("release", "return held"), ("wake", ""), ("limit", "existing 0")] {
+        semaphore.call(script, arguments).ok();
+        let inspection = semaphore.inspect();
+        assert_eq!((inspection.held, inspection.queued), (0, 1), "{script}");
+    }
+    semaphore.ok("limit", "declare 1");
+    assert_eq!(semaphore.inspect().held, 1);
+}

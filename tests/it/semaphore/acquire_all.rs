@@ -307,7 +307,7 @@ async fn semaphores_of_two_servers_may_have_the_same_name_if_their_prefixes_diff
     let mut requests = Vec::new();
     for (server, prefix) in servers.iter().zip(["one", "other"]) {
         let builder = SemaphoreClient::builder().prefix(prefix);
-        let client = builder.connect(&server.url()).await.unwrap();
+        let client = builder.connect(&server.admin_url()).await.unwrap();
         requests.push(client.semaphore("a").limit(1).build().unwrap().request());
     }
     let permits = in_time("all permits", acquire_all(requests)).await.unwrap();
