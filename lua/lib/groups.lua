@@ -124,7 +124,8 @@ local function groups_of(s)
     if name ~= '' then
       redis.call('ZREM', order_key, entry_of(name, ticket, id))
     end
-    if turn > 0 and not first_entries(name)[1] then
+    -- An empty queue no longer exists, and cannot be read while its slot moves.
+    if turn > 0 and (s.queued == 0 or not first_entries(name)[1]) then
       end_turns(name, turn == math.huge and s.virtual or turn)
     elseif turn == math.huge then
       set_turn(name, s.virtual) -- the next request may fit the cap
