@@ -105,7 +105,7 @@ final class Semaphore
     private const MAX_LEASE = 604_800_000;
     private const LEAST = ['acquire' => 5, 'release' => 3, 'wake' => 2]; // the numbers in a reply, at least
 
-    /** The permits of withPermit() with their semaphores. Null: no shutdown function releases them yet. */
+    /** The permits of withPermit(), and waiting requests, with their semaphores. Null: before the first of them. */
     private static ?array $held = null;
     /** The part of the IDs for the group. */
     private readonly string $group;
@@ -196,8 +196,7 @@ final class Semaphore
         // No signal can arrive between the grant and the block that releases the permit.
         return Signals::defer(function () use ($work, $timeout) {
             $permit = $this->acquire($timeout);
-            self::releaseAtEnd();
-            self::$held[$permit->id] = [$this, $permit];
+            $this->releaseAtEnd($permit);
             try {
                 $result = Signals::allow(fn () => $work($permit));
             } finally {
@@ -209,16 +208,17 @@ final class Semaphore
         });
     }
 
-    /** PHP runs no "finally" if exit or a fatal error ends the script within withPermit(). */
-    private static function releaseAtEnd(): void
+    /** PHP runs no "catch" or "finally" if exit or a fatal error ends the script during a wait or withPermit(). */
+    private function releaseAtEnd(Permit $permit): void
     {
         if (self::$held === null) {
             register_shutdown_function(static fn () => Signals::defer(self::releaseAll(...)));
             self::$held = [];
         }
+        self::$held[$permit->id] = [$this, $permit];
     }
 
-    /** Releases the permits of withPermit(), the innermost first. Throws the first error after all attempts. */
+    /** Releases the permits of withPermit() and the requests that wait, the innermost first. Throws the first error after all attempts. */
     private static function releaseAll(): void
     {
         $failure = null;
@@ -246,11 +246,14 @@ final class Semaphore
         // Each request has its own client and channel, so its messages concern no other permit.
         $client = preg_replace('/[^A-Za-z0-9._-]/', '-', gethostname()) . '.' . getmypid() . '.' . bin2hex(random_bytes(8));
         $id = "P:$client:1:$this->lease:$this->group" . bin2hex(random_bytes(16));
+        $this->releaseAtEnd(new Permit($id, 0, 0, $this->name));
         try {
             return Signals::defer(fn () => $how($id), dispatches: true);
         } catch (\Throwable $error) { // An error, a timeout or a signal leaves no request behind.
             Signals::defer(fn () => $this->giveUp($id));
             throw $error;
+        } finally {
+            unset(self::$held[$id]);
         }
     }
 

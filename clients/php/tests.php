@@ -14,6 +14,13 @@ function expect(bool $met, string $what): void
     }
 }
 
+function eventually(callable $met, string $what): void
+{
+    for ($until = RedisSemaphore\now() + 60_000; !$met(); usleep(5_000)) {
+        expect(RedisSemaphore\now() < $until, $what);
+    }
+}
+
 $semaphore = new RedisSemaphore\Semaphore('test-' . bin2hex(random_bytes(16)), 1);
 try {
     // This throws Lost if the child releases the permit.
@@ -132,6 +139,26 @@ foreach (['exit' => fn () => exit, 'a fatal error' => fn () => trigger_error('fa
     }
 }
 
+// A handler ends the script during a wait, and the permit was granted just before. PHP runs no "catch" then.
+$name = 'test-' . bin2hex(random_bytes(16));
+$held = ($free = new RedisSemaphore\Semaphore($name, 1))->acquire();
+if (($child = pcntl_fork()) === 0) {
+    pcntl_async_signals(true);
+    pcntl_signal(SIGTERM, fn () => exit);
+    (new RedisSemaphore\Semaphore($name, 1))->withPermit(fn () => null);
+    exit(1); // The signal was too late.
+}
+eventually(fn () => $scripts->command('ZCARD', "sem:{{$name}}:queue") === 1, 'the request of a child is not queued');
+posix_kill($child, SIGSTOP);
+pcntl_waitpid($child, $status, WUNTRACED);
+expect($free->release($held) && $free->tryAcquire() === null, 'the permit of a child is granted to nobody');
+posix_kill($child, SIGTERM);
+posix_kill($child, SIGCONT);
+pcntl_waitpid($child, $status);
+expect(pcntl_wexitstatus($status) === 0, 'the child does not end by its signal');
+$permit = $free->tryAcquire();
+expect($permit !== null && $free->release($permit), 'exit during a wait does not release the permit');
+
 // One of the releases fails at the end of the script. The server rejects it, because a key has another type.
 foreach (['outer' => [0, 1], 'inner' => [1, 0]] as $what => [$failing, $other]) {
     $names = array_map(fn () => 'test-' . bin2hex(random_bytes(16)), [1, 2]);
@@ -216,9 +243,7 @@ if (pcntl_fork() === 0) {
     $granted = (new RedisSemaphore\Semaphore($name, 3, group: 'a,1,1'))->acquire();
     exit($capped->release($granted) ? 0 : 1);
 }
-for ($until = RedisSemaphore\now() + 60_000; $reader->command('ZCARD', "sem:{{$name}}:queue") === 0; usleep(5_000)) {
-    expect(RedisSemaphore\now() < $until, 'the request of a child is not queued');
-}
+eventually(fn () => $reader->command('ZCARD', "sem:{{$name}}:queue") === 1, 'the request of a child is not queued');
 expect($capped->release($held) && $other->release($second), 'a permit of a group is lost');
 pcntl_wait($status);
 expect(pcntl_wexitstatus($status) === 0, 'a request at the cap of its group is not granted');

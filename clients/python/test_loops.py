@@ -20,6 +20,25 @@ class Loops(unittest.TestCase):
         self.semaphore = self.client.semaphore(self.name, limit=1)
         self.addCleanup(lambda: asyncio.run(self.client.close()))
 
+    def test_a_canceled_connect_ends(self):
+        """Before Python 3.12, asyncio.wait_for swallows a cancellation that arrives when its task has just ended."""
+
+        async def connect(number):
+            client = SemaphoreClient(URL)
+            task = asyncio.create_task(client.connect())
+            for _ in range(number):  # turns of the event loop
+                await asyncio.sleep(0)
+            is_canceled = task.cancel()
+            await asyncio.wait([task], timeout=DEADLINE)
+            self.assertEqual((task.done(), task.cancelled()), (True, is_canceled), number)
+            await client.close()
+            return is_canceled
+
+        for _ in range(5):
+            for number in range(1_000):
+                if not asyncio.run(connect(number)):
+                    break
+
     async def take_turns(self):
         """A message grants each permit except the first."""
 

@@ -272,19 +272,30 @@ class RedisSemaphore
     Thread.handle_interrupt(Object => :never) do # Object, because Thread#kill is no Exception.
       next yield unless Thread.current == Thread.main
 
-      thread = Thread.new(&work)
-      thread.report_on_exception = false
-      interrupt = nil
-      begin
-        thread.join
+      result = error = interrupt = nil
+      thread = Thread.new do
+        result = work.call
       rescue Exception => e
-        interrupt ||= e # or the error of the block
-        retry if thread.alive?
+        error = e
       end
-      raise interrupt if interrupt
+      begin
+        Thread.handle_interrupt(SignalException => :immediate) { thread.join }
+      rescue Exception => e
+        interrupt ||= e
+        retry
+      end
+      raise_alone(interrupt) if interrupt
+      raise error if error
 
-      thread.value
+      result
     end
+  end
+
+  # Drops deferred exceptions, such as the one of a Timeout, because these would replace the interrupt.
+  def raise_alone(interrupt)
+    Thread.handle_interrupt(Object => :immediate) { Thread.pass }
+  ensure # Timeout uses throw, which rescue does not catch.
+    Thread.pending_interrupt? ? raise_alone(interrupt) : raise(interrupt)
   end
 
   # Usually a permit is free. Then no subscription is needed.

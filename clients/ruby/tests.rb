@@ -167,6 +167,27 @@ signals = (1..).take_while do |point|
 end
 expect(signals.size > 100, "only #{signals.size} signals came")
 
+# A signal and a timeout arrive during a release. Outside of a trap, Timeout uses throw.
+traps = Queue.new
+trap(:USR1) { raise Interrupt, "USR1" if traps << true }
+%i[signal timeout].each do |first|
+  Timeout.timeout(0.01) do
+    semaphore.send(:undisturbed) do
+      late = -> { eventually("the timeout") { Thread.main.pending_interrupt? } }
+      late.call if first == :timeout
+      Process.kill(:USR1, Process.pid)
+      traps.pop
+      late.call
+    end
+  end
+  abort "FAILED: a signal during a release has no effect"
+rescue Timeout::Error
+  abort "FAILED: a timeout replaces the signal that arrives during the same release, #{first} first"
+rescue Interrupt
+  expect(!Thread.pending_interrupt?, "the timeout comes after its block has ended")
+end
+trap(:USR1, "DEFAULT")
+
 # If an exception interrupts `require`, RubyGems keeps its lock, and other threads hang. Traps interrupt the main thread.
 required = []
 trace = TracePoint.new(:call) do |event|

@@ -122,6 +122,21 @@ def _discreet(connection_class: Any) -> Any:
                 self._password = text(args[-1]) or text(args[-2])
             return await super().send_command(*args, **options)
 
+        async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+            """Sends without the time limit of redis-py, which can swallow a cancellation before Python 3.12.
+
+            This class limits the time of the reply.
+            """
+            if not self.is_connected:
+                await self.connect()
+            if check_health:
+                await self.check_health()
+            limit, self.socket_timeout = self.socket_timeout, None
+            try:
+                await super().send_packed_command(command, check_health=False)
+            finally:
+                self.socket_timeout = limit
+
         async def read_response(self, *args: Any, **options: Any) -> Any:
             try:
                 return await super().read_response(*args, **options)

@@ -7,7 +7,7 @@ import collections
 import contextlib
 import inspect
 import time
-from typing import Any, Optional
+from typing import Any, Iterable, Optional
 
 import redis
 import redis.asyncio
@@ -55,11 +55,16 @@ class Link:
 
     async def close(self) -> None:
         self._line = None
-        tasks = [line.task for line in self._lines if not line.task.done()]
-        for task in tasks:
+        await end(line.task for line in self._lines)
+
+
+async def end(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancels the tasks until they have ended, because redis-py may mistake a cancellation for its own timeout."""
+    pending = {task for task in tasks if not task.done()}
+    while pending:
+        for task in pending:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        _, pending = await asyncio.wait(pending, timeout=0.1)
 
 
 class _Line:

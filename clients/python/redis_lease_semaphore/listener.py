@@ -10,7 +10,7 @@ import redis
 import redis.asyncio
 
 from . import addresses
-from .link import Link
+from .link import Link, end
 from .pauses import Pauses
 
 logger = logging.getLogger("redis_lease_semaphore")
@@ -52,10 +52,8 @@ class Listener:
         await self._has_tried.wait()
 
     async def stop(self) -> None:
-        # While the task subscribes, redis-py may mistake a cancellation for its own timeout.
-        while self._task is not None and not self._task.done():
-            self._task.cancel()
-            await asyncio.wait([self._task], timeout=0.1)
+        if self._task is not None:
+            await end([self._task])
 
     async def _run(self, pubsub: Any) -> None:
         while True:
