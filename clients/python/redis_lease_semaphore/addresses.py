@@ -77,6 +77,7 @@ def _discreet(connection_class: Any) -> Any:
     """
 
     class Connection(connection_class):  # type: ignore[misc]
+        socket_timeout: Optional[float]
         _password = ""
         _at: Optional[names.Host] = None  # None: a Unix socket
 
