@@ -117,6 +117,22 @@ fn two_thousand_dead_waiters_cost_their_group_no_share() {
 }
 
 #[test]
+fn a_call_that_stops_at_its_bound_in_the_only_group_asks_for_a_wake() {
+    let mut semaphore = start();
+    semaphore.acquire(1, "holder 1 600000 try");
+    for thousand in 0..2 {
+        let dead = many(1000, &format!("dead{thousand}-%@a,1,0 1 600000 wait"));
+        semaphore.acquire_for(1, "dead poll 1000", &dead);
+    }
+    semaphore.acquire(1, "live@a,1,0 1 600000 wait");
+    semaphore.pass(1001);
+    assert_eq!(semaphore.ok("release", "return holder")[1], 0);
+    semaphore.ok("wake", "");
+    semaphore.ok("wake", "");
+    assert_eq!(holders(&mut semaphore), ["live"]);
+}
+
+#[test]
 fn a_thousand_permits_of_as_many_groups_are_granted_to_waiters_of_500_groups() {
     let mut semaphore = start();
     semaphore.acquire(BOUND, &many(1000, "old%@g%,1,1 1 600000 try"));
