@@ -49,7 +49,7 @@ impl Life {
     }
 
     fn stage(&self) -> In {
-        match &self.acquisition.life().stage {
+        match &self.acquisition.life.lock().stage {
             Stage::Waiting(None) => Asked,
             Stage::Waiting(Some(_)) => Awaited,
             Stage::Resolved(Some(_)) => Kept,
