@@ -91,8 +91,9 @@ async fn silence(client: &Client, patience: Duration) -> Option<Found> {
     let is_open = matches!(timeout(patience.min(LONGEST), open(address)).await, Ok(Ok(_)));
     let reason = match (address, is_open) {
         (_, false) => format!(
-            "no connection within {waited}: check that the host is up and that no firewall drops \
-             packets to it; a slow network needs a longer response_timeout"
+            "no connection within {waited}: check that the name of the host can be resolved, that \
+             the host is up, and that no firewall drops packets to it; a slow network needs a \
+             longer response_timeout"
         ),
         (ConnectionAddr::TcpTls { .. }, true) => format!(
             "the server accepts connections but did not reply within {waited}: check whether it \
