@@ -218,7 +218,10 @@ final class Semaphore
         self::$held[$permit->id] = [$this, $permit];
     }
 
-    /** Releases the permits of withPermit() and the requests that wait, the innermost first. Throws the first error after all attempts. */
+    /**
+     * Releases the permits of withPermit() and the waiting requests, the innermost first. Throws the first error after
+     * all attempts.
+     */
     private static function releaseAll(): void
     {
         $failure = null;

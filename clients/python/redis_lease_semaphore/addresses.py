@@ -126,7 +126,7 @@ def _discreet(connection_class: Any) -> Any:
         async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
             """Sends without the time limit of redis-py, which can swallow a cancellation before Python 3.12.
 
-            This class limits the time of the reply.
+            The time of each reply stays limited.
             """
             if not self.is_connected:
                 await self.connect()
