@@ -54,3 +54,14 @@ fn a_group_does_not_wait_after_its_last_request_was_canceled() {
         assert_eq!((total, &*groups[0].0, groups.len()), (1, "a", 1), "{name}");
     }
 }
+
+#[test]
+fn a_request_that_waited_before_the_first_group_leaves_no_turn_if_it_is_canceled() {
+    let mut semaphore = start();
+    semaphore.acquire(1, "held 1 60000 try");
+    semaphore.acquire(1, "plain 1 60000 wait");
+    semaphore.acquire(1, "grouped@b,1,0 1 60000 wait");
+    semaphore.ok("release", "return plain");
+    let (total, groups) = page(&mut semaphore, 0, 9);
+    assert_eq!((total, &*groups[0].0, groups.len()), (1, "b", 1));
+}
