@@ -167,7 +167,7 @@ signals = (1..).take_while do |point|
 end
 expect(signals.size > 100, "only #{signals.size} signals came")
 
-# A signal and a timeout arrive during a release. Outside of a trap, Timeout uses throw.
+# A signal and a timeout arrive during a release.
 traps = Queue.new
 trap(:USR1) { raise Interrupt, "USR1" if traps << true }
 %i[signal timeout].each do |first|

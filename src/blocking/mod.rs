@@ -18,7 +18,7 @@
 //! waiting, so call [`SemaphoreClient::shutdown`]:
 //!
 //! - The program runs on another platform.
-//! - `main` is not written in Rust, and the platform is macOS, or `/proc` is missing.
+//! - `main` is not a Rust function, and the platform is macOS or has no `/proc`.
 //! - A thread other than the main thread calls `exit`.
 //! - A `thread_local!` of the main thread drops the permit, and was used before the client.
 //! - A signal ends the program.

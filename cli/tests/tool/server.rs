@@ -1,10 +1,8 @@
 //! Tests of the server options, and of passwords, which are never printed.
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,8 +10,8 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use test_support::folder::Folder;
-use test_support::observer::until;
 
+use crate::support::process::writer_of;
 use crate::support::server::Server;
 use crate::support::tool::{Outcome, tool};
 
@@ -279,18 +277,6 @@ fn errors_for_unusable_password_files_give_the_reason() {
     let mut command = tool(&["ls", "--url", "redis://importer@127.0.0.1:1/"]);
     command.env("REDIS_PASSWORD", OsStr::from_bytes(b"gehe\xffim"));
     Outcome::of(command).fails(2, "REDIS_PASSWORD: it is not UTF-8");
-}
-
-/// Opens a FIFO when another process reads it.
-fn writer_of(fifo: &Path) -> File {
-    let mut options = OpenOptions::new();
-    let options = options.write(true).custom_flags(nix::libc::O_NONBLOCK);
-    let mut writer = None;
-    until("another process reads the FIFO", || {
-        writer = options.open(fifo).ok();
-        writer.is_some()
-    });
-    writer.unwrap()
 }
 
 #[test]

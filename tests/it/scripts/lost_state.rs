@@ -63,8 +63,8 @@ fn nothing_is_granted_until_a_limit_is_known_again() {
     semaphore.acquire(1, "held 1 600000 try");
     semaphore.acquire(1, "waiting 1 600000 wait");
     semaphore.lose("state");
-    for (script, arguments) in [("release", "return held"), ("wake", ""), ("limit", "existing 0")] {
-        semaphore.call(script, arguments).ok();
+    for (script, arguments) in [("release", "return held"), ("wake", "")] {
+        semaphore.ok(script, arguments);
         let inspection = semaphore.inspect();
         assert_eq!((inspection.held, inspection.queued), (0, 1), "{script}");
     }

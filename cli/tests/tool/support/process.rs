@@ -1,8 +1,11 @@
-use std::fs;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::process::{Child, Command};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use test_support::observer::until;
 
 /// A process of one test, which ends with the test.
 pub struct Process(pub Child);
@@ -31,4 +34,16 @@ pub fn catches(process: i32, signal: Signal) -> bool {
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     let caught = caught.map_or(0, |mask| u64::from_str_radix(mask.trim(), 16).unwrap());
     caught & 1 << (signal as u32 - 1) != 0
+}
+
+/// Opens a FIFO when another process reads it.
+pub fn writer_of(fifo: &Path) -> File {
+    let mut options = OpenOptions::new();
+    let options = options.write(true).custom_flags(nix::libc::O_NONBLOCK);
+    let mut writer = None;
+    until("another process reads the FIFO", || {
+        writer = options.open(fifo).ok();
+        writer.is_some()
+    });
+    writer.unwrap()
 }

@@ -11,8 +11,6 @@ fn pass_on(semaphore: &mut Timed, held: &str) -> String {
     after.into_iter().find(|name| !before.contains(name)).unwrap()
 }
 
-/// While "m" has a backlog, one new group arrives for each permit. When "m" was granted a permit,
-/// only the groups that wait now may come before the next grant to "m".
 /// Starts a semaphore with a limit of 1, whose permit "m0" is held. If `is_late`, the virtual time is
 /// so late that the next number is 256 later.
 fn start_with_one_permit(is_late: bool) -> Timed {
@@ -25,6 +23,8 @@ fn start_with_one_permit(is_late: bool) -> Timed {
     semaphore
 }
 
+/// While "m" has a backlog, one new group arrives for each permit. When "m" was granted a permit,
+/// only the groups that wait now may come before the next grant to "m".
 #[test]
 fn new_groups_without_end_do_not_starve_a_waiting_group() {
     for (new, is_late) in [("a", false), ("z", false), ("a", true), ("z", true)] {
