@@ -321,16 +321,6 @@ local function count_permit(s, id, weight)
   end
 end
 
-local function read_runtime(text)
-  local caps = {}
-  for group, cap in string.gmatch(text, ' ([^ =]+)=(%d+)') do
-    caps[group] = cap + 0
-  end
-  return tonumber((string.match(text, '^%d+'))), next(caps) and caps
-end
-
--- Reads the keys, before any write. Returns the state with the expiries of `ids`, or an error.
--- `has_group`: whether one of the call's requests has a group.
 local function read_semaphore(keys, ids, has_group)
   local failed = check_keys(keys)
   if failed then return failed end
@@ -347,7 +337,7 @@ local function read_semaphore(keys, ids, has_group)
   local turns = keys[6] and redis.pcall('ZCARD', keys[6])
   failed = state.err and state or type(permits) == 'table' and permits
     or type(queued) == 'table' and queued or type(clients) == 'table' and clients
-    or type(order) == 'table' and order or type(turns) == 'table' and turns
+    or order and (type(order) == 'table' and order or type(turns) == 'table' and turns)
   if failed and string.find(failed.err, 'WRONGTYPE ') then
     local index = failed == permits and 1 or failed == queued and 2 or failed == clients and 3
       or failed == order and 5 or failed == turns and 6 or 4
@@ -390,9 +380,13 @@ local function read_semaphore(keys, ids, has_group)
     has_new_runtime = false, -- whether the runtime limit or a runtime cap was set or cleared
     more = false, -- whether the script stopped at a bound, so that a client must call `wake`
   }
-  if state[3] and not runtime then
-    s.runtime, s.caps = read_runtime(state[3])
-    s.limit = s.runtime or declared or 0
+  if state[3] and not runtime then -- it has runtime caps: see write_state
+    local caps = {} -- group -> runtime cap
+    for group, cap in string.gmatch(state[3], ' ([^ =]+)=(%d+)') do
+      caps[group] = cap + 0
+    end
+    s.runtime, s.caps = tonumber((string.match(state[3], '^%d+'))), next(caps) and caps
+    s.limit = s.runtime or s.limit
   end
   if not state[1] then
     -- If another key has members, `state` was lost. Then any lease and any ticket is possible.
@@ -600,19 +594,6 @@ local function write_permits(s)
   end
 end
 
--- Writes the field `runtime`: see read_runtime.
-local function write_runtime(s)
-  local text = string.format(s.runtime and '%.0f' or '-', s.runtime)
-  for group, cap in pairs(s.caps or {}) do
-    text = string.format('%s %s=%.0f', text, group, cap)
-  end
-  if s.runtime or s.caps then
-    s.changed.runtime = text
-  else
-    redis.call('HDEL', s.state_key, 'runtime')
-  end
-end
-
 local function write_state(s)
   local expire_at = s.expire_at
   -- Without `state`, tokens begin at the clock. So `must_last` is at least `last_number` in ms.
@@ -622,11 +603,21 @@ local function write_state(s)
     expire_at = must_last + math.max(60000, must_last - s.now)
     s.changed.expire_at = expire_at
   end
-  if s.has_new_runtime then
-    write_runtime(s)
+  local stays = s.runtime or s.caps -- until it is cleared
+  if s.has_new_runtime and stays then
+    -- `runtime` contains the runtime limit ("-" without one), and GROUP=CAP for each runtime cap.
+    local runtime = string.format(s.runtime and '%.0f' or '-', s.runtime)
+    for group, cap in pairs(s.caps or {}) do
+      runtime = string.format('%s %s=%.0f', runtime, group, cap)
+    end
+    s.changed.runtime = runtime
+  elseif s.has_new_runtime then
+    redis.call('HDEL', s.state_key, 'runtime')
+  end
+  if s.virtual then
+    s.changed.virtual = s.virtual
   end
   local fields = {'last_number', s.last_number}
-  s.changed.virtual = s.virtual
   for field, value in pairs(s.changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
@@ -639,7 +630,6 @@ local function write_state(s)
       end
     end
   end
-  local stays = s.runtime or s.caps -- until it is cleared
   if stays and s.has_new_runtime then
     redis.call('PERSIST', s.state_key)
   elseif not stays and (moves or s.has_new_runtime) then

@@ -38,19 +38,6 @@ local function write_permits(s)
   end
 end
 
--- Writes the field `runtime`: see read_runtime.
-local function write_runtime(s)
-  local text = string.format(s.runtime and '%.0f' or '-', s.runtime)
-  for group, cap in pairs(s.caps or {}) do
-    text = string.format('%s %s=%.0f', text, group, cap)
-  end
-  if s.runtime or s.caps then
-    s.changed.runtime = text
-  else
-    redis.call('HDEL', s.state_key, 'runtime')
-  end
-end
-
 local function write_state(s)
   local expire_at = s.expire_at
   -- Without `state`, tokens begin at the clock. So `must_last` is at least `last_number` in ms.
@@ -60,11 +47,21 @@ local function write_state(s)
     expire_at = must_last + math.max(60000, must_last - s.now)
     s.changed.expire_at = expire_at
   end
-  if s.has_new_runtime then
-    write_runtime(s)
+  local stays = s.runtime or s.caps -- until it is cleared
+  if s.has_new_runtime and stays then
+    -- `runtime` contains the runtime limit ("-" without one), and GROUP=CAP for each runtime cap.
+    local runtime = string.format(s.runtime and '%.0f' or '-', s.runtime)
+    for group, cap in pairs(s.caps or {}) do
+      runtime = string.format('%s %s=%.0f', runtime, group, cap)
+    end
+    s.changed.runtime = runtime
+  elseif s.has_new_runtime then
+    redis.call('HDEL', s.state_key, 'runtime')
+  end
+  if s.virtual then
+    s.changed.virtual = s.virtual
   end
   local fields = {'last_number', s.last_number}
-  s.changed.virtual = s.virtual
   for field, value in pairs(s.changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
@@ -77,7 +74,6 @@ local function write_state(s)
       end
     end
   end
-  local stays = s.runtime or s.caps -- until it is cleared
   if stays and s.has_new_runtime then
     redis.call('PERSIST', s.state_key)
   elseif not stays and (moves or s.has_new_runtime) then

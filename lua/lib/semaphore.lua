@@ -6,17 +6,6 @@
 -- weight is known even if another key is lost. In `clients`, the score of '*' is the longest
 -- heartbeat timeout.
 
--- Returns the runtime limit (nil: none), and the runtime caps of groups (nil: none). The field
--- `runtime` contains the runtime limit, and then GROUP=CAP for each runtime cap. With runtime caps
--- only, it begins with "-".
-local function read_runtime(text)
-  local caps = {}
-  for group, cap in string.gmatch(text, ' ([^ =]+)=(%d+)') do
-    caps[group] = cap + 0
-  end
-  return tonumber((string.match(text, '^%d+'))), next(caps) and caps
-end
-
 -- Reads the keys, before any write. Returns the state with the expiries of `ids`, or an error.
 -- `has_group`: whether one of the call's requests has a group.
 local function read_semaphore(keys, ids, has_group)
@@ -35,7 +24,7 @@ local function read_semaphore(keys, ids, has_group)
   local turns = keys[6] and redis.pcall('ZCARD', keys[6])
   failed = state.err and state or type(permits) == 'table' and permits
     or type(queued) == 'table' and queued or type(clients) == 'table' and clients
-    or type(order) == 'table' and order or type(turns) == 'table' and turns
+    or order and (type(order) == 'table' and order or type(turns) == 'table' and turns)
   if failed and string.find(failed.err, 'WRONGTYPE ') then
     local index = failed == permits and 1 or failed == queued and 2 or failed == clients and 3
       or failed == order and 5 or failed == turns and 6 or 4
@@ -78,9 +67,13 @@ local function read_semaphore(keys, ids, has_group)
     has_new_runtime = false, -- whether the runtime limit or a runtime cap was set or cleared
     more = false, -- whether the script stopped at a bound, so that a client must call `wake`
   }
-  if state[3] and not runtime then
-    s.runtime, s.caps = read_runtime(state[3])
-    s.limit = s.runtime or declared or 0
+  if state[3] and not runtime then -- it has runtime caps: see write_state
+    local caps = {} -- group -> runtime cap
+    for group, cap in string.gmatch(state[3], ' ([^ =]+)=(%d+)') do
+      caps[group] = cap + 0
+    end
+    s.runtime, s.caps = tonumber((string.match(state[3], '^%d+'))), next(caps) and caps
+    s.limit = s.runtime or s.limit
   end
   if not state[1] then
     -- If another key has members, `state` was lost. Then any lease and any ticket is possible.

@@ -116,12 +116,24 @@ impl Client {
             }
             self.work();
         }
-        self.semaphore.pass(LEASE);
-        self.semaphore.ok("wake", "");
+        // Abandoned requests are granted, too: in a group at its cap, one after another.
+        for _ in 0..=self.asked {
+            self.semaphore.pass(LEASE);
+            self.semaphore.ok("wake", "");
+            if self.left().is_empty() {
+                return;
+            }
+        }
+        panic!("{what}: {:?} are left", self.left());
+    }
+
+    /// What `permits` contains, except the member "*" if it counts nothing.
+    fn left(&mut self) -> Vec<(String, i64)> {
         let permits = self.semaphore.key("permits");
-        let left: Vec<(String, i64)> =
+        let mut left: Vec<(String, i64)> =
             self.semaphore.command(&format!("ZRANGE {permits} 0 -1 WITHSCORES"));
-        assert!(left.iter().all(|(id, score)| id == "*" && *score == 0), "{what}: {left:?}");
+        left.retain(|(id, score)| id != "*" || *score != 0);
+        left
     }
 }
 
@@ -151,6 +163,8 @@ fn play(keys: &[&str], seed: u64) {
 
 #[test]
 fn all_requests_are_granted_after_the_loss_of_any_one_key() {
+    // At the end, two abandoned requests share a cap of 1.
+    play(&["turns"], 2956941814);
     for key in KEYS {
         let seed = fastrand::u64(..1 << 32);
         (seed..seed + 4).for_each(|seed| play(&[key], seed));
