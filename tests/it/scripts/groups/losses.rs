@@ -127,7 +127,7 @@ impl Client {
         panic!("{what}: {:?} are left", self.left());
     }
 
-    /// What `permits` contains, except the member "*" if it counts nothing.
+    /// Returns the members of `permits`, without a member "*" that counts nothing.
     fn left(&mut self) -> Vec<(String, i64)> {
         let permits = self.semaphore.key("permits");
         let mut left: Vec<(String, i64)> =
