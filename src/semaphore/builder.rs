@@ -209,7 +209,7 @@ impl SemaphoreBuilder {
     }
 
     /// Sets the cap of groups for which [`Group::cap`](crate::Group::cap) is not called. Default:
-    /// no cap. Requests without a group have no cap.
+    /// no cap; range: 1 to 4,294,967,295. Requests without a group have no cap.
     pub fn group_cap(mut self, cap: u32) -> Self {
         self.settings.group_defaults.cap = Some(cap);
         self
@@ -280,6 +280,7 @@ impl SemaphoreBuilder {
             return Err(Error::invalid("max_hold", reason));
         }
         settings.check_acknowledgement()?;
+        settings.group_defaults.check()?;
         let core = Core::new(self.name, settings, self.context);
         Ok(Semaphore::new(core))
     }

@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use crate::context::Context;
-use crate::runtime::{Interruption, until};
+use crate::runtime::{Interruption, at_poll, until};
 use crate::semaphore::lease::Lease;
 use crate::semaphore::ledger::Acquisition;
 
@@ -88,14 +88,16 @@ impl PermitWatch {
         loop {
             // From here on, no change is missed.
             let changed = lease.changed();
-            let now = Instant::now();
-            let term = lease.term();
-            if term.is_over_at(now) {
-                return;
-            }
-            if let Err(Interruption::IoRuntime) = until(&self.home, term.ends(), changed).await {
-                // The permit cannot be refreshed any more.
-                lease.lose_unreported();
+            tokio::select! {
+                biased;
+                // If this process was frozen, the timer is late.
+                () = at_poll(|| !self.is_held()) => return,
+                interrupted = until(&self.home, lease.term().ends(), changed) => {
+                    if let Err(Interruption::IoRuntime) = interrupted {
+                        // The permit cannot be refreshed any more.
+                        lease.lose_unreported();
+                    }
+                }
             }
         }
     }

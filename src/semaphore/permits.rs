@@ -1,12 +1,12 @@
 //! Permits of several semaphores, as one value.
 
 use std::fmt;
-use std::future::pending;
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use crate::error::Error;
+use crate::runtime::at_poll;
 use crate::semaphore::permit::Permit;
 
 /// Permits of several semaphores. The permits are released together. Created by
@@ -100,14 +100,15 @@ impl fmt::Debug for Permits {
     }
 }
 
-/// Waits until one of the permits is lost, and returns this permit.
-pub(crate) async fn first_lost<'a>(permits: impl Iterator<Item = &'a Permit>) -> &'a Permit {
-    let losses = permits.map(async |permit| {
-        permit.lost().await;
-        permit
-    });
-    match losses.collect::<FuturesUnordered<_>>().next().await {
-        Some(lost) => lost,
-        None => pending().await,
+/// Waits until one of the permits is lost.
+pub(crate) async fn first_lost<'a>(permits: impl Iterator<Item = &'a Permit>) {
+    let permits: Vec<_> = permits.collect();
+    let losses = permits.iter().map(|permit| permit.lost());
+    let mut losses = losses.collect::<FuturesUnordered<_>>();
+    tokio::select! {
+        biased;
+        // If this process was frozen, the timers are late.
+        () = at_poll(|| permits.iter().any(|permit| permit.is_lost())) => {}
+        Some(()) = losses.next() => {}
     }
 }

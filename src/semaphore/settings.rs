@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::protocol::id::MAX_SHARE;
 use crate::releases::Ending;
 
 #[derive(Debug, Clone)]
@@ -81,6 +82,19 @@ pub(crate) struct Acknowledgement {
 pub(crate) struct GroupDefaults {
     pub(crate) share: u16,
     pub(crate) cap: Option<u32>,
+}
+
+impl GroupDefaults {
+    pub(super) fn check(self) -> Result<(), Error> {
+        if !(1..=MAX_SHARE).contains(&self.share) {
+            let reason = format!("must be 1 to {MAX_SHARE}, not {}", self.share);
+            return Err(Error::invalid("group_share", reason));
+        }
+        match self.cap {
+            Some(0) => Err(Error::invalid("group_cap", "must be at least 1, not 0")),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Default for GroupDefaults {

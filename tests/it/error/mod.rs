@@ -202,6 +202,12 @@ async fn errors_of_settings_name_the_setting_and_the_allowed_values() {
     let builder = || client.semaphore("a").limit(1);
     let refused = builder().max_hold(Duration::ZERO).build().unwrap_err();
     assert_eq!(refused.to_string(), "max_hold: must be at least 10 ms, not 0ns");
+    for share in [0, 1001] {
+        let refused = builder().group_share(share).build().unwrap_err();
+        assert_eq!(refused.to_string(), format!("group_share: must be 1 to 1000, not {share}"));
+    }
+    let refused = builder().group_cap(0).build().unwrap_err();
+    assert_eq!(refused.to_string(), "group_cap: must be at least 1, not 0");
     let refused = builder().initial_permits(1).build().unwrap_err();
     assert_eq!(
         refused.to_string(),

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use redis_semaphore::{Error, Permit, PermitWatch, SemaphoreClient};
+use futures_util::{FutureExt, poll};
+use redis_semaphore::{Error, Permit, PermitWatch, SemaphoreClient, acquire_all};
 
 use test_support::errors::unless_lost;
 use test_support::observer::{Observer, eventually, in_time, passed, refreshed};
@@ -115,6 +116,29 @@ async fn a_watch_reports_a_loss_that_the_release_detects() {
     assert!(watch.is_held());
     assert!(matches!(permit.release().await, Err(Error::Lost { .. })));
     assert!(!watch.is_held() && watch.is_lost());
+}
+
+/// As in a frozen process, no timer runs until the leases have expired.
+#[tokio::test]
+async fn waits_for_a_loss_end_at_their_first_poll_after_a_freeze() {
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let short = |name| {
+        let builder = client.semaphore(name).limit(1).auto_refresh(false);
+        builder.lease(Duration::from_secs(2)).build().unwrap()
+    };
+    let permit = short(unique_name()).acquire().await.unwrap();
+    let permits = acquire_all([short(unique_name()).request()]).await.unwrap();
+    let watch = permit.watch();
+    let mut waits = [permit.lost().boxed(), watch.ended().boxed(), permits.lost().boxed()];
+    for wait in &mut waits {
+        assert!(poll!(wait).is_pending());
+    }
+    while !permit.is_lost() || !permits.is_lost() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for wait in &mut waits {
+        assert!(poll!(wait).is_ready());
+    }
 }
 
 #[tokio::test]
