@@ -1033,22 +1033,24 @@ local function denial(call)
   return "NOPERM this user has no permissions to run the '" .. name .. "' command"
 end
 
--- Makes the calls. Returns the name and the error of each call that failed or is denied.
+local failed = {}
+
+-- Makes the calls, unless an earlier call has failed: then it only checks the rights. Adds the name
+-- and the error of each call that failed or is denied to `failed`.
 local function try(calls)
-  local failed = {}
+  local is_safe = not failed[1]
   for _, call in ipairs(calls) do
     local denied = denial(call)
-    local answer = denied and {err = denied} or redis.pcall(unpack(call))
+    local answer = denied and {err = denied} or is_safe and redis.pcall(unpack(call))
     if type(answer) == 'table' and answer.err then
       failed[#failed + 1] = call[1]
       failed[#failed + 1] = answer.err
     end
   end
-  return failed
 end
 
 -- Tries PEXPIREAT first, because it cleans up. If one of these commands fails, no key is created.
-local failed = try({
+try({
   {'PEXPIREAT', state, 1},
   {'TIME'},
   {'HMGET', state, 'version'},
@@ -1064,9 +1066,6 @@ local failed = try({
   {'HDEL', state, 'runtime'},
   {'PERSIST', state},
 })
-if failed[1] then
-  return failed
-end
 local calls = {
   {'ZADD', permits, 1, '*'},
   {'HSET', state, 'version', '0'},
@@ -1078,7 +1077,8 @@ if notify_mode ~= 'N' then
   calls[5] = {'PUBSUB', notify_mode == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel}
   calls[6] = {notify_mode == 'S' and 'SPUBLISH' or 'PUBLISH', channel, ''} -- clients ignore ''
 end
-return try(calls)
+try(calls)
+return failed
 end}
 
 redis.register_function{function_name = 'sem_refresh', flags = {'allow-oom'},

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::poll::{PollFd, PollFlags, poll};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use serde::Serialize;
 
@@ -51,8 +51,37 @@ pub fn say_json(result: &impl Serialize) -> Result<(), Failure> {
 /// Prints text as it is, without a line break after it. The text may have colors or
 /// drawings, so the caller escapes the parts that others wrote.
 pub fn write(text: &[u8]) -> Result<(), Failure> {
-    let mut output = io::stdout().lock();
+    let mut output = Patient(io::stdout().lock());
     output.write_all(text).and_then(|()| output.flush()).map_err(unwritable)
+}
+
+/// An output that waits if another program has made it non-blocking.
+struct Patient<W>(W);
+
+impl<W: Write + AsFd> Patient<W> {
+    fn when_ready<T>(&mut self, write: impl Fn(&mut W) -> io::Result<T>) -> io::Result<T> {
+        loop {
+            match write(&mut self.0) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    poll(
+                        &mut [PollFd::new(self.0.as_fd(), PollFlags::POLLOUT)],
+                        PollTimeout::NONE,
+                    )?;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+impl<W: Write + AsFd> Write for Patient<W> {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.when_ready(|output| output.write(text))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.when_ready(W::flush)
+    }
 }
 
 /// Returns the failure for a failed write. The failure has no message if the output is a closed
@@ -135,5 +164,50 @@ impl Write for Log {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::BorrowedFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::{Sender, channel};
+    use std::thread;
+
+    use super::*;
+
+    /// An output that sends a message when it is full.
+    struct Watched(UnixStream, Sender<()>);
+
+    impl Write for Watched {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0.write(text).inspect_err(|_| self.1.send(()).unwrap())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl AsFd for Watched {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+
+    #[test]
+    fn output_to_a_non_blocking_pipe_is_complete() {
+        let (mut reader, writer) = UnixStream::pair().unwrap();
+        writer.set_nonblocking(true).unwrap();
+        let (full, is_full) = channel();
+        let text = vec![b'a'; 1 << 20];
+        let read = thread::spawn(move || {
+            is_full.recv().unwrap();
+            let mut read = Vec::new();
+            reader.read_to_end(&mut read).map(|_| read).unwrap()
+        });
+        Patient(Watched(writer, full)).write_all(&text).unwrap();
+        assert!(read.join().unwrap() == text);
     }
 }

@@ -219,7 +219,8 @@ final class Listener
     /** Returns when the server has confirmed the subscription. $to: the result of parseUrl */
     public function __construct(array $to, string $channel, string $subscribe = 'SUBSCRIBE')
     {
-        $address = ($to['tls'] ? 'tls://' : 'tcp://') . $to['host'] . ':' . $to['port'];
+        $host = str_contains($to['host'], ':') ? "[$to[host]]" : $to['host']; // an IPv6 address
+        $address = ($to['tls'] ? 'tls://' : 'tcp://') . "$host:$to[port]";
         $this->stream = connecting(fn () => stream_socket_client($address, timeout: RESPONSE_SECONDS));
         stream_set_blocking($this->stream, false);
         stream_set_read_buffer($this->stream, 0);

@@ -34,6 +34,19 @@ try {
     exit;
 }
 
+/** Starts a server on all addresses of this machine. Returns its process and its port. */
+function startServer(string ...$options): array
+{
+    $listening = stream_socket_server('tcp://127.0.0.1:0');
+    $port = (int) substr(strrchr(stream_socket_get_name($listening, false), ':'), 1);
+    fclose($listening);
+    $null = ['file', '/dev/null', 'w'];
+    $options = ['--port', (string) $port, '--save', '', '--protected-mode', 'no', ...$options];
+    $server = proc_open([getenv('REDIS_SERVER_BIN') ?: 'redis-server', ...$options], [1 => $null, 2 => $null], $pipes);
+    eventually(fn () => @fsockopen('127.0.0.1', $port) !== false, 'the server does not accept connections');
+    return [$server, $port];
+}
+
 // On a shared connection, each process would read the other's replies.
 $to = RedisSemaphore\parseUrl(getenv('REDIS_URL') ?: 'redis://127.0.0.1');
 $scripts = new RedisSemaphore\Scripts($to);
@@ -254,6 +267,23 @@ foreach (['', "\xff", 'a:b', "a\n", str_repeat('x', 65), 'a,1', 'a,0,0', 'a,1001
     expect(str_starts_with($message, 'a group must be NAME or NAME,SHARE,CAP'), "$group: $message");
 }
 
+// A request also waits at an IPv6 address, if this machine has one.
+[$server, $port] = startServer();
+if (@fsockopen('tcp://[::1]', $port) !== false) {
+    $url = "redis://[::1]:$port";
+    $held = ($free = new RedisSemaphore\Semaphore('v6', 1, url: $url))->acquire();
+    if (pcntl_fork() === 0) {
+        $granted = ($waiting = new RedisSemaphore\Semaphore('v6', 1, url: $url))->acquire();
+        exit($waiting->release($granted) ? 0 : 1);
+    }
+    $reader = new RedisSemaphore\Scripts(RedisSemaphore\parseUrl($url));
+    eventually(fn () => $reader->command('ZCARD', 'sem:{v6}:queue') === 1, 'a request at an IPv6 address is not queued');
+    expect($free->release($held), 'a permit at an IPv6 address is lost');
+    pcntl_wait($status);
+    expect(pcntl_wexitstatus($status) === 0, 'a request at an IPv6 address is not granted');
+}
+proc_terminate($server, SIGKILL);
+
 // The extension ends some texts with a NUL character or a line feed.
 $listening = stream_socket_server('tcp://127.0.0.1:0');
 $server = pcntl_fork();
@@ -276,16 +306,7 @@ pcntl_waitpid($server, $status);
 // A server that does not know AUTH quotes the arguments of AUTH in its error. A stack trace may contain arguments, too.
 ini_set('zend.exception_ignore_args', '0'); // the defaults without a php.ini
 ini_set('zend.exception_string_param_max_len', '15');
-$listening = stream_socket_server('tcp://127.0.0.1:0');
-$port = (int) substr(strrchr(stream_socket_get_name($listening, false), ':'), 1);
-fclose($listening);
-$null = ['file', '/dev/null', 'w'];
-$options = ['--port', (string) $port, '--save', '', '--rename-command', 'AUTH', ''];
-$server = proc_open([getenv('REDIS_SERVER_BIN') ?: 'redis-server', ...$options], [1 => $null, 2 => $null], $pipes);
-for ($until = RedisSemaphore\now() + 60_000; ($up = @fsockopen('127.0.0.1', $port)) === false; usleep(5_000)) {
-    expect(RedisSemaphore\now() < $until, 'the server does not accept connections');
-}
-fclose($up);
+[$server, $port] = startServer('--rename-command', 'AUTH', '');
 foreach (['b:s3cret', ':s3cret'] as $credentials) {
     [$url, $nowhere] = ["redis://$credentials@127.0.0.1:$port", "redis://$credentials@127.0.0.1:1"];
     $semaphore = new RedisSemaphore\Semaphore('waiting', 1, url: $url);

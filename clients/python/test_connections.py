@@ -87,6 +87,19 @@ class Connections(unittest.IsolatedAsyncioTestCase):
                 await until_async(lambda: client._link._line.has_ended)
                 await (await semaphore.acquire()).release()
 
+    async def test_a_full_server_and_the_address_are_named_if_the_subscription_was_cut(self):
+        server = self.server()
+        async with SemaphoreClient(server.url, response_timeout=0.5) as client:
+            semaphore = client.semaphore("full", limit=1)
+            permit = await semaphore.acquire()
+            server.connection.config_set("maxclients", 1)
+            with self.assertLogs("redis_lease_semaphore", "INFO") as logs:
+                server.connection.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+                await until_async(lambda: re.search("maxclients|number of clients", str(client._listener.error)))
+            self.assertTrue(all(f"127.0.0.1:{server.port}" in line for line in logs.output), logs.output)
+            server.connection.config_set("maxclients", 100)
+            await permit.release()
+
     async def test_connections_for_options_of_a_pool(self):
         server = self.server()
         in_url = {"url": server.url + "?max_connections=1"}

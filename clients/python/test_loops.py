@@ -39,6 +39,25 @@ class Loops(unittest.TestCase):
                 if not asyncio.run(connect(number)):
                     break
 
+    def test_a_loop_may_end_at_any_step_of_a_new_connection(self):
+        """A task that is canceled before its first step runs no `finally`."""
+
+        async def drop(steps):
+            client = SemaphoreClient(URL)
+            await client.connect()
+            permit = await client.semaphore(self.name, limit=1).acquire()
+            await client.close()
+            del permit  # its release needs a new connection
+            for _ in range(steps):  # turns of the event loop
+                await asyncio.sleep(0)
+
+        for steps in range(8):
+            thread = threading.Thread(target=lambda: asyncio.run(drop(steps)), daemon=True)
+            thread.start()
+            thread.join(DEADLINE)
+            self.assertFalse(thread.is_alive(), f"the loop does not end after {steps} steps")
+            self.assertTrue(self.keys.are_empty(), steps)
+
     async def take_turns(self):
         """A message grants each permit except the first."""
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use redis::RedisError;
 
 use crate::diagnosis::inquiry::error_of_text;
-use crate::error::{ConnectErrorKind, Error, cause_of, lacks_right};
+use crate::diagnosis::unknown::renamed;
+use crate::error::{ConnectErrorKind, Error, cause_of, is_unknown_command, lacks_right};
 use crate::scripts::CallBy;
 use crate::server::Link;
 
@@ -41,8 +42,8 @@ pub(crate) async fn denial(link: &Arc<Link>, words: &[&str]) -> Option<RedisErro
     Some(error_of_text(&refusal))
 }
 
-/// Explains the error of a command, and names the permission if it is missing. `is_sharded`: whether
-/// channels are sharded.
+/// Explains the error of a command: the permission is missing, the command was renamed, or there is
+/// another cause. `is_sharded`: whether channels are sharded.
 pub(crate) fn explain(
     address: String,
     prefix: &str,
@@ -58,6 +59,8 @@ pub(crate) fn explain(
              SETUSER, see docs/production.md"
         );
         (ConnectErrorKind::Permission, reason, Some(right))
+    } else if is_unknown_command(&text) {
+        (ConnectErrorKind::Unusable, renamed(&command.to_uppercase()), None)
     } else {
         let cause = cause_of(&error);
         (cause.kind, cause.reason(), None)

@@ -19,7 +19,8 @@ use crate::scripts::{CallBy, ScriptRegistry, UNUSABLE};
 use crate::server::{Address, Cluster, Link, slot_of};
 use crate::wakeup::{self, Wakeups, process_name, sharded_name};
 
-const REPLACE: &str = "load that file with FUNCTION LOAD REPLACE, or do not use functions";
+const REPLACE: &str = "load that file with FUNCTION LOAD REPLACE (if the functions are in a library of another \
+                       name, delete that library first), or do not use functions";
 
 const SENTINEL: &str = "the server is a sentinel: connect with its sentinels, or use the address of \
                         a Redis server";

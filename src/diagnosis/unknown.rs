@@ -25,10 +25,7 @@ pub(super) fn explain(
     let otherwise = if by_function { ", or connect without use_functions()" } else { "" };
     let newer =
         format!("{purpose}use Redis {}.{} or newer, or Valkey{otherwise}", needed.0, needed.1);
-    let renamed = format!(
-        "the server has renamed or disabled {command}: check its configuration for \
-         rename-command, or ask its operator to allow {command}"
-    );
+    let renamed = renamed(&command);
     match parsed(version) {
         Some(parsed) if parsed >= needed => {
             (Kind::Unusable, format!("its version is {version}, and {renamed}"))
@@ -45,6 +42,14 @@ pub(super) fn explain(
             ),
         ),
     }
+}
+
+/// `command` in capital letters.
+pub(super) fn renamed(command: &str) -> String {
+    format!(
+        "the server has renamed or disabled {command}: check its configuration for \
+         rename-command, or ask its operator to allow {command}"
+    )
 }
 
 /// The first two numbers of a version.

@@ -72,7 +72,8 @@ async fn listen(address: &str) -> io::Result<TcpListener> {
 async fn refused(looks: &Looks) -> Failure {
     match looks.connect().await {
         Err(failure) if failure.status == USAGE => return failure,
-        connected => looks.report_changes(connected.err().as_ref()),
+        Err(failure) => looks.report_failure(failure),
+        Ok(_) => {}
     }
     std::future::pending().await
 }

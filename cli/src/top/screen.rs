@@ -1,6 +1,7 @@
 //! Takes and restores the terminal, and reads its input.
 
 use std::io::stdout;
+use std::mem::ManuallyDrop;
 use std::thread;
 
 use nix::sys::signal::Signal;
@@ -24,13 +25,15 @@ const UNUSABLE: &str = "the terminal cannot be used";
 /// The terminal, which is restored when this value is dropped. After a panic in any thread,
 /// ratatui's hook restores the terminal before the message is printed.
 pub struct Screen {
-    terminal: DefaultTerminal,
+    /// Ratatui's own `drop` prints its errors, which panics if the terminal is gone.
+    terminal: ManuallyDrop<DefaultTerminal>,
 }
 
 impl Screen {
     pub fn open() -> Result<Self, Failure> {
-        let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore());
-        Ok(Self { terminal: terminal.map_err(Failure::system(UNUSABLE))? })
+        let terminal = ratatui::try_init().inspect_err(|_| restore());
+        let terminal = terminal.map_err(Failure::system(UNUSABLE))?;
+        Ok(Self { terminal: ManuallyDrop::new(terminal) })
     }
 
     pub fn size(&self) -> Result<Size, Failure> {
@@ -65,9 +68,14 @@ impl Drop for Screen {
     fn drop(&mut self) {
         let _ = self.terminal.show_cursor();
         if is_raw_mode_enabled().unwrap_or(true) {
-            ratatui::restore();
+            restore();
         }
     }
+}
+
+/// Ignores errors. `ratatui::restore` prints them, which panics if the terminal is gone.
+fn restore() {
+    let _ = ratatui::try_restore();
 }
 
 /// Reads keys in a thread of its own, because reading blocks. The thread ends with the process.

@@ -270,6 +270,8 @@ def named(error: Exception, connections: redis.asyncio.Redis, step: str) -> Exce
         where += f": {reason}"
     if isinstance(error, (LookupError, TypeError)):  # redis-py expects a reply of another type
         error = not_redis(str(error))
+    if str(error) == "Connection not ready":  # the pool of redis-py discards the reason
+        where += ": the server sent an error before the first command, for example because of maxclients"
     if isinstance(error, redis.RedisError):
         error.args = (f"{where}: {error}",)
     else:

@@ -82,10 +82,22 @@ class _Line:
         self._watch: Optional[asyncio.TimerHandle] = None
         self._silent_since = 0.0
         self._is_retired = False
-        self.has_ended = False
+        self._has_failed = False
         self.task = asyncio.create_task(self._run())
         lines.add(self)
-        self.task.add_done_callback(lambda _: lines.discard(self))
+        self.task.add_done_callback(lambda _: self._forget(lines))
+
+    @property
+    def has_ended(self) -> bool:
+        return self._has_failed or self.task.done()
+
+    def _forget(self, lines: set[_Line]) -> None:
+        lines.discard(self)
+        # A task that is canceled before its first step has not run its `finally`.
+        self._end(self._closed())
+
+    def _closed(self) -> Exception:
+        return redis.ConnectionError(f"{self.address}: the connection was closed")
 
     def send(self, command: Any) -> asyncio.Future[Any]:
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -98,7 +110,7 @@ class _Line:
         self._has_unsent.set()
 
     async def _run(self) -> None:
-        error: Exception = redis.ConnectionError(f"{self.address}: the connection was closed")
+        error: Exception = self._closed()
         tasks: list[asyncio.Task[None]] = []
         try:
             try:
@@ -184,7 +196,7 @@ class _Line:
     def _end(self, error: Exception) -> None:
         if self._watch is not None:
             self._watch.cancel()
-        self.has_ended = True
+        self._has_failed = True
         replies = [*self._replies, *(reply for _, reply in self._unsent)]
         self._replies.clear()
         self._unsent.clear()

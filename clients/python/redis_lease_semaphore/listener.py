@@ -66,6 +66,7 @@ class Listener:
                         raise
             except Exception as error:  # after a defect, too, it must subscribe again
                 is_cut = isinstance(error, (redis.RedisError, OSError))
+                error = addresses.named(error, self._connections, "reading") if is_cut else error
                 level = logging.INFO if is_cut else logging.ERROR
                 text = "the subscription has failed, connecting again: %s"
                 logger.log(level, text, error, exc_info=not is_cut)

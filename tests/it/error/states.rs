@@ -191,6 +191,14 @@ async fn connecting_names_a_command_that_the_server_has_disabled() {
     }
 }
 
+#[tokio::test]
+async fn a_list_names_a_command_that_the_server_has_disabled() {
+    let server = Server::start_with(&["--rename-command", "SCAN", ""]);
+    let client = SemaphoreClient::connect(&server.admin_url()).await.unwrap();
+    let refused = client.names().await.unwrap_err();
+    assert_says(&refused, ConnectErrorKind::Unusable, &["has renamed or disabled SCAN"]);
+}
+
 /// Sends endless data, as fast as the client reads.
 async fn endless(mut stream: TcpStream) {
     let piece = vec![b'a'; 1 << 20];

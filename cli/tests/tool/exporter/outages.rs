@@ -118,6 +118,33 @@ async fn a_scrape_with_too_short_a_timeout_is_not_logged_as_an_outage() {
     exporter.logs_nothing();
 }
 
+/// A call fails later than these scrapes, so its error arrives when no scrape waits for it.
+#[tokio::test]
+async fn the_reason_of_an_outage_is_logged_even_if_scrapes_time_out_first() {
+    for arguments in [&[][..], &["--timeout", "50ms"]] {
+        let mut server = Server::start();
+        let exporter = Exporter::start(&server.url, arguments).await;
+        let header = "X-Prometheus-Scrape-Timeout-Seconds: 0.1\r\n";
+        let scrape = async || {
+            let scraped = get(exporter.address, "/metrics", header).await;
+            Some(()).filter(|()| Metrics::read(&scraped.body).one("up") == 1.0)
+        };
+        eventually_async("up", scrape).await;
+        server.kill();
+        eventually_async("the reason", async || {
+            assert!(scrape().await.is_none());
+            let reported = exporter.reported();
+            reported.last()?.contains("nothing listens there").then_some(())
+        })
+        .await;
+        let reported = exporter.reported();
+        for _ in 0..3 {
+            assert!(scrape().await.is_none());
+        }
+        assert_eq!(exporter.reported(), reported);
+    }
+}
+
 #[tokio::test]
 async fn simultaneous_scrapes_share_one_read() {
     let server = Server::start();

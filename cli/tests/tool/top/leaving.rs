@@ -7,6 +7,7 @@ use redis_semaphore::redis::cmd;
 use super::pane::Pane;
 use super::support::top;
 use super::three;
+use crate::support::eventually;
 use crate::support::server::Server;
 use crate::support::tool::{Outcome, TOOL, tool};
 use test_support::folder::Folder;
@@ -59,6 +60,21 @@ fn sigterm_ends_top_and_restores_the_terminal() {
     let (pane, id) = start(&server, &folder);
     assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
     pane.must_be_as_before(&folder.0);
+}
+
+#[test]
+fn top_ends_when_its_terminal_is_gone() {
+    let (server, folder) = (Server::start(), Folder::create());
+    let status = folder.0.join("status");
+    // The program notices the end by its reads and writes, because it ignores SIGHUP.
+    let command = format!("trap '' HUP; {}; echo $? > {}", top(&server), status.display());
+    let pane = Pane::start(&command);
+    pane.wait_for_text("No semaphore exists");
+    drop(pane);
+    let ended = || std::fs::read_to_string(&status).ok().filter(|status| status.ends_with('\n'));
+    let status = eventually("its end", ended);
+    // Either a read or a write fails first.
+    assert!(["0\n", "74\n"].contains(&&*status), "{status}");
 }
 
 /// `fg` in a shell does the same: the shell restores the terminal while `top` is stopped.

@@ -15,11 +15,16 @@ async fn the_documented_user_with_two_more_rights_can_run_all_checks() {
 async fn the_doctor_reports_rights_that_the_user_lost() {
     let mut patient = Patient::healthy().await;
     let client = patient.as_user("+info +config|get").await;
-    patient.run("ACL SETUSER jobs -zrank -zrem");
+    patient.run("ACL SETUSER jobs -zrank -zrem -publish");
     let findings = findings_of(&client).await;
-    assert_eq!(findings.len(), 2, "{findings:?}");
     assert_only(&findings[..1], Critical, "commands", "lacks the right +zrank");
-    assert_only(&findings[1..], Critical, "commands", "fix: ACL SETUSER jobs +zrem");
+    assert_only(&findings[1..2], Critical, "commands", "fix: ACL SETUSER jobs +zrem");
+    if patient.info("redis_version").starts_with("6.") {
+        // The script cannot check rights, so it tries no command that writes.
+        assert_eq!(findings.len(), 2, "{findings:?}");
+    } else {
+        assert_only(&findings[2..], Critical, "commands", "fix: ACL SETUSER jobs +publish");
+    }
     for (right, name) in [
         ("+ping", "commands"),
         ("+eval", "commands"),
