@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
-use futures_util::{FutureExt, TryFutureExt};
 use humantime::format_duration;
 use redis_semaphore::SemaphoreClient;
 use tokio::sync::OnceCell;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::exporter::look::look;
 use crate::exporter::options::Exporter;
@@ -38,9 +38,9 @@ pub struct Looks {
     server: Server,
     asked: Exporter,
     semaphores: OnceCell<SemaphoreClient>,
-    /// The look in progress. Only the waiting scrapes keep the look alive. If no scrape waits, the
-    /// look is dropped.
-    current: Mutex<Option<WeakShared<Look>>>,
+    /// The look in progress, and the time at which it began. Only the waiting scrapes keep the look
+    /// alive. If no scrape waits, the look is dropped.
+    current: Mutex<Option<(Instant, WeakShared<Look>)>>,
     /// Why the last look failed, if it failed.
     failing: Mutex<Option<String>>,
     /// Whether a task waits for the error of a look that took too long.
@@ -66,66 +66,64 @@ impl Looks {
         }
     }
 
-    /// Returns the current metrics. If reading them takes longer than `patience`, returns metrics
-    /// that report a failure.
+    /// Returns the current metrics. If reading them takes longer than `patience`, or than `--timeout`,
+    /// returns metrics that report a failure.
     pub async fn text(self: &Arc<Self>, patience: Duration) -> Arc<str> {
-        let (started, look) = (Instant::now(), self.current());
-        if let Ok(looked) = timeout(patience, look.clone()).await {
+        let (patience, (began, look)) = (patience.min(self.asked.timeout), self.current());
+        let ends = (Instant::now() + patience).min(began + self.asked.timeout);
+        if let Ok(looked) = timeout_at(ends, look.clone()).await {
             self.report_changes(looked.failure.as_ref());
             return looked.text;
         }
         // If other scrapes still wait for the look, it may succeed, so nothing is reported.
         if look.strong_count() == Some(1) {
             self.report_changes(Some(&Reason::TooSlow(patience)));
-            *self.lock_current() = None;
-            self.explain(async { look.await.failure });
+            self.explain(look);
         }
-        text(None, started.elapsed()).into()
+        text(None, ends - began).into()
     }
 
     /// Returns the look in progress, or a new one.
-    fn current(self: &Arc<Self>) -> Shared<Look> {
+    fn current(self: &Arc<Self>) -> (Instant, Shared<Look>) {
         let mut current = self.lock_current();
-        if let Some(look) = current.as_ref().and_then(WeakShared::upgrade) {
-            return look;
+        if let Some((began, look)) = &*current
+            && let Some(look) = look.upgrade()
+        {
+            return (*began, look);
         }
-        let look = self.clone().look().boxed().shared();
-        *current = look.downgrade();
-        look
+        let (began, look) = (Instant::now(), self.clone().look().boxed().shared());
+        *current = look.downgrade().map(|weak| (began, weak));
+        (began, look)
     }
 
-    fn lock_current(&self) -> MutexGuard<'_, Option<WeakShared<Look>>> {
+    fn lock_current(&self) -> MutexGuard<'_, Option<(Instant, WeakShared<Look>)>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn look(self: Arc<Self>) -> Looked {
-        let (started, patience, looks) = (Instant::now(), self.asked.timeout, self.clone());
-        let read = async move { Ok(look(looks.connect().await?, &looks.asked).await?) };
-        let mut read = read.map_err(|failure| Reason::Other(Arc::new(failure))).boxed();
-        let (picture, failure) = match timeout(patience, &mut read).await {
-            Ok(Ok(picture)) => (Some(picture), None),
-            Ok(Err(reason)) => (None, Some(reason)),
-            Err(_) => {
-                self.explain(async { read.await.err() });
-                (None, Some(Reason::TooSlow(patience)))
-            }
+        let started = Instant::now();
+        let read = async { Ok::<_, Failure>(look(self.connect().await?, &self.asked).await?) };
+        let (picture, failure) = match read.await {
+            Ok(picture) => (Some(picture), None),
+            Err(failure) => (None, Some(Reason::Other(Arc::new(failure)))),
         };
         Looked { text: text(picture, started.elapsed()).into(), failure }
     }
 
     /// Continues a look that took too long, because its error may be the reason. Continues at most
-    /// one look at a time.
-    fn explain(self: &Arc<Self>, late: impl Future<Output = Option<Reason>> + Send + 'static) {
+    /// one look at a time. Later scrapes do not share it.
+    fn explain(self: &Arc<Self>, late: Shared<Look>) {
+        *self.lock_current() = None;
         if self.is_explaining.swap(true, Relaxed) {
             return;
         }
         let looks = self.clone();
         tokio::spawn(async move {
-            let reason = late.await;
+            let failure = late.await.failure;
             looks.is_explaining.store(false, Relaxed);
             // Another look may have succeeded in the meantime.
-            if reason.is_some() && looks.lock_failing().is_some() {
-                looks.report_changes(reason.as_ref());
+            if failure.is_some() && looks.lock_failing().is_some() {
+                looks.report_changes(failure.as_ref());
             }
         });
     }

@@ -121,7 +121,7 @@ async fn a_scrape_with_too_short_a_timeout_is_not_logged_as_an_outage() {
 /// A call fails later than these scrapes, so its error arrives when no scrape waits for it.
 #[tokio::test]
 async fn the_reason_of_an_outage_is_logged_even_if_scrapes_time_out_first() {
-    for arguments in [&[][..], &["--timeout", "50ms"]] {
+    for arguments in [&[][..], &["--timeout", "50ms"], &["--timeout", "150ms"]] {
         let mut server = Server::start();
         let exporter = Exporter::start(&server.url, arguments).await;
         let header = "X-Prometheus-Scrape-Timeout-Seconds: 0.1\r\n";
