@@ -196,7 +196,10 @@ final class Scripts
         $to = $this->server;
         $redis = new \Redis();
         $host = ($to['tls'] ? 'tls://' : '') . $to['host'];
-        connecting(fn () => $redis->connect($host, $to['port'], RESPONSE_SECONDS, null, 0, RESPONSE_SECONDS));
+        // PHP would expect a certificate with the brackets of an IPv6 address.
+        $context = $to['tls'] ? [['stream' => ['peer_name' => $to['host']]]] : [];
+        connecting(fn () => $redis->connect(
+            $host, $to['port'], RESPONSE_SECONDS, null, 0, RESPONSE_SECONDS, ...$context));
         $redis->setOption(\Redis::OPT_MAX_RETRIES, 0); // Otherwise, it reconnects without notice.
         $auth = $to['login']->words();
         if (($auth !== [] && !$redis->auth($auth))
@@ -221,7 +224,9 @@ final class Listener
     {
         $host = str_contains($to['host'], ':') ? "[$to[host]]" : $to['host']; // an IPv6 address
         $address = ($to['tls'] ? 'tls://' : 'tcp://') . "$host:$to[port]";
-        $this->stream = connecting(fn () => stream_socket_client($address, timeout: RESPONSE_SECONDS));
+        $context = stream_context_create(['ssl' => ['peer_name' => $to['host']]]);
+        $this->stream = connecting(
+            fn () => stream_socket_client($address, timeout: RESPONSE_SECONDS, context: $context));
         stream_set_blocking($this->stream, false);
         stream_set_read_buffer($this->stream, 0);
         $auth = $to['login']->words();

@@ -34,14 +34,14 @@ try {
     exit;
 }
 
-/** Starts a server on all addresses of this machine. Returns its process and its port. */
+/** Starts a server at the local addresses. Returns its process and its port. */
 function startServer(string ...$options): array
 {
     $listening = stream_socket_server('tcp://127.0.0.1:0');
     $port = (int) substr(strrchr(stream_socket_get_name($listening, false), ':'), 1);
     fclose($listening);
     $null = ['file', '/dev/null', 'w'];
-    $options = ['--port', (string) $port, '--save', '', '--protected-mode', 'no', ...$options];
+    $options = ['--port', (string) $port, '--save', '', '--bind', '127.0.0.1', '-::1', ...$options];
     $server = proc_open([getenv('REDIS_SERVER_BIN') ?: 'redis-server', ...$options], [1 => $null, 2 => $null], $pipes);
     eventually(fn () => @fsockopen('127.0.0.1', $port) !== false, 'the server does not accept connections');
     return [$server, $port];

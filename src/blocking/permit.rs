@@ -142,9 +142,9 @@ impl Permit {
 }
 
 /// Returns whether `lost` completes within `timeout`.
-pub(super) fn lost_within<T>(
+pub(super) fn lost_within(
     io_runtime: &IoRuntime,
-    lost: impl Future<Output = T>,
+    lost: impl Future<Output = ()>,
     timeout: Duration,
 ) -> Result<bool, Error> {
     io_runtime.wait(async { tokio::time::timeout(timeout, lost).await.is_ok() })

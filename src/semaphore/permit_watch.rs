@@ -73,7 +73,7 @@ impl PermitWatch {
     /// Waits until the permit is no longer held. The wait ends at the latest when the lease expires
     /// on this machine's monotonic clock. If the [I/O runtime](crate::SemaphoreClient#runtimes) has
     /// ended, the wait ends immediately, and the permit is lost from then on. If the I/O runtime is
-    /// blocked when the lease expires, a wait in another runtime ends only when the I/O runtime
+    /// blocked when the lease expires, a wait in another runtime may end only when the I/O runtime
     /// runs again. In a forked process, the wait ends immediately, because the permit belongs to the
     /// process that acquired it.
     ///

@@ -72,8 +72,7 @@ async fn listen(address: &str) -> io::Result<TcpListener> {
 async fn refused(looks: &Looks) -> Failure {
     match looks.connect().await {
         Err(failure) if failure.status == USAGE => return failure,
-        Err(failure) => looks.report_failure(failure),
-        Ok(_) => {}
+        connected => looks.report_changes(connected.err().map(|failure| failure.to_string())),
     }
     std::future::pending().await
 }

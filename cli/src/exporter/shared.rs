@@ -25,21 +25,14 @@ type Look = BoxFuture<'static, Looked>;
 #[derive(Clone)]
 struct Looked {
     text: Arc<str>,
-    failure: Option<Reason>,
-}
-
-#[derive(Clone)]
-enum Reason {
-    TooSlow(Duration),
-    Other(Arc<Failure>),
+    failure: Option<Arc<Failure>>,
 }
 
 pub struct Looks {
     server: Server,
     asked: Exporter,
     semaphores: OnceCell<SemaphoreClient>,
-    /// The look in progress, and the time at which it began. Only the waiting scrapes keep the look
-    /// alive. If no scrape waits, the look is dropped.
+    /// The look in progress, and the time at which it began. Only the waiting scrapes share it.
     current: Mutex<Option<(Instant, WeakShared<Look>)>>,
     /// Why the last look failed, if it failed.
     failing: Mutex<Option<String>>,
@@ -72,13 +65,16 @@ impl Looks {
         let (patience, (began, look)) = (patience.min(self.asked.timeout), self.current());
         let ends = (Instant::now() + patience).min(began + self.asked.timeout);
         if let Ok(looked) = timeout_at(ends, look.clone()).await {
-            self.report_changes(looked.failure.as_ref());
+            self.report_changes(looked.failure.as_ref().map(|failure| failure.to_string()));
             return looked.text;
         }
         // If other scrapes still wait for the look, it may succeed, so nothing is reported.
         if look.strong_count() == Some(1) {
-            self.report_changes(Some(&Reason::TooSlow(patience)));
-            self.explain(look);
+            // During an outage, the reason is known.
+            if !self.is_failing() {
+                self.report_changes(Some(too_slow(patience)));
+            }
+            self.explain(look, patience);
         }
         text(None, ends - began).into()
     }
@@ -105,14 +101,14 @@ impl Looks {
         let read = async { Ok::<_, Failure>(look(self.connect().await?, &self.asked).await?) };
         let (picture, failure) = match read.await {
             Ok(picture) => (Some(picture), None),
-            Err(failure) => (None, Some(Reason::Other(Arc::new(failure)))),
+            Err(failure) => (None, Some(Arc::new(failure))),
         };
         Looked { text: text(picture, started.elapsed()).into(), failure }
     }
 
-    /// Continues a look that took too long, because its error may be the reason. Continues at most
-    /// one look at a time. Later scrapes do not share it.
-    fn explain(self: &Arc<Self>, late: Shared<Look>) {
+    /// Continues a look that took longer than `patience`, because its error may be the reason.
+    /// Continues at most one look at a time. Later scrapes do not share it.
+    fn explain(self: &Arc<Self>, late: Shared<Look>, patience: Duration) {
         *self.lock_current() = None;
         if self.is_explaining.swap(true, Relaxed) {
             return;
@@ -122,38 +118,33 @@ impl Looks {
             let failure = late.await.failure;
             looks.is_explaining.store(false, Relaxed);
             // Another look may have succeeded in the meantime.
-            if failure.is_some() && looks.lock_failing().is_some() {
-                looks.report_changes(failure.as_ref());
+            if looks.is_failing() {
+                let reason = failure.map_or(too_slow(patience), |failure| failure.to_string());
+                looks.report_changes(Some(reason));
             }
         });
+    }
+
+    fn is_failing(&self) -> bool {
+        self.lock_failing().is_some()
     }
 
     fn lock_failing(&self) -> MutexGuard<'_, Option<String>> {
         self.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn report_failure(&self, failure: Failure) {
-        self.report_changes(Some(&Reason::Other(Arc::new(failure))));
-    }
-
     /// Reports a reason only if it differs from the last reason, because a report at each scrape
-    /// would fill the log. A lack of time is not reported if another reason is known.
-    fn report_changes(&self, reason: Option<&Reason>) {
+    /// would fill the log.
+    pub fn report_changes(&self, reason: Option<String>) {
         let mut failing = self.lock_failing();
-        let failure = match reason {
-            None => None,
-            Some(Reason::TooSlow(_)) if failing.is_some() => return,
-            Some(Reason::TooSlow(patience)) => Some(too_slow(*patience)),
-            Some(Reason::Other(failure)) => Some(failure.to_string()),
-        };
         // Elapsed times in the text differ from scrape to scrape.
         let is_digit = |c: char| c.is_ascii_digit();
-        let now = failure.as_ref().map(|failure| failure.replace(is_digit, ""));
+        let now = reason.as_ref().map(|reason| reason.replace(is_digit, ""));
         if *failing == now {
             return;
         }
-        match failure {
-            Some(failure) => note(failure),
+        match reason {
+            Some(reason) => note(reason),
             None => note("the semaphores can be read again"),
         }
         *failing = now;

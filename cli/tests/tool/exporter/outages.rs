@@ -146,6 +146,26 @@ async fn the_reason_of_an_outage_is_logged_even_if_scrapes_time_out_first() {
 }
 
 #[tokio::test]
+async fn after_an_outage_a_slow_server_replaces_the_reason() {
+    let mut server = Server::start();
+    let exporter = Exporter::start(&server.url, &FAST).await;
+    exporter.await_up(1.0).await;
+    server.kill();
+    eventually_async("the reason", async || {
+        exporter.scrape().await;
+        exporter.reported().last()?.contains("nothing listens there").then_some(())
+    })
+    .await;
+    server.start_again();
+    let header = "X-Prometheus-Scrape-Timeout-Seconds: 0.000001\r\n";
+    eventually_async("another reason", async || {
+        get(exporter.address, "/metrics", header).await;
+        exporter.reported().last()?.contains("could not be read within").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn simultaneous_scrapes_share_one_read() {
     let server = Server::start();
     let arguments = [&PATIENT[..], &["--timeout", "5s"]].concat();
