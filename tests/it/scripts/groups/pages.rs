@@ -19,12 +19,16 @@ fn page(semaphore: &mut Timed, offset: usize, count: usize) -> (i64, Vec<Group>)
 
 #[test]
 fn pages_of_any_size_contain_all_groups_that_hold_permits() {
-    // The place of the member '*' among the groups depends on the weights.
-    for weight in [1, 3] {
+    // The weight without a group decides where the member '*' stands: after, among or before the
+    // groups.
+    for plain in [1, 5, 20] {
         let mut semaphore = start();
-        for group in 0..7 {
-            let request = format!("held{group}@g{group},1,0 {weight} 60000 try");
+        let mut hold = |request: String| {
             assert!(matches!(semaphore.acquire_one(100, &request), Granted { .. }));
+        };
+        hold(format!("plain {plain} 60000 try"));
+        for group in 0..7 {
+            (0..=group).for_each(|n| hold(format!("held{group}x{n}@g{group},1,0 1 60000 try")));
         }
         for count in 1..=8 {
             let mut seen = Vec::new();
@@ -32,8 +36,10 @@ fn pages_of_any_size_contain_all_groups_that_hold_permits() {
                 let (total, page) = page(&mut semaphore, offset, count);
                 assert_eq!(total, 7);
                 assert_eq!(page.len(), count.min(7 - offset), "{count} {offset}: {page:?}");
-                assert!(page.iter().all(|group| (group.1, group.2) == (weight, 0)), "{page:?}");
-                seen.extend(page.into_iter().map(|group| group.0));
+                for (name, held, queued, ..) in page {
+                    assert_eq!((&*name, queued), (&*format!("g{}", held - 1), 0));
+                    seen.push(name);
+                }
             }
             seen.sort();
             seen.dedup();
