@@ -70,7 +70,7 @@ impl Looks {
         }
         // If other scrapes still wait for the look, it may succeed, so nothing is reported.
         if look.strong_count() == Some(1) {
-            // During an outage, the reason is known.
+            // A reason that is already known may say more.
             if !self.is_failing() {
                 self.report_changes(Some(too_slow(patience)));
             }

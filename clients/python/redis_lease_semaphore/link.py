@@ -82,14 +82,14 @@ class _Line:
         self._watch: Optional[asyncio.TimerHandle] = None
         self._silent_since = 0.0
         self._is_retired = False
-        self._has_failed = False
+        self._is_over = False
         self.task = asyncio.create_task(self._run())
         lines.add(self)
         self.task.add_done_callback(lambda _: self._forget(lines))
 
     @property
     def has_ended(self) -> bool:
-        return self._has_failed or self.task.done()
+        return self._is_over or self.task.done()
 
     def _forget(self, lines: set[_Line]) -> None:
         lines.discard(self)
@@ -196,7 +196,7 @@ class _Line:
     def _end(self, error: Exception) -> None:
         if self._watch is not None:
             self._watch.cancel()
-        self._has_failed = True
+        self._is_over = True
         replies = [*self._replies, *(reply for _, reply in self._unsent)]
         self._replies.clear()
         self._unsent.clear()

@@ -133,7 +133,9 @@ async fn waits_for_a_loss_end_at_their_first_poll_after_a_freeze() {
     for wait in &mut waits {
         assert!(poll!(wait).is_pending());
     }
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !permit.is_lost() || !permits.is_lost() {
+        assert!(Instant::now() < deadline, "the leases do not expire");
         std::thread::sleep(Duration::from_millis(1));
     }
     for wait in &mut waits {

@@ -35,16 +35,10 @@ async fn the_exporter_reports_the_reason_of_each_outage() {
     let exporter = Exporter::start(&server.url, &FAST).await;
     exporter.await_up(1.0).await;
     server.kill();
-    let reported = async |is_it: &dyn Fn(&String) -> bool| {
-        exporter.scrape().await;
-        exporter.reported().last().is_some_and(is_it).then_some(())
-    };
-    let is_down = |line: &String| line.contains("nothing listens there");
-    eventually_async("a reason", async || reported(&is_down).await).await;
+    exporter.scrape_until_logged("nothing listens there").await;
     server.start_again();
     server.signal(Signal::SIGSTOP);
-    let is_silent = |line: &String| line.contains("no reply in time");
-    eventually_async("another reason", async || reported(&is_silent).await).await;
+    exporter.scrape_until_logged("no reply in time").await;
 }
 
 #[tokio::test]
@@ -143,26 +137,6 @@ async fn the_reason_of_an_outage_is_logged_even_if_scrapes_time_out_first() {
         }
         assert_eq!(exporter.reported(), reported);
     }
-}
-
-#[tokio::test]
-async fn after_an_outage_a_slow_server_replaces_the_reason() {
-    let mut server = Server::start();
-    let exporter = Exporter::start(&server.url, &FAST).await;
-    exporter.await_up(1.0).await;
-    server.kill();
-    eventually_async("the reason", async || {
-        exporter.scrape().await;
-        exporter.reported().last()?.contains("nothing listens there").then_some(())
-    })
-    .await;
-    server.start_again();
-    let header = "X-Prometheus-Scrape-Timeout-Seconds: 0.000001\r\n";
-    eventually_async("another reason", async || {
-        get(exporter.address, "/metrics", header).await;
-        exporter.reported().last()?.contains("could not be read within").then_some(())
-    })
-    .await;
 }
 
 #[tokio::test]

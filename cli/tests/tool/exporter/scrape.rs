@@ -67,6 +67,15 @@ impl Exporter {
         eventually_async("another value of up", look).await
     }
 
+    /// Scrapes until the last line of the log contains this text.
+    pub async fn scrape_until_logged(&self, text: &str) {
+        eventually_async(text, async || {
+            self.scrape().await;
+            self.reported().last()?.contains(text).then_some(())
+        })
+        .await;
+    }
+
     /// Waits until this failure and its end were logged. Fails if a line is logged twice in a row.
     /// On a busy machine, other failures may be logged, too.
     pub async fn logs_outage(&self, reason: &str) {
