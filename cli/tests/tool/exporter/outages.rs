@@ -112,6 +112,26 @@ async fn a_scrape_with_too_short_a_timeout_is_not_logged_as_an_outage() {
     exporter.logs_nothing();
 }
 
+/// A reason that no longer holds would mislead the reader of the log.
+#[tokio::test]
+async fn a_slow_server_replaces_the_reason_of_an_outage() {
+    let server = Server::start();
+    let arguments = [&PATIENT[..], &["--timeout", "500ms"]].concat();
+    let exporter = Exporter::start(&server.url, &arguments).await;
+    server.run("ACL SETUSER default -scan");
+    exporter.scrape_until_logged("ACL").await;
+    server.run("ACL SETUSER default +scan");
+    server.signal(Signal::SIGSTOP);
+    assert_eq!(exporter.scrape().await.one("up"), 0.0);
+    assert!(exporter.reported().last().unwrap().contains("ACL"));
+    server.signal(Signal::SIGCONT);
+    let slow = async || {
+        let last = exporter.reported().pop()?;
+        last.contains("could not be read within 500ms").then_some(())
+    };
+    eventually_async("the new reason", slow).await;
+}
+
 /// A call fails later than these scrapes, so its error arrives when no scrape waits for it.
 #[tokio::test]
 async fn the_reason_of_an_outage_is_logged_even_if_scrapes_time_out_first() {

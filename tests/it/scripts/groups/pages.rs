@@ -4,6 +4,7 @@ use redis::Value;
 
 use super::{Timed, start};
 use crate::scripts::Outcome::Granted;
+use test_support::scripts::id;
 
 /// The name, the held weight and the number of queued requests; then the wait, the ID of the first
 /// request, and the runtime cap.
@@ -46,6 +47,23 @@ fn pages_of_any_size_contain_all_groups_that_hold_permits() {
             assert_eq!(seen.len(), 7, "pages of {count} groups: {seen:?}");
         }
     }
+}
+
+#[test]
+fn a_page_of_one_group_contains_the_only_group() {
+    let names = |semaphore: &mut Timed| {
+        page(semaphore, 0, 1).1.into_iter().map(|(name, ..)| name).collect::<Vec<_>>()
+    };
+    let mut semaphore = start();
+    semaphore.acquire(1, "held 1 60000 try");
+    semaphore.acquire(1, "plain 1 60000 wait");
+    assert_eq!(names(&mut semaphore), [""], "requests without a group");
+
+    let mut semaphore = start();
+    semaphore.acquire(1, "held@a,1,0 1 60000 try");
+    let key = id("N", "operator", 0, 60_000, "cap");
+    semaphore.ok("limit", &format!("declare 1 cap 5 b {key}"));
+    assert_eq!(names(&mut semaphore), ["a", "b"], "a runtime cap");
 }
 
 #[test]
