@@ -258,7 +258,11 @@ final class Listener
     public function next(int $until): ?string
     {
         do {
-            $reply = $this->read($until);
+            try {
+                $reply = $this->read($until);
+            } catch (CommandError $error) { // The reply to PING.
+                throw new ListenerCut($error->getMessage());
+            }
         } while ($reply !== null && !in_array(((array) $reply)[0] ?? '', ['message', 'smessage'], true));
         return isset($reply[2]) ? (string) $reply[2] : null;
     }

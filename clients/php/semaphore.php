@@ -26,6 +26,11 @@ class ConnectionError extends \RuntimeException
     {
         parent::__construct(Texts::shown($error));
     }
+
+    public function mayPass(): bool
+    {
+        return preg_match('/SSL.*certificate|Peer certificate/s', $this->getMessage()) !== 1;
+    }
 }
 
 /** The subscription failed. Calls use another connection, and may still succeed. */
@@ -58,7 +63,7 @@ function now(): int
 final class Permit
 {
     private readonly int $pid;
-    /** Whether an earlier release failed, but may have reached the server. */
+    /** Whether an earlier release got no reply, so the server may have released the permit. */
     public bool $releaseSent = false;
 
     public function __construct(
@@ -90,7 +95,6 @@ final class Answer
     public function __construct(
         public readonly array $reply,
         public readonly int $sent,
-        public readonly bool $repeated,
     ) {
     }
 }
@@ -274,12 +278,20 @@ final class Semaphore
 
     private function giveBack(Permit $permit, int $patience): bool
     {
-        [$left, $repeated, $permit->releaseSent] = [$permit->expiresIn(), $permit->releaseSent, true];
-        $answer = $this->call('release', ['return', $permit->id], $patience);
-        // If a reply was lost, the retry returns "unknown", because the first attempt released the permit.
-        $held = $left > 0 && ($answer->reply[2] !== 0 || $answer->repeated || $repeated);
+        $left = $permit->expiresIn();
+        [$reply, $wasSent] = $this->repeat($patience, null, function () use ($permit) {
+            [$wasSent, $permit->releaseSent] = [$permit->releaseSent, true];
+            try {
+                return [$this->call('release', ['return', $permit->id], 0)->reply, $wasSent];
+            } catch (CommandError $error) { // The server has released nothing.
+                $permit->releaseSent = $wasSent;
+                throw $error;
+            }
+        });
+        // If a reply was lost, the retry returns "unknown", because an earlier attempt released the permit.
+        $held = $left > 0 && ($reply[2] !== 0 || $wasSent);
         [$permit->releaseSent, $permit->end] = [false, 0];
-        $this->serveOthers($answer->reply[1]);
+        $this->serveOthers($reply[1]);
         return $held;
     }
 
@@ -336,10 +348,17 @@ final class Semaphore
     {
         $channel = 'sem:wake:' . explode(':', $id)[1];
         $place = 'wait';
-        $listener = $permit = null;
+        $listener = $permit = $cut = null;
         while ($permit === null) {
             // The server skips requests of a client that is not subscribed. So this subscribes before it queues.
             if ($listener === null) {
+                if ($place !== 'wait') {
+                    // Each subscription may be cut, so none of them may restart the timeout.
+                    if ($until !== null && now() >= $until) {
+                        throw $this->timeout($cut);
+                    }
+                    $this->pause($until);
+                }
                 $made = $this->scripts->made;
                 $listener = $this->repeat(self::PATIENCE, $until, fn () => new Listener($this->scripts->server, $channel));
             }
@@ -351,7 +370,7 @@ final class Semaphore
             }
             try {
                 $permit ??= $this->waitForMessage($listener, $id, $answer, $until);
-            } catch (ListenerCut) {
+            } catch (ListenerCut $cut) {
                 $listener = null;
             }
         }
@@ -444,14 +463,12 @@ final class Semaphore
     private function call(string $script, array $arguments, int $patience = self::PATIENCE, ?int $until = null): Answer
     {
         $sent = now();
-        $tries = 0;
-        return $this->repeat($patience, $until, function () use ($script, $arguments, $sent, &$tries) {
-            $tries++;
+        return $this->repeat($patience, $until, function () use ($script, $arguments, $sent) {
             $reply = $this->callWithKeys($script, $arguments);
             if (!is_array($reply) || count(array_filter($reply, is_int(...))) < self::LEAST[$script]) {
                 throw new CommandError("the reply to $script is not of a Redis server");
             }
-            return new Answer($reply, $sent, $tries > 1);
+            return new Answer($reply, $sent);
         });
     }
 
@@ -477,7 +494,7 @@ final class Semaphore
             try {
                 return $try();
             } catch (CommandError | ConnectionError $error) {
-                if ($error instanceof CommandError && !$error->mayPass()) {
+                if (!$error->mayPass()) {
                     throw $error;
                 }
                 if ($until !== null && now() >= $until) {
@@ -488,9 +505,14 @@ final class Semaphore
                 }
             }
             $this->scripts->disconnect();
-            usleep(200_000);
-            Signals::dispatch();
+            $this->pause($until);
         }
+    }
+
+    private function pause(?int $until): void
+    {
+        usleep(1000 * max(0, min(200, ($until ?? PHP_INT_MAX) - now())));
+        Signals::dispatch();
     }
 
     private function timeout(?\Throwable $cause = null): Timeout

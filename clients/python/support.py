@@ -133,6 +133,10 @@ class Server:
         return self.connection.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
 
 
+class LastReply(bytes):
+    """A reply of a Peer, which closes the connection afterwards."""
+
+
 class Peer:
     """A server that is not Redis. It sends `reply(request)` after each request, and closes if that is None.
 
@@ -157,6 +161,8 @@ class Peer:
                     with stream:
                         while (request := stream.recv(65536)) and (answer := reply(request)) is not None:
                             stream.sendall(answer)
+                            if isinstance(answer, LastReply):
+                                break
 
         class Listening(socketserver.ThreadingTCPServer):
             daemon_threads, request_queue_size = True, 100

@@ -131,9 +131,9 @@ class Groups(unittest.IsolatedAsyncioTestCase):
         early, late, grouped = [await self.another(limit=2) for _ in range(3)]
         permit = await early.acquire()
         held = await grouped.acquire(group="a")
-        self.assertFalse(early._client._with_groups)
+        self.assertFalse(early._keys.has_groups)
         wait = await self.queue(early)  # its call is repeated with all keys
-        self.assertEqual(early._client._with_groups, {self.name})
+        self.assertTrue(early._keys.has_groups)
         self.assertIsNone(await late.try_acquire())
         self.assertTrue(await held.release())
         self.assertTrue(await permit.release())

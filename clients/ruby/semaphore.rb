@@ -38,7 +38,7 @@ class RedisSemaphore
   def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :millisecond)
 
   Permit = Struct.new(:id, :fencing_token, :ends, :name) do
-    # Whether an earlier release failed, but may have reached the server.
+    # Whether an earlier release got no reply, so the server may have released the permit.
     attr_accessor :release_sent
 
     def initialize(...)
@@ -54,7 +54,7 @@ class RedisSemaphore
     def expires_in = [ends - RedisSemaphore.now, 0].max
   end
 
-  Answer = Struct.new(:reply, :sent, :repeated)
+  Answer = Struct.new(:reply, :sent)
 
   def initialize(name, limit:, lease: 30_000, url: ENV.fetch("REDIS_URL", "redis://127.0.0.1"), group: nil)
     @name = check_name(name)
@@ -240,14 +240,20 @@ class RedisSemaphore
 
   def give_back(permit, patience)
     left = permit.expires_in
-    repeated = permit.release_sent
-    permit.release_sent = true
-    answer = call("release", "return", permit.id, patience: patience)
-    # If a reply was lost, the retry returns "unknown", because the first attempt released the permit.
-    held = left.positive? && (answer.reply[2] != 0 || answer.repeated || repeated)
+    was_sent = nil
+    reply = again(patience, nil) do
+      was_sent = permit.release_sent
+      permit.release_sent = true
+      call("release", "return", permit.id, patience: 0).reply
+    rescue Redis::CommandError # The server has released nothing.
+      permit.release_sent = was_sent
+      raise
+    end
+    # If a reply was lost, the retry returns "unknown", because an earlier attempt released the permit.
+    held = left.positive? && (reply[2] != 0 || was_sent)
     permit.release_sent = false
     permit.ends = 0
-    serve_others(answer.reply[1])
+    serve_others(reply[1])
     held
   end
 
@@ -334,6 +340,10 @@ class RedisSemaphore
     loop do
       # The server skips requests of a client that is not subscribed. So this subscribes before it queues.
       unless listener&.alive?
+        if listener # Each subscription may be cut, so none of them may restart the timeout.
+          check_time(wait_until)
+          pause(wait_until)
+        end
         connection = @redis._client.connection
         again(PATIENCE, wait_until) do
           # The gem calls `require` for each new connection, and RubyGems keeps its lock if an exception interrupts it.
@@ -377,7 +387,7 @@ class RedisSemaphore
 
         return Permit.new(id, token, ends_after(asked.sent), @name)
       end
-      raise Timeout, "semaphore #{@name}: no permit was granted in time" if wait_until && now >= wait_until
+      check_time(wait_until)
       return nil if now >= ask_at
 
       wake_at = wake_at(asked, serve(0, wait_until: wait_until)) if now >= wake_at
@@ -421,15 +431,13 @@ class RedisSemaphore
   # attempt.
   def call(script, *arguments, patience: PATIENCE, wait_until: nil)
     sent = RedisSemaphore.now
-    tries = 0
     again(patience, wait_until) do
-      tries += 1
       reply = call_with_keys(script, arguments)
       unless reply.is_a?(Array) && reply.grep(Integer).size >= LEAST[script]
         raise Redis::CommandError, "the reply to #{script} is not of a Redis server"
       end
 
-      Answer.new(reply, sent, tries > 1)
+      Answer.new(reply, sent)
     end
   end
 
@@ -453,13 +461,23 @@ class RedisSemaphore
       text = shown(e.message)
       e.message.replace(text) unless text == e.message
       raise unless passes?(e)
-      raise Timeout, "semaphore #{@name}: no permit was granted in time: #{e.message}" if wait_until && RedisSemaphore.now >= wait_until
+      check_time(wait_until, ": #{e.message}")
       raise if RedisSemaphore.now >= give_up
 
       @redis.close # The next call connects again.
-      sleep [0.2, wait_until && ((wait_until - RedisSemaphore.now) / 1000.0)].compact.min.clamp(0, 0.2)
+      pause(wait_until)
       retry
     end
+  end
+
+  def check_time(wait_until, cause = "")
+    return unless wait_until && RedisSemaphore.now >= wait_until
+
+    raise Timeout, "semaphore #{@name}: no permit was granted in time#{cause}"
+  end
+
+  def pause(wait_until)
+    sleep [0.2, wait_until && ((wait_until - RedisSemaphore.now) / 1000.0)].compact.min.clamp(0, 0.2)
   end
 
   def passes?(error) = error.is_a?(Redis::BaseConnectionError) || error.message.match?(MAY_PASS)

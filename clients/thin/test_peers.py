@@ -2,7 +2,7 @@
 
 import urllib.parse
 
-from support import Peer
+from support import LastReply, Peer
 from thin_test import ThinTest
 
 SECRET = "S3cr3t"
@@ -42,6 +42,23 @@ class Peers(ThinTest):
     def test_a_reply_of_an_unexpected_type_has_a_clear_error(self):
         for reply in (b"+OK\r\n", b":1\r\n", b"$-1\r\n", b"*1\r\n:1\r\n", b"*5\r\n:1\r\n:1\r\n:1\r\n:1\r\n$1\r\n1\r\n"):
             self.assert_error(f"redis://{self.peer(lambda _: reply).address}", "reply to acquire is not of a Redis server")
+
+    def test_subscriptions_that_are_always_cut_do_not_prolong_the_wait(self):
+        subscriptions = []
+
+        def reply(request):
+            if b"subscribe" in request.lower():
+                subscriptions.append(request)
+                return LastReply(b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n")
+            if b"return" in request:
+                return b"*3\r\n:1\r\n:-1\r\n:1\r\n"
+            if b"declare" not in request:
+                return b"+OK\r\n"
+            code = 0 if b"try" in request else 2
+            return b"*6\r\n:1\r\n:-1\r\n:-1\r\n:%d\r\n:7\r\n:1\r\n" % code
+
+        self.assert_error(f"redis://{self.peer(reply).address}", "no permit was granted in time")
+        self.assertLess(len(subscriptions), 20, "it did not pause")
 
     def test_the_error_of_a_missing_password_says_where_it_belongs(self):
         self.redis.config_set("requirepass", "secret")

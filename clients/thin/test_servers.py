@@ -68,6 +68,20 @@ class Servers(ThinTest):
         first.release(holder)
         self.finish(waiting)
 
+    @soon
+    def test_a_permit_that_is_lost_while_the_server_rejects_its_release(self):
+        self.begin()
+        loses = self.start_holding(1_000, 60_000)
+        failed = self.failed_calls()
+        self.redis.delete(self.semaphore.permits)
+        self.redis.config_set("min-replicas-to-write", 1)
+        self.eventually(lambda: self.failed_calls() > failed or loses.has_ended())
+        self.redis.config_set("min-replicas-to-write", 0)
+        if loses.has_ended():
+            return False
+        self.assert_fails(loses, message="lost")
+        return True
+
     def test_a_server_that_is_busy_with_a_script_for_a_while(self):
         self.redis.config_set("lua-time-limit", 50)
         runs = self.start_holding(20, 60_000, count=1_000_000)

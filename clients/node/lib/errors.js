@@ -77,6 +77,9 @@ function named(error, address, step) {
 
 const origin = (error) => (error instanceof Failed ? error.cause : error);
 
+/** Returns whether the server has rejected the call, so that it executed nothing. */
+const isReply = (error) => origin(error) instanceof ErrorReply;
+
 const because = (error) => error && { cause: origin(error) };
 
 /** The request exceeds the limit, so it can never be granted. */
@@ -181,7 +184,7 @@ function lacks(error) {
 
 /** Returns whether to retry a call after this error: a failed connection, or a temporary state of the server. */
 function isPassing(error) {
-  if (origin(error) instanceof ErrorReply) return says(error, PASSING);
+  if (isReply(error)) return says(error, PASSING);
   return !(error instanceof SemaphoreError || isAboutArgument(error));
 }
 
@@ -215,5 +218,5 @@ const warn = (error) => error instanceof Closed || process.emitWarning(error);
 
 module.exports = {
   SemaphoreError, TooHeavy, AcquireTimeout, PermitLost, Unavailable, Rejected, Unsupported, Closed, named, shown, discreet,
-  notRedis, unreadable, established, isOfReplica, isFull, isPassing, cluster, failure, failureOfConnect, warn,
+  notRedis, unreadable, established, isOfReplica, isFull, isPassing, isReply, cluster, failure, failureOfConnect, warn,
 };

@@ -104,7 +104,7 @@ class Semaphore {
   }
 
   async #call(script, args, timeout) {
-    const answer = await this.#server.call(this.name, script, args, timeout);
+    const answer = await this.#server.call(this, script, args, timeout);
     const [, wakeIn] = answer.reply;
     // The replies to acquire and wake are handled in the queue, because requests may wait.
     if (wakeIn === 0 && script !== "acquire" && script !== "wake") this.#queue.planWake(wakeIn);

@@ -32,8 +32,6 @@ class Server {
   /** Current releases by name. */
   #releases = new Map();
   #connection;
-  /** The names of semaphores that have groups. */
-  #withGroups = new Set();
   /** The number of calls so far. */
   #calls = 0;
   /** The calls that the server did not accept, and that are being repeated. */
@@ -111,7 +109,7 @@ class Server {
   /** Tries all commands. The first call of a script uses EVAL, and the second call uses EVALSHA. */
   async #probe() {
     const name = `probe-${randomBytes(16).toString("hex")}`;
-    const probe = () => this.call(name, "probe", ["P", this.#client]);
+    const probe = () => this.call({ name }, "probe", ["P", this.#client]);
     const [{ reply: [command, why] }] = await Promise.all([probe(), probe()]);
     if (command) throw named(new ErrorReply(shown(why.trim())), this.#address, `probe, ${shown(command)}`);
   }
@@ -152,9 +150,9 @@ class Server {
   }
 
   /** Generates an ID for a request. If the request has a group, all later calls name all keys. */
-  newId({ name, lease }, weight, group) {
-    if (group) this.#withGroups.add(name);
-    return newId(this.#client, weight, lease, group);
+  newId(semaphore, weight, group) {
+    if (group) semaphore.hasGroups = true;
+    return newId(this.#client, weight, semaphore.lease, group);
   }
 
   hold(id) {
@@ -182,18 +180,19 @@ class Server {
    * this. In the result, `isEarly` is whether the call took effect before an earlier call of this semaphore, which is being
    * repeated.
    */
-  async #run(name, script, args, timeout) {
+  async #run(semaphore, script, args, timeout) {
+    const { name } = semaphore;
     const keys = keysOf(this.prefix, name);
     const call = { name, place: (this.#calls += 1) };
     try {
       for (let repeats = 0; ; repeats += 1) {
-        const named = this.#withGroups.has(name) ? keys : keys.slice(0, WITHOUT_GROUPS);
+        const named = semaphore.hasGroups ? keys : keys.slice(0, WITHOUT_GROUPS);
         try {
           const called = await run(this.#connection, script, named, args, timeout);
           const isEarly = [...this.#repeating].some((other) => other.name === name && other.place < call.place);
           return { ...called, isEarly };
         } catch (error) {
-          if (repeats === MOST_REPEATS || !this.#mustRepeat(error, name)) throw error;
+          if (repeats === MOST_REPEATS || !this.#mustRepeat(error, semaphore)) throw error;
           this.#repeating.add(call);
         }
       }
@@ -202,15 +201,15 @@ class Server {
     }
   }
 
-  #mustRepeat(error, name) {
+  #mustRepeat(error, semaphore) {
     const hasGroups = error instanceof ErrorReply && error.message.startsWith("SEM_GROUPS");
-    if (hasGroups) this.#withGroups.add(name);
+    if (hasGroups) semaphore.hasGroups = true;
     return hasGroups || isNoScript(error);
   }
 
-  async call(name, script, args, timeout = this.responseTimeout) {
+  async call(semaphore, script, args, timeout = this.responseTimeout) {
     try {
-      const called = await this.#run(name, script, args, timeout);
+      const called = await this.#run(semaphore, script, args, timeout);
       const type = script === "probe" ? "string" : "number";
       if (Array.isArray(called.reply) && called.reply.every((part) => typeof part === type)) return called;
       throw notRedis(`it has no list for ${script}`);

@@ -54,6 +54,18 @@ test("a release that is rejected first, and unknown later, reports a loss", asyn
   assert.equal(await released, false);
 });
 
+test("a permit that is lost while the server passes through a state without writes counts as lost", async (t) => {
+  const server = await startServer(t);
+  const [name, send] = [newName(), await admin(t, server.url)];
+  const permit = await (await connect(t, server)).semaphore(name, { limit: 1 }).acquire();
+  await send("DEL", keyOf(name, "permits"));
+  await send("CONFIG", "SET", "min-replicas-to-write", 1);
+  const released = permit.release();
+  await until("it was rejected", async () => /errorstat_NOREPLICAS/.test(await send("INFO", "errorstats")));
+  await send("CONFIG", "SET", "min-replicas-to-write", 0);
+  assert.equal(await released, false);
+});
+
 test("a callback does not fail if its permit cannot be released yet", async (t) => {
   const name = newName();
   const jobs = await startJobs(t, name);

@@ -77,7 +77,6 @@ class SemaphoreClient(Unique):
         self._pid: Optional[int] = None
         self._until_end: Optional[AsyncGenerator[None, None]] = None
         self._listener: Optional[Listener] = None
-        self._with_groups: set[str] = set()  # the names of semaphores that have groups
         self._semaphores: weakref.WeakValueDictionary[str, Semaphore] = weakref.WeakValueDictionary()
         self._of_original: weakref.WeakKeyDictionary[Semaphore, Semaphore] = weakref.WeakKeyDictionary()
         # Semaphores of names that are not in use here. They release permits without a waiter. A message may contain
@@ -132,7 +131,8 @@ class SemaphoreClient(Unique):
             await self._listener.start()
             # The user needs the rights to EVALSHA, and to EVAL, which is sent if the server has lost the scripts.
             for call in (scripts.load, scripts.call):
-                refused = await self._call("probe", f"probe-{secrets.token_hex(16)}", ["P", self._client], call=call)
+                keys = scripts.Keys(self.prefix, f"probe-{secrets.token_hex(16)}")
+                refused = await self._call("probe", keys, ["P", self._client], call=call)
             if refused:
                 command, why = (addresses.shown(addresses.text(part)) for part in refused[:2])
                 refusal = redis.ResponseError(why.strip())
@@ -372,7 +372,7 @@ class SemaphoreClient(Unique):
     async def _call(
         self,
         script: str,
-        name: str,
+        keys: scripts.Keys,
         arguments: Sequence[scripts.Argument],
         timeout: Optional[float] = None,
         call: Callable[..., Awaitable[Any]] = scripts.call,
@@ -381,15 +381,13 @@ class SemaphoreClient(Unique):
             return await self._link.call(*command, timeout=timeout)
 
         try:
-            keys = scripts.keys(self.prefix, name)
             try:
-                named = keys if name in self._with_groups else keys[: scripts.WITHOUT_GROUPS]
-                reply = await call(execute, script, named, arguments)
+                reply = await call(execute, script, keys.named, arguments)
             except redis.ResponseError as error:
                 if not str(error).startswith("SEM_GROUPS"):
                     raise
-                self._with_groups.add(name)
-                reply = await call(execute, script, keys, arguments)
+                keys.has_groups = True
+                reply = await call(execute, script, keys.named, arguments)
             if not isinstance(reply, list) or (script != "probe" and not all(isinstance(part, int) for part in reply)):
                 raise addresses.not_redis(f"it has no list of numbers for {script}")
             return reply

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-_LONGEST = 1_000_000
+_LONGEST = 1 << 20
 _LARGEST = 2**53 - 1
 _LINE = re.compile(r"([^\s]+) ([0-9]{1,16}) ([0-9]{1,16})")
 

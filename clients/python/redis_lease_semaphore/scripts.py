@@ -25,6 +25,19 @@ def keys(prefix: str, name: str) -> list[str]:
     return [f"{prefix}:{{{name}}}:{key}" for key in KEYS]
 
 
+class Keys:
+    """The keys of a semaphore."""
+
+    def __init__(self, prefix: str, name: str) -> None:
+        self._all = keys(prefix, name)
+        self.has_groups = False
+
+    @property
+    def named(self) -> list[str]:
+        """The keys that a call names: the keys for groups only if the semaphore has groups."""
+        return self._all if self.has_groups else self._all[:WITHOUT_GROUPS]
+
+
 def channel(prefix: str, client: str) -> str:
     """Returns the channel of the client's messages."""
     return f"{prefix}:wake:{client}"

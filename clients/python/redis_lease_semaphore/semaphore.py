@@ -24,6 +24,7 @@ from .unique import Unique
 class Client(Protocol):
     """The part of a client that its semaphores and their workers use."""
 
+    prefix: str
     heartbeat_timeout: float
     ask_interval: float
     outage_tolerance: float
@@ -32,7 +33,6 @@ class Client(Protocol):
     _home: Optional[asyncio.AbstractEventLoop]
     _patience: float
     _client: str
-    _with_groups: set[str]
     _new_event: Callable[[], asyncio.Event]
 
     @property
@@ -45,7 +45,7 @@ class Client(Protocol):
     def _start_worker(self, semaphore: Semaphore) -> asyncio.Task[None]: ...
     async def _has_ended(self, semaphore: Semaphore) -> None: ...
     async def _call(
-        self, script: str, name: str, arguments: Sequence[scripts.Argument], timeout: Optional[float] = None
+        self, script: str, keys: scripts.Keys, arguments: Sequence[scripts.Argument], timeout: Optional[float] = None
     ) -> Any: ...
 
 
@@ -71,6 +71,7 @@ class Semaphore(Unique):
         self.lease = self._lease_ms / 1000
         self._lasts = self.lease - 0.001  # a lease may be this short, because the server counts in whole ms
         self._client = client
+        self._keys = scripts.Keys(client.prefix, self.name)
         self._waits: dict[str, Claim] = {}  # all requests by ID
         self._permits: dict[str, Held] = {}
         self._releases: dict[str, Release] = {}  # unconfirmed releases
@@ -122,7 +123,7 @@ class Semaphore(Unique):
         if here is not self._client:
             return await here._twin(self)._claim(timeout, weight, group)
         if group is not None:
-            self._client._with_groups.add(self.name)
+            self._keys.has_groups = True
         wait_mode = "try" if timeout == 0 else "wait"
         claim = Claim(ids.new(self._client._client, weight, self._lease_ms, group), wait_mode)
         timer = None

@@ -119,7 +119,7 @@ class Worker:
     async def _call(self, script: str, *arguments: scripts.Argument) -> Any:
         # A call without a reply must not use up the time in which permits can be refreshed.
         timeout = self._semaphore.lease / 6 if self._permits else None
-        return await self._client._call(script, self._semaphore.name, arguments, timeout)
+        return await self._client._call(script, self._semaphore._keys, arguments, timeout)
 
     async def _refresh(self) -> None:
         if time.monotonic() < self._semaphore._refresh_at or not self._client.is_connected:
