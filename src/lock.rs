@@ -1,8 +1,9 @@
 //! A mutex without poisoning.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A mutex that never fails, because no code panics while it holds the lock.
+/// A mutex that stays usable after a panic. A subscriber of `tracing` may panic while a lock is
+/// held.
 #[derive(Debug, Default)]
 pub(crate) struct Lock<T>(Mutex<T>);
 
@@ -12,6 +13,24 @@ impl<T> Lock<T> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().expect("no code panics while it holds the lock")
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::Lock;
+
+    #[test]
+    fn a_panic_under_the_lock_leaves_it_usable() {
+        let lock = Lock::new(1);
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let _held = lock.lock();
+            panic!("like a subscriber");
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(*lock.lock(), 1);
     }
 }

@@ -3,7 +3,7 @@
 
 use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 
-use super::{COMMANDS, SUBSCRIPTION};
+use super::{COMMANDS, MESSAGES};
 
 pub(super) const ACQUIRES: &str = "redis_semaphore_client_acquires_total";
 pub(super) const WAIT: &str = "redis_semaphore_client_wait_seconds";
@@ -29,7 +29,7 @@ pub(super) fn describe() {
     describe_counter!(RECONNECTS, count, "Connections to Redis that replaced a lost connection");
     describe_histogram!(CALL, seconds, "Script calls, by outcome");
     describe_histogram!(BATCH, count, "Requests sent in one call");
-    for connection in [COMMANDS, SUBSCRIPTION] {
+    for connection in [COMMANDS, MESSAGES] {
         counter!(RECONNECTS, "connection" => connection).increment(0);
     }
 }

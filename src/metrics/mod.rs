@@ -27,6 +27,6 @@ pub(crate) enum Origin {
     Adopted,
 }
 
-/// The names of connections in metrics. The log calls the second connection "messages".
+/// The names of connections in metrics and in the log.
 pub(crate) const COMMANDS: &str = "commands";
-pub(crate) const SUBSCRIPTION: &str = "subscription";
+pub(crate) const MESSAGES: &str = "messages";

@@ -44,7 +44,8 @@ pub(crate) trait GivenUp: Send + Sync {
     /// Whether the item is a permit that the caller received.
     fn is_permit(&self) -> bool;
 
-    /// A number that no other request of this process has.
+    /// The number of the request, or 0 if it has none. Items with equal numbers are sent in separate
+    /// calls.
     fn number(&self) -> u128;
 
     /// The ID on the server. `None` if the ID was never sent.

@@ -66,11 +66,11 @@ impl ScriptRegistry {
         write: impl Fn(&mut Cmd),
     ) -> Result<T, Error> {
         let function = format!("{PREFIX}{name}");
-        let mut call = redis::cmd("FCALL");
-        write(call.arg(&function));
         let mut attempt = 0;
         loop {
             attempt += 1;
+            let mut call = redis::cmd("FCALL");
+            write(call.arg(&function));
             let missing = match call.query_async(connection).await {
                 Err(error) if is_missing_function(&error) => error,
                 result => return Ok(result?),

@@ -14,7 +14,7 @@ use tracing::Instrument;
 
 use crate::error::Error;
 use crate::metrics::Origin;
-use crate::protocol::{Acquired, ReleaseMode};
+use crate::protocol::Acquired;
 use crate::runtime::Deadline;
 use crate::semaphore::Permit;
 use crate::semaphore::core::{Acquire, Core, IfFull, Refresh, Wanted};
@@ -66,9 +66,16 @@ impl<'a> Pending<'a> {
 
     /// Ends the wait without a release, because the server has nothing for the ID.
     pub(super) fn settle(&self) {
-        if self.acquisition.end_wait() {
+        self.end_wait();
+    }
+
+    /// Ends the wait. Returns false if the wait is already over.
+    fn end_wait(&self) -> bool {
+        let ends = self.acquisition.end_wait();
+        if ends {
             self.core.ledger.remove(std::iter::once(&**self.acquisition));
         }
+        ends
     }
 
     /// Returns the permit. Fails if a close or a shutdown has ended the wait.
@@ -83,15 +90,10 @@ impl<'a> Pending<'a> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         // If the wait is already over, the caller has the permit, or `settle`, a close or a
-        // shutdown ended the wait.
-        if !self.acquisition.end_wait() {
-            return;
-        }
-        self.core.ledger.remove(std::iter::once(&**self.acquisition));
-        // If no request was sent and none is under way, no request is ever sent, because the
-        // acquisition has ended. Then no release is needed.
-        if self.acquisition.calls.may_have_created() {
-            self.core.give_back(self.acquisition, ReleaseMode::Return);
+        // shutdown ended the wait. If no request was sent and none is under way, no request is ever
+        // sent, because the acquisition has ended. Then no release is needed.
+        if self.end_wait() && self.acquisition.calls.may_have_created() {
+            self.core.give_back(self.acquisition);
         }
     }
 }
@@ -278,10 +280,11 @@ impl Core {
                 Acquired::Queued(_) => {
                     was_queued = true;
                     let _waiting = self.meter.waits();
-                    if !was_subscribed {
-                        Box::pin(self.listen(patience)).await?;
+                    let outcome = Box::pin(Self::outcome(acquisition));
+                    match was_subscribed {
+                        true => outcome.await?,
+                        false => self.outcome_or_silence(outcome, patience).await?,
                     }
-                    Box::pin(Self::outcome(acquisition)).await?
                 }
                 Acquired::NotGranted => {
                     let text = "the script did not queue a waiting request: check that the \
@@ -317,6 +320,21 @@ impl Core {
         }
         let (semaphore, lease) = (self.name.clone(), self.settings.first_lease());
         Err(Error::LeaseTooShort { semaphore, lease })
+    }
+
+    /// Waits for the outcome, and fails if this client cannot subscribe. A heartbeat may grant the
+    /// permit before this client has subscribed.
+    async fn outcome_or_silence(
+        self: &Arc<Self>,
+        mut outcome: impl Future<Output = Result<Grant, Error>> + Unpin,
+        patience: Duration,
+    ) -> Result<Grant, Error> {
+        tokio::select! {
+            biased;
+            grant = &mut outcome => return grant,
+            listens = self.listen(patience) => listens?,
+        }
+        outcome.await
     }
 
     /// Waits for the grant of a queued request. If Redis stops replying, the heartbeats end the

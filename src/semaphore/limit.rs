@@ -94,15 +94,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn add_permits(&self, n: u32) -> Result<u32, Error> {
-        let changed = self.core.change_limit(Change::Add(n)).await.map_err(|error| match error {
-            // All other arguments are valid, so the error is about `n`.
-            Error::Rejected { source, .. } if source.code() == Some("SEM_ARG") => {
-                let reason = format!("the limit would exceed {}", u32::MAX);
-                Error::invalid("n", reason)
-            }
-            error => error,
-        });
-        changed.map(effective_limit)
+        self.core.change_limit(Change::Add(n)).await.map(effective_limit)
     }
 
     /// Clears the runtime limit, so that the declared limit applies again. Returns the effective

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::error::Error;
 use crate::metrics::Origin;
 use crate::protocol::ReleaseMode;
@@ -162,7 +164,8 @@ impl Permit {
     /// # Errors
     ///
     /// Returns the errors of [`release`](Self::release). After [`Error::Lost`], the limit is
-    /// unchanged.
+    /// unchanged, unless a reply was lost and the lease expired before the retry: then the limit may
+    /// be reduced.
     ///
     /// # Cancel safety
     ///
@@ -216,8 +219,13 @@ impl Permit {
             let was_found = match ending {
                 // If the first reply was lost, the second attempt returns "unknown". The lease had
                 // not expired at the first attempt, so the first attempt found the permit, unless
-                // another client had revoked it.
-                Ending::Release(_) => response.reply || response.is_repeated,
+                // another client had revoked it, or it did not reach the server and the lease has
+                // expired since. Then a permit is free as intended, but its weight is not forgotten.
+                Ending::Release(mode) => {
+                    let ends = self.lease().term().ends();
+                    let is_certain = mode == ReleaseMode::Return || Instant::now() < ends;
+                    response.reply || response.is_repeated && is_certain
+                }
                 Ending::LetExpire => {
                     core.part_with(&self.acquisition);
                     response.reply

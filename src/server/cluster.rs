@@ -24,6 +24,7 @@ use super::slots::{Address, SlotMap};
 use super::source::{Source, first_ok};
 use crate::error::{Error, NO_NODE, NO_SLOTS, is_transient};
 use crate::lock::Lock;
+use crate::metrics::COMMANDS;
 use crate::releases::GivenUpBefore;
 use crate::scripts::CallBy;
 
@@ -78,7 +79,7 @@ impl Cluster {
             links: Lock::default(),
             changes: watch::Sender::new(()),
             is_refreshing: AtomicBool::new(false),
-            unserved: Outages::new("commands"),
+            unserved: Outages::new(COMMANDS),
             unserved_slot: AtomicU16::new(0),
         })
     }
@@ -141,7 +142,7 @@ impl Cluster {
         Ok(self.link(&self.node_or_none(slot)?))
     }
 
-    pub(super) fn note_redirect_of_call(self: &Arc<Self>, slot: u16, error: &RedisError) {
+    pub(super) fn note_failure(self: &Arc<Self>, slot: u16, error: &RedisError) {
         if let Some(node) = self.node_of(slot) {
             self.redirected(error, slot, &node);
         }

@@ -26,8 +26,10 @@ pub(super) struct Way<'a> {
 
 impl Way<'_> {
     /// Runs a script. A restarted or promoted server may have the script of a call, but not the
-    /// `release` script. A release that names the missing script would need a second round trip. So
-    /// the first release over a connection is sent with the text of the script.
+    /// `release` script. A release that names the missing script would be executed after the call.
+    /// The call notices this only if the task of the release has already handled the server's
+    /// reply: see [`run_in_order`]. So the first release over a connection is sent with the text of
+    /// the script.
     async fn run<T: FromRedisValue>(
         &self,
         script: &str,

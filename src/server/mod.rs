@@ -67,14 +67,6 @@ pub(crate) enum Servers {
     Local(Arc<Local>),
 }
 
-/// A reply, and the time when its call was sent. A holder counts its lease from this time.
-pub(crate) struct Response<T> {
-    pub(crate) sent: Instant,
-    pub(crate) reply: T,
-    /// Whether an earlier attempt got no reply, and may have been executed, too.
-    pub(crate) is_repeated: bool,
-}
-
 /// The result of a call that failed, and is not retried again.
 pub(crate) enum Failure {
     /// Only transient errors occurred until the deadline.
@@ -190,15 +182,16 @@ impl Servers {
         }
     }
 
-    /// Records the redirect that an error contains, if any. The error was returned over the
-    /// additional connection of a semaphore that waits for replicas.
-    pub(crate) fn note_redirect(&self, slot: u16, error: &RedisError) {
+    /// Handles the failure of a call over the additional connection of a semaphore that waits for
+    /// replicas. In a cluster, records a redirect, and reads the map again.
+    pub(crate) fn note_failure(&self, slot: u16, error: &RedisError) {
         if let Self::Cluster(cluster) = self {
-            cluster.note_redirect_of_call(slot, error);
+            cluster.note_failure(slot, error);
         }
     }
 
-    /// Runs a script, and retries the script after transient errors until the deadline.
+    /// Runs a script, and retries the script after transient errors until the deadline. Returns when
+    /// the last call was sent, and its reply.
     pub(crate) async fn run<T: FromRedisValue>(
         &self,
         slot: u16,
@@ -206,9 +199,8 @@ impl Servers {
         script: &'static str,
         write: impl Fn(&mut Cmd),
         deadline: Deadline,
-    ) -> Result<Response<T>, Failure> {
+    ) -> Result<(Instant, T), Failure> {
         let mut backoff = Backoff::of_calls(deadline.left_at(Instant::now()) / 2);
-        let mut is_repeated = false;
         let mut before = None;
         loop {
             let sent = Instant::now();
@@ -216,14 +208,11 @@ impl Servers {
                 self.attempt(slot, earlier, script, &write, deadline.left_at(sent)).await;
             called(script, sent, response.is_ok(), None);
             let last = match response {
-                Ok(reply) => return Ok(Response { sent, reply, is_repeated }),
-                Err(failure) if failure.is_transient() => {
-                    is_repeated |= failure.may_have_run;
-                    match before.take() {
-                        Some(before) if failure.was_cut_short => before,
-                        _ => failure,
-                    }
-                }
+                Ok(reply) => return Ok((sent, reply)),
+                Err(failure) if failure.is_transient() => match before.take() {
+                    Some(before) if failure.was_cut_short => before,
+                    _ => failure,
+                },
                 Err(failure) => return Err(Failure::Rejected(failure.error)),
             };
             let pause = backoff.next();

@@ -124,8 +124,8 @@ impl Router {
                         channel,
                         count,
                         reason,
-                        "ignoring an invalid message on a wake channel; check which users may \
-                         publish there"
+                        "ignoring an invalid message on a channel of grant messages; check which \
+                         users may publish there"
                     );
                 }
                 return;

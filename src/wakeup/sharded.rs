@@ -20,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::Router;
 use super::channel::{Channel, Channels, Subscribed};
 use crate::error::{is_refusal, is_transient};
-use crate::metrics::{SUBSCRIPTION, reconnected};
+use crate::metrics::{MESSAGES, reconnected};
 use crate::server::{Address, Backoff, Cluster, Dialed, LOG_TARGET, Outages};
 
 /// The maximum number of subscriptions in one step. Messages are handled before the next step.
@@ -116,7 +116,7 @@ struct Lost;
 impl NodeListener {
     async fn run(mut self) {
         let mut backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
-        let (mut was_connected, outages) = (false, Outages::new("messages"));
+        let (mut was_connected, outages) = (false, Outages::new(MESSAGES));
         let (cluster, node) = (self.cluster.clone(), self.node.clone());
         let server = || cluster.describe(&node);
         loop {
@@ -124,7 +124,7 @@ impl NodeListener {
             match connect(&self.cluster, &self.node).await {
                 Ok(mut subscriptions) => {
                     if std::mem::replace(&mut was_connected, true) {
-                        reconnected(SUBSCRIPTION);
+                        reconnected(MESSAGES);
                         tracing::debug!(
                             target: LOG_TARGET,
                             node = %self.node,

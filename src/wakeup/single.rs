@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::{Channel, Router};
 use crate::error::is_refusal;
-use crate::metrics::{SUBSCRIPTION, reconnected};
+use crate::metrics::{MESSAGES, reconnected};
 use crate::server::{Backoff, LOG_TARGET, Link, Outages};
 
 pub(crate) struct Subscription {
@@ -64,7 +64,7 @@ pub(super) async fn listen(
     mut subscription: Subscription,
 ) {
     let mut connections = link.connections();
-    let outages = Outages::new("messages");
+    let outages = Outages::new(MESSAGES);
     loop {
         let end = receive(router, link, &mut subscription, &mut connections).await;
         if end == End::Lost {
@@ -85,7 +85,7 @@ pub(super) async fn listen(
             }
         };
         subscription = next;
-        reconnected(SUBSCRIPTION);
+        reconnected(MESSAGES);
         outages.succeeded(None, || link.server());
         tracing::debug!(target: LOG_TARGET, "subscribed to grant messages again");
         router.may_have_missed();

@@ -114,14 +114,12 @@ impl Request for Acknowledge {
         let servers = &core.context.servers;
         let Some(link) = servers.link_of(core.slot)? else {
             // A server in memory behaves like a server without replicas.
-            let mut reply: Vec<i64> = servers
-                .attempt(core.slot, &core.releases.until(mark), Self::SCRIPT, write, limit)
-                .await?;
+            let mut reply = core.attempt(mark, Self::SCRIPT, write, limit).await?;
             tokio::time::sleep(wanted.within).await;
             reply.push(0);
             return Ok(reply);
         };
         let response = core.replication.call(&link, wanted, write, limit).await;
-        response.inspect_err(|failure| servers.note_redirect(core.slot, &failure.error))
+        response.inspect_err(|failure| servers.note_failure(core.slot, &failure.error))
     }
 }

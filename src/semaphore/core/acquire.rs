@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::batching::{Batcher, Request};
 use super::{Core, Job};
 use crate::error::Error;
-use crate::protocol::{Acquired, ReleaseMode, acquired, id, millis, too_heavy, wake_in_of};
+use crate::protocol::{Acquired, acquired, id, millis, too_heavy, wake_in_of};
 use crate::semaphore::lease::Grant;
 use crate::semaphore::ledger::{self, Acquisition, Calls, Kinds};
 use crate::server::Failure;
@@ -91,7 +91,7 @@ impl Request for Acquire {
                 Acquired::NotGranted => {}
                 // The permit was lost during the call, and the server may have granted another
                 // permit to the same ID.
-                _ if is_lost => core.give_back(acquisition, ReleaseMode::Return),
+                _ if is_lost => core.give_back(acquisition),
                 Acquired::Granted { token } => {
                     acquisition.resolve(Ok(Grant { token, since: sent }));
                     granted.push(acquisition);
@@ -159,9 +159,5 @@ impl Request for Acquire {
             }
             error => error,
         }
-    }
-
-    fn set_in_doubt(&self) {
-        self.acquisition.calls.set_in_doubt();
     }
 }

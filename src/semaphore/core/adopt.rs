@@ -50,8 +50,4 @@ impl Request for Adopt {
     fn read(core: &Arc<Core>, reply: &[i64], count: usize) -> Vec<bool> {
         Refresh::read(core, reply, count)
     }
-
-    fn set_in_doubt(&self) {
-        self.acquisition.calls.set_in_doubt();
-    }
 }

@@ -86,10 +86,10 @@ async fn refresh_batch(core: &Arc<Core>, permits: &[Arc<Acquisition>]) -> Result
         return Ok(());
     }
     let requests: Vec<_> = batch.iter().map(|(permit, _, lasts)| (*permit, *lasts)).collect();
-    let response =
+    let (sent, are_held) =
         core.refresh_many(&requests, core.settings.refresh_interval() / ATTEMPT_SHARE).await?;
-    for ((permit, lease, lasts), is_held) in batch.into_iter().zip(response.reply) {
-        if !is_held || !lease.refreshed(response.sent, lasts) {
+    for ((permit, lease, lasts), is_held) in batch.into_iter().zip(are_held) {
+        if !is_held || !lease.refreshed(sent, lasts) {
             stop(core, permit);
         }
     }

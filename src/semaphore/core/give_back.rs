@@ -5,8 +5,8 @@ use redis::Cmd;
 use std::sync::Arc;
 use tokio::time::{Instant, sleep_until};
 
-use super::Core;
-use crate::protocol::{MAX_BATCH, ReleaseMode, millis};
+use super::{Core, refresh};
+use crate::protocol::MAX_BATCH;
 use crate::releases::{Ending, Entry, GivenUp};
 use crate::semaphore::ledger::{ACQUIRE, Acquisition};
 
@@ -14,8 +14,8 @@ impl Core {
     /// Releases everything that the server has for the acquisition's ID, before any later call is
     /// sent. The release is retried until the server confirms it, or until the lease has expired.
     /// Never blocks.
-    pub(crate) fn give_back(self: &Arc<Self>, acquisition: &Arc<Acquisition>, mode: ReleaseMode) {
-        self.give_up(std::iter::once(acquisition), Ending::Release(mode));
+    pub(crate) fn give_back(self: &Arc<Self>, acquisition: &Arc<Acquisition>) {
+        self.give_up(std::iter::once(acquisition), Ending::RETURN);
     }
 
     /// Ends acquisitions as [`give_back`](Self::give_back) does, but with this `ending`.
@@ -38,7 +38,7 @@ impl Core {
         let (core, acquisition, end) = (self.clone(), acquisition.clone(), self.context.end());
         self.context.spawn(async move {
             if end.run_until_cancelled(sleep_until(at)).await.is_some() {
-                core.give_back(&acquisition, ReleaseMode::Return);
+                core.give_back(&acquisition);
             }
         });
     }
@@ -106,7 +106,7 @@ pub(super) struct Caller {
 impl Drop for Caller {
     fn drop(&mut self) {
         if self.call.calls.has(ACQUIRE) {
-            self.core.give_back(&self.call, ReleaseMode::Return);
+            self.core.give_back(&self.call);
         }
     }
 }
@@ -147,7 +147,7 @@ impl GivenUpRequest {
 
 impl GivenUp for GivenUpRequest {
     fn keep_back(&self) -> bool {
-        self.acquisition.calls.keep_back_during(ACQUIRE)
+        self.acquisition.calls.keep_back_during_acquire()
     }
 
     fn is_permit(&self) -> bool {
@@ -167,9 +167,11 @@ impl GivenUp for GivenUpRequest {
     }
 
     fn write(&self, ending: Ending, cmd: &mut Cmd) {
-        cmd.arg(&self.acquisition.id);
-        if ending == Ending::LetExpire {
-            cmd.arg(millis(self.core.settings.first_lease()));
+        match ending {
+            Ending::Release(_) => drop(cmd.arg(&self.acquisition.id)),
+            Ending::LetExpire => {
+                refresh::write(cmd, &self.acquisition, self.core.settings.first_lease());
+            }
         }
     }
 

@@ -15,7 +15,7 @@ use crate::context::Remaining;
 use crate::error::{Error, cause_of};
 use crate::releases::{Ending, Entry, ReleaseCall};
 use crate::runtime::{Deadline, reached};
-use crate::server::{Backoff, CallError, Failure, Response};
+use crate::server::{Backoff, CallError, Failure};
 
 pub(super) struct Keeper {
     core: Arc<Core>,
@@ -156,7 +156,7 @@ async fn deliver(core: Arc<Core>, calls: Vec<ReleaseCall>) -> Result<(), Error> 
         let write = |cmd: &mut Cmd| call.write(cmd);
         let deadline = Deadline::after(patience);
         let response = servers.run(core.slot, &call.alone(), call.script(), write, deadline).await;
-        let _: Response<Vec<i64>> =
+        let _: (Instant, Vec<i64>) =
             response.map_err(|failure| core.error(call.ending.operation(), failure))?;
     }
     Ok(())

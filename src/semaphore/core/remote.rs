@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Arg, Cmd, FromRedisValue};
+use tokio::time::Instant;
 
 use super::{Core, Refresh, Release, Request, refresh};
 use crate::error::Error;
@@ -12,7 +13,6 @@ use crate::protocol::{InspectReply, Inspection, millis, wake_in_of};
 use crate::runtime::Deadline;
 use crate::semaphore::ledger::Acquisition;
 use crate::semaphore::settings::Limit;
-use crate::server::Response;
 
 /// A change of the limit, or of the cap of a group, for all processes.
 #[derive(Clone, Copy)]
@@ -35,6 +35,24 @@ impl Change<'_> {
             Self::Cap(_, None) => "clear_group_cap",
         }
     }
+
+    /// Returns the error for the caller. The caller has checked all arguments, except those that
+    /// only the server can check.
+    fn named(self, error: Error) -> Error {
+        let (what, reason) = match (&error, self) {
+            (Error::Rejected { source, .. }, _) if source.code() != Some("SEM_ARG") => {
+                return error;
+            }
+            (Error::Rejected { .. }, Self::Add(_)) => {
+                ("n", format!("the limit would exceed {}", u32::MAX))
+            }
+            (Error::Rejected { .. }, Self::Cap(..)) => {
+                ("group", "100 other groups have runtime caps: clear one of them".to_owned())
+            }
+            _ => return error,
+        };
+        Error::invalid(what, reason)
+    }
 }
 
 /// Effective limits. A value of -1 means that no limit exists.
@@ -52,7 +70,7 @@ impl Core {
         operation: &'static str,
         patience: Duration,
         write: impl Fn(&mut Cmd),
-    ) -> Result<Response<T>, Error> {
+    ) -> Result<T, Error> {
         let deadline = Deadline::after(patience);
         let mut arguments = Cmd::new();
         write(&mut arguments);
@@ -65,7 +83,7 @@ impl Core {
         });
         let response = self.context.in_a_task(run).await;
         drop(caller);
-        response
+        response.map(|(_, reply)| reply)
     }
 
     /// Calls a script from a task. The releases of the permits and requests that were given up
@@ -77,7 +95,7 @@ impl Core {
         operation: &'static str,
         deadline: Deadline,
         write: impl Fn(&mut Cmd),
-    ) -> Result<Response<T>, Error> {
+    ) -> Result<(Instant, T), Error> {
         let earlier = self.releases.until(mark);
         let write = |cmd: &mut Cmd| {
             self.write_keys(cmd);
@@ -103,30 +121,29 @@ impl Core {
         }
     }
 
-    /// Refreshes up to 1,000 permits. Returns for each permit whether it is still held.
+    /// Refreshes up to 1,000 permits. Returns when the call was sent, and for each permit whether it
+    /// is still held.
     pub(crate) async fn refresh_many(
         self: &Arc<Self>,
         requests: &[(&Acquisition, Duration)],
         patience: Duration,
-    ) -> Result<Response<Vec<bool>>, Error> {
+    ) -> Result<(Instant, Vec<bool>), Error> {
         let (mark, deadline) = (self.releases.mark(), Deadline::after(patience));
         let write = |cmd: &mut Cmd| {
             for (acquisition, duration) in requests {
                 refresh::write(cmd, acquisition, *duration);
             }
         };
-        let response: Response<Vec<i64>> =
+        let (sent, reply): (_, Vec<i64>) =
             self.run(mark, Refresh::SCRIPT, Refresh::SCRIPT, deadline, write).await?;
-        let Response { sent, reply, is_repeated } = response;
-        Ok(Response { sent, reply: Refresh::read(self, &reply, requests.len()), is_repeated })
+        Ok((sent, Refresh::read(self, &reply, requests.len())))
     }
 
     /// Calls `wake`. Returns the time until the next call of `wake`, and the length of the queue.
     pub(crate) async fn wake(self: &Arc<Self>) -> Result<(Option<Duration>, u64), Error> {
         let patience = self.context.settings.call_timeout();
-        let response: Response<(i64, i64, u64)> =
+        let (_, next, queued): (i64, i64, u64) =
             self.call("wake", "wake", patience, |_| {}).await?;
-        let (_, next, queued) = response.reply;
         Ok((wake_in_of(next), queued))
     }
 
@@ -137,9 +154,8 @@ impl Core {
         let write = |cmd: &mut Cmd| {
             cmd.arg("return").arg(id);
         };
-        let response: Response<(i64, i64, i64)> =
+        let (_, next, was): (i64, i64, i64) =
             self.call(Release::SCRIPT, "revoke", patience, write).await?;
-        let (_, next, was) = response.reply;
         self.note_bound(next);
         Ok(was)
     }
@@ -150,20 +166,21 @@ impl Core {
     ) -> Result<Limits, Error> {
         let patience = self.context.settings.call_timeout();
         // All attempts have the same idempotency key, so that the change counts once.
-        let mark = self.mark(patience);
-        let response: Response<(i64, i64, i64, i64, i64, i64)> = self
-            .call("limit", change.operation(), patience, |cmd| {
-                self.write_configuration(cmd);
-                match change {
-                    Change::Set(limit) => cmd.arg("set").arg(limit).arg(&mark),
-                    Change::Add(permits) => cmd.arg("add").arg(permits).arg(&mark),
-                    Change::Clear => cmd.arg("clear").arg(&mark),
-                    Change::Cap(group, Some(cap)) => cmd.arg("cap").arg(cap).arg(group).arg(&mark),
-                    Change::Cap(group, None) => cmd.arg("cap").arg("none").arg(group).arg(&mark),
-                };
-            })
-            .await?;
-        let (_, next, now, before, _, declared_before) = response.reply;
+        let key = self.idempotency_key(patience);
+        let write = |cmd: &mut Cmd| {
+            self.write_configuration(cmd);
+            match change {
+                Change::Set(limit) => cmd.arg("set").arg(limit),
+                Change::Add(permits) => cmd.arg("add").arg(permits),
+                Change::Clear => cmd.arg("clear"),
+                Change::Cap(group, Some(cap)) => cmd.arg("cap").arg(cap).arg(group),
+                Change::Cap(group, None) => cmd.arg("cap").arg("none").arg(group),
+            };
+            cmd.arg(&key);
+        };
+        let changed = self.call("limit", change.operation(), patience, write).await;
+        let (_, next, now, before, _, declared_before): (i64, i64, i64, i64, i64, i64) =
+            changed.map_err(|error| change.named(error))?;
         self.note_declared(declared_before);
         self.note_bound(next);
         Ok(Limits { now, before })
@@ -182,7 +199,7 @@ impl Core {
 
     /// Creates an idempotency key: an ID of weight 0 that lasts for as long as a call may still
     /// reach the server.
-    fn mark(&self, patience: Duration) -> String {
+    fn idempotency_key(&self, patience: Duration) -> String {
         let latest = patience.saturating_add(self.context.settings.longest_trip());
         let lease = millis(latest.min(MAX_TIME));
         let start = id::start(&format!("N:{}:", self.context.client), 0, lease);
@@ -212,7 +229,7 @@ impl Core {
                 cmd.arg(skipped).arg(count);
             }
         };
-        Ok(self.call("inspect", operation, patience, write).await?.reply)
+        self.call("inspect", operation, patience, write).await
     }
 }
 

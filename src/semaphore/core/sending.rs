@@ -1,6 +1,5 @@
 //! The functions of a semaphore that send its requests.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Cmd;
@@ -12,16 +11,6 @@ use crate::semaphore::settings::Limit;
 use crate::server::{CallError, Failure};
 
 impl Core {
-    /// Whether the last call had more than one request. Its callers may all send another request
-    /// soon.
-    pub(super) fn is_rush(&self) -> bool {
-        self.rush.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_rush(&self, is_rush: bool) {
-        self.rush.store(is_rush, Ordering::Relaxed);
-    }
-
     pub(super) fn write_keys(&self, cmd: &mut Cmd) {
         let keys = match self.releases.has_groups() {
             true => &self.keys[..],

@@ -34,10 +34,10 @@ impl Calls {
         before.is_ok_and(|out| out & after == 0)
     }
 
-    /// If a request of these kinds is under way, notes that the caller keeps its own request back
+    /// If an acquire or an adoption is under way, notes that the caller keeps its own request back
     /// until `Core::kept_may_go` is called, and returns true.
-    pub(crate) fn keep_back_during(&self, kinds: Kinds) -> bool {
-        let keep = |out: Kinds| (out & kinds != 0).then_some(out | KEPT);
+    pub(crate) fn keep_back_during_acquire(&self) -> bool {
+        let keep = |out: Kinds| (out & ACQUIRE != 0).then_some(out | KEPT);
         self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, keep).is_ok()
     }
 
@@ -100,11 +100,11 @@ mod tests {
     #[test]
     fn a_request_behind_another_request_is_kept() {
         let calls = Calls::default();
-        assert!(!calls.keep_back_during(ACQUIRE));
-        calls.begin(ACQUIRE, 0);
-        assert!(!calls.keep_back_during(RELEASE));
+        calls.begin(RELEASE, 0);
+        assert!(!calls.keep_back_during_acquire());
         assert!(!calls.end(RELEASE), "nothing is behind a release");
-        assert!(calls.keep_back_during(ACQUIRE | RELEASE));
+        calls.begin(ACQUIRE, 0);
+        assert!(calls.keep_back_during_acquire());
         assert!(calls.end(ACQUIRE));
         assert!(!calls.end(ACQUIRE));
     }

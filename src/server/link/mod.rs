@@ -98,7 +98,7 @@ impl Link {
             call_by,
             dialer,
             state: Lock::new(State::Away),
-            outages: Outages::new("commands"),
+            outages: Outages::new(COMMANDS),
             backoff,
             server: Lock::default(),
             origin: "",
@@ -206,6 +206,11 @@ impl Link {
         let connected = connecting.await.unwrap_or_else(|_| Err(took_too_long().into()));
         let (client, dialed) = connected.map_err(|Unconnected { server, error }| {
             self.name_server(server);
+            // All callers may have given up. A later call must not get this error.
+            let mut state = self.state.lock();
+            if matches!(&*state, State::Connecting { .. }) {
+                *state = self.refused(&error);
+            }
             error
         })?;
         if *self.connections.borrow() > 0 {

@@ -56,8 +56,7 @@ async fn reconnects_are_counted_for_each_connection() {
     let semaphore = client.semaphore("cut").limit(1).build().unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
     let reconnects = || {
-        ["commands", "subscription"]
-            .map(|it| counted.get("reconnects_total", &[("connection", it)]))
+        ["commands", "messages"].map(|it| counted.get("reconnects_total", &[("connection", it)]))
     };
     assert!(counted.text().contains("reconnects_total{connection=\"commands\"} 0"));
     assert_eq!(reconnects(), [0.0, 0.0]);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use redis_semaphore::{Permit, Semaphore, SemaphoreClient};
+use redis_semaphore::{Error, Permit, Semaphore, SemaphoreClient};
 
 use super::let_expire::{LONG, USED, use_up};
 use test_support::observer::{Observer, eventually};
@@ -13,6 +13,7 @@ use test_support::server::{Server, unique_name};
 struct Scene {
     server: Server,
     proxy: Proxy,
+    client: SemaphoreClient,
     semaphore: Semaphore,
     observer: Observer,
 }
@@ -30,7 +31,7 @@ impl Scene {
             .unwrap();
         let semaphore = client.semaphore(name).limit(2).lease(LONG).build().unwrap();
         semaphore.acquire().await.unwrap().release().await.unwrap();
-        Self { server, proxy, semaphore, observer }
+        Self { server, proxy, client, semaphore, observer }
     }
 
     /// Runs a call whose first reply is lost. `done` returns when the server has executed the call.
@@ -147,4 +148,23 @@ async fn forget_counts_once_after_a_lost_reply() {
     let response = scene.lose_the_reply(forget, consumed).await;
     response.unwrap();
     assert_eq!(scene.observer.look().await.limit, 1);
+}
+
+/// The first call never reaches the server, and the lease expires before the second call.
+#[tokio::test]
+async fn a_forget_that_is_too_late_is_no_success() {
+    let scene = Scene::set().await;
+    let lease = Duration::from_secs(2);
+    let semaphore = scene.client.semaphore(scene.semaphore.name()).limit(2).lease(lease);
+    let permit = semaphore.auto_refresh(false).build().unwrap().acquire().await.unwrap();
+    scene.proxy.requests(Flow::Swallow);
+    let forget = tokio::spawn(permit.forget());
+    let swallowed = async || scene.proxy.swallowed_requests();
+    eventually("the first call", swallowed, |swallowed| *swallowed > 0).await;
+    scene.observer.sees(0, 0).await;
+    scene.proxy.requests(Flow::Pass);
+    scene.proxy.cut_commands();
+    let error = forget.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Lost { .. }), "{error}");
+    assert_eq!(scene.observer.look().await.limit, 2);
 }

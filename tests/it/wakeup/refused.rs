@@ -47,9 +47,7 @@ async fn a_client_that_is_not_yet_subscribed_keeps_its_place_in_the_queue() {
     let heartbeat_timeout = Duration::from_secs(3);
     let builder = SemaphoreClient::builder().heartbeat_timeout(heartbeat_timeout);
     let client = builder.connect_cluster(cluster.urls()).await.unwrap();
-    let rules = acl::cluster_rules();
-    let silent = rules.iter().filter(|rule| !rule.starts_with('&')).cloned();
-    cluster.nodes[0].set_user(&silent.chain(["resetchannels".to_owned()]).collect::<Vec<_>>());
+    deny_channels(&mut cluster);
 
     let semaphore = other.semaphore("queued").limit(1).build().unwrap();
     let own = client.semaphore("queued").limit(1).build().unwrap();
@@ -67,7 +65,7 @@ async fn a_client_that_is_not_yet_subscribed_keeps_its_place_in_the_queue() {
     holder.release().await.unwrap();
     let holder = in_time("the turn of a live client", second).await.unwrap().unwrap();
 
-    cluster.nodes[0].set_user(rules);
+    cluster.nodes[0].set_user(acl::cluster_rules());
     let channels = async || -> usize {
         let channels: Vec<String> =
             redis::cmd("PUBSUB").arg("SHARDCHANNELS").query(&mut cluster.connect(0)).unwrap();
@@ -80,4 +78,30 @@ async fn a_client_that_is_not_yet_subscribed_keeps_its_place_in_the_queue() {
     assert!(!third.is_finished());
     holder.release().await.unwrap();
     in_time("the turn of the last request", third).await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// A heartbeat grants the permit, because the request is in the call.
+#[tokio::test]
+async fn a_permit_reaches_a_client_that_is_not_yet_subscribed() {
+    let Some(mut cluster) = Cluster::start(1, false).await else { return };
+    let other = SemaphoreClient::builder().connect_cluster([cluster.nodes[0].admin_url()]);
+    let other = other.await.unwrap().semaphore("queued").limit(1).build().unwrap();
+    let client = SemaphoreClient::builder().heartbeat_timeout(Duration::from_secs(3));
+    let client = client.outage_tolerance(Duration::from_secs(600));
+    let client = client.connect_cluster(cluster.urls()).await.unwrap();
+    deny_channels(&mut cluster);
+
+    let holder = other.acquire().await.unwrap();
+    let own = client.semaphore("queued").limit(1).build().unwrap();
+    let waiting = tokio::spawn(own.request().acquire());
+    let queued = async || other.inspect().await.unwrap().queued;
+    eventually("it waits", queued, |queued| *queued == 1).await;
+    holder.release().await.unwrap();
+    in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// Calls succeed, but subscriptions are rejected.
+fn deny_channels(cluster: &mut Cluster) {
+    let rules = acl::cluster_rules().iter().filter(|rule| !rule.starts_with('&')).cloned();
+    cluster.nodes[0].set_user(&rules.chain(["resetchannels".to_owned()]).collect::<Vec<_>>());
 }

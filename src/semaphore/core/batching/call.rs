@@ -25,7 +25,12 @@ pub(super) async fn call<R: Request>(core: Arc<Core>, mut batch: Batch<R>) -> En
     let (least, limit) = left.fold((Duration::MAX, Duration::ZERO), |(least, limit), left| {
         (least.min(left), limit.max(left))
     });
-    let most = limit.min(R::longest_call(&core));
+    let longest = match core.releases.until(batch.mark).keep_call_back() {
+        // The call first waits for earlier calls.
+        true => R::longest_call(&core) + core.context.settings.response_timeout,
+        false => R::longest_call(&core),
+    };
+    let most = limit.min(longest);
     let mut impatient = match least < most {
         true => Impatient::take_out_of(&mut batch.requests, sent, most),
         false => Vec::new(),

@@ -7,6 +7,7 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -14,11 +15,11 @@ use redis::{ErrorKind, RedisError};
 use tokio::time::Instant;
 
 use super::call::{Ended, call};
-use super::{Next, Outcome, Request, Waiting};
+use super::{Next, Outcome, Request, Response, Waiting};
 use crate::metrics::called;
 use crate::runtime::reached;
 use crate::semaphore::core::Core;
-use crate::server::{Backoff, CallError, Failure, Response};
+use crate::server::{Backoff, CallError, Failure};
 
 pub(super) struct Dispatch<R: Request> {
     core: Arc<Core>,
@@ -41,7 +42,7 @@ impl<R: Request> Dispatch<R> {
         let batcher = R::batcher(&core);
         let mut calls = FuturesUnordered::new();
         // Whether more requests may follow immediately, to be sent in the same call.
-        let mut may_be_more = core.is_rush();
+        let mut may_be_more = core.rush.load(Ordering::Relaxed);
         loop {
             if std::mem::take(&mut may_be_more) {
                 tokio::task::yield_now().await;
@@ -63,7 +64,7 @@ impl<R: Request> Dispatch<R> {
                 biased;
                 Some(ended) = calls.next() => {
                     self.handle(ended);
-                    may_be_more = core.is_rush();
+                    may_be_more = core.rush.load(Ordering::Relaxed);
                 }
                 () = batcher.changed.notified() => may_be_more = true,
                 () = reached(self.paused_until) => self.paused_until = None,
@@ -111,7 +112,7 @@ impl<R: Request> Dispatch<R> {
     fn deliver(&self, requests: Vec<Waiting<R>>, sent: Instant, replies: Vec<R::Reply>) {
         let asked = requests.iter().map(|waiting| &waiting.request);
         R::replied(&self.core, sent, asked.zip(&replies));
-        self.core.set_rush(requests.len() > 1);
+        self.core.rush.store(requests.len() > 1, Ordering::Relaxed);
         for (waiting, reply) in requests.into_iter().zip(replies) {
             let response = Response { sent, reply, is_repeated: waiting.is_repeated };
             // The caller may have dropped the request. A permit that reaches no caller is released

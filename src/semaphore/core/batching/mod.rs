@@ -33,8 +33,8 @@ use crate::error::Error;
 use crate::lock::Lock;
 use crate::protocol::MAX_BATCH;
 use crate::runtime::{Deadline, is_current};
-use crate::semaphore::ledger::{Calls, Kinds};
-use crate::server::{CallError, Failure, Response};
+use crate::semaphore::ledger::{ACQUIRE, Calls, Kinds};
+use crate::server::{CallError, Failure};
 
 use super::Core;
 use dispatch::Dispatch;
@@ -109,10 +109,6 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     ) {
     }
 
-    /// Called if a call with this request got no valid reply. That call may still reach the server
-    /// later.
-    fn set_in_doubt(&self) {}
-
     /// Whether the server's error is about this request. Most errors are about all requests.
     fn is_meant(&self, _error: &RedisError) -> bool {
         true
@@ -138,6 +134,14 @@ struct State<R: Request> {
     wants_next: bool,
     /// Whether a task makes calls.
     is_dispatching: bool,
+}
+
+/// A reply, and the time when its call was sent. A holder counts its lease from this time.
+pub(crate) struct Response<T> {
+    pub(crate) sent: Instant,
+    pub(crate) reply: T,
+    /// Whether an earlier attempt got no reply, and may have been executed, too.
+    pub(crate) is_repeated: bool,
 }
 
 enum Outcome<R: Request> {
@@ -170,8 +174,9 @@ enum Next<R: Request> {
 struct Batch<R: Request> {
     core: Arc<Core>,
     /// The releases of everything that was given up before this mark precede the batch. The mark is
-    /// taken before the requests are under way. So a batch never waits for the release of one of
-    /// its own requests, and no two batches wait for each other.
+    /// taken after the requests have arrived, because the program may have given something up
+    /// before. The mark is taken before the requests are under way. So a batch never waits for the
+    /// release of one of its own requests, and no two batches wait for each other.
     mark: u64,
     requests: Vec<Waiting<R>>,
 }
@@ -236,10 +241,12 @@ impl<R: Request> Batcher<R> {
     /// Returns the next step. `may_send` is true if a call may be sent now. `is_idle` is true if no
     /// call is under way.
     fn next(&self, core: &Arc<Core>, may_send: bool, is_idle: bool) -> Next<R> {
-        let mark = core.releases.mark();
+        // Dropped after the lock: see `abandon`.
+        let mut unneeded = Vec::new();
         let mut state = self.state.lock();
         if may_send {
-            let requests = state.take(core);
+            let mark = core.releases.mark();
+            let requests = state.take(core, &mut unneeded);
             if !requests.is_empty() {
                 return Next::Send(Batch { core: core.clone(), mark, requests });
             }
@@ -287,8 +294,9 @@ impl<R: Request> Batcher<R> {
 }
 
 impl<R: Request> State<R> {
-    /// Takes the requests of one call, in order of arrival.
-    fn take(&mut self, core: &Core) -> Vec<Waiting<R>> {
+    /// Takes the requests of one call, in order of arrival. Moves requests that can be omitted to
+    /// `unneeded`.
+    fn take(&mut self, core: &Core, unneeded: &mut Vec<Waiting<R>>) -> Vec<Waiting<R>> {
         let mut batch: Vec<Waiting<R>> = Vec::with_capacity(self.waiting.len().min(MAX_BATCH));
         let mut kept = Vec::new();
         while batch.len() < MAX_BATCH {
@@ -300,14 +308,18 @@ impl<R: Request> State<R> {
             }
             let Some(next) = self.waiting.pop_front() else { break };
             let calls = next.request.calls();
-            if !calls.begin(R::KIND, R::AFTER) {
+            if next.request.is_unneeded(core) {
+                // While it is under way, its own release would wait.
+                unneeded.push(next);
+            } else if !calls.begin(R::KIND, R::AFTER) {
                 kept.push(next);
             } else if next.request.is_unneeded(core) {
-                // This check is made after `begin`, because a caller first gives up its request,
+                // This check is repeated after `begin`, because a caller first gives up its request,
                 // and then checks whether the request is under way.
                 if calls.end(R::KIND) {
                     core.kept_may_go();
                 }
+                unneeded.push(next);
             } else {
                 batch.push(next);
             }
@@ -320,9 +332,12 @@ impl<R: Request> State<R> {
 }
 
 impl<R: Request> Batch<R> {
-    /// Records that the call may still reach the server.
+    /// Records that the call got no valid reply. It may still reach the server, and may then create
+    /// requests or permits.
     fn set_in_doubt(&self) {
-        self.requests.iter().for_each(|waiting| waiting.request.set_in_doubt());
+        if R::KIND == ACQUIRE {
+            self.requests.iter().for_each(|waiting| waiting.request.calls().set_in_doubt());
+        }
     }
 
     fn end(mut self) -> Vec<Waiting<R>> {
