@@ -131,8 +131,9 @@ fn with_cause(error: &Error) -> String {
 }
 
 /// Advice that names the library's API, and the same advice with the CLI's options.
-const WORDS: [(&str, &str); 6] = [
+const WORDS: [(&str, &str); 7] = [
     ("use a longer lease or max_hold", "use a longer --lease"),
+    ("use a longer lease", "use a longer --lease"),
     ("pass the authority to the client", "pass the authority with --tls-ca"),
     ("pass the signing authority to the client", "pass the signing authority with --tls-ca"),
     ("pass one to the client", "pass one with --tls-cert and --tls-key"),

@@ -60,7 +60,7 @@ fn run_role() -> Result<ExitCode, Failure> {
     let role = role::of_this_process();
     match role.as_deref().and_then(|role| role.split_once(' ')) {
         Some((role::GUARD, grace)) => run::guard(grace),
-        Some((role::STARTER, tool)) => run::become_command(tool),
+        Some((role::STARTER, guard)) => run::become_command(guard),
         _ => Options::read().and_then(|options| run_command(options, role)),
     }
 }

@@ -37,10 +37,11 @@ async fn serve(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
     if let Some(advice) = asked.only.as_ref().and_then(|only| only.advice(&server.prefix, &[])) {
         note(format_args!("--only may match no name: {advice}"));
     }
+    let longest = asked.timeout;
     let looks = Arc::new(Looks::new(server, asked));
     let served = async {
         note(format_args!("listening on http://{address}/metrics"));
-        web::serve(listener, looks.clone()).await
+        web::serve(listener, looks.clone(), longest).await
     };
     tokio::select! {
         // A wrong option is reported first, before the address is printed.

@@ -21,14 +21,18 @@ use crate::output::note;
 const INDEX: &str = "<title>redis-semaphore</title><a href=\"metrics\">metrics</a>\n";
 const OPEN_METRICS: &str = "application/openmetrics-text";
 
-/// A connection that sends nothing for this time is closed, so that vanished clients leave no open
-/// files. Normally, a scrape ends much earlier.
+/// A connection that sends nothing for this time, and for the longest scrape, is closed, so that
+/// vanished clients leave no open files.
 const SILENCE: Duration = Duration::from_secs(120);
 
-pub async fn serve(listener: TcpListener, looks: Arc<Looks>) -> io::Result<()> {
+pub async fn serve(
+    listener: TcpListener,
+    looks: Arc<Looks>,
+    longest_scrape: Duration,
+) -> io::Result<()> {
     let index = get(async || Html(INDEX));
     let router = Router::new().route("/", index).route("/metrics", get(metrics));
-    let listener = Listener { listener, has_failed: false };
+    let listener = Listener { listener, has_failed: false, silence: SILENCE + longest_scrape };
     axum::serve(listener, router.with_state(looks)).await
 }
 
@@ -36,6 +40,7 @@ struct Listener {
     listener: TcpListener,
     /// Whether the last attempt to accept a connection failed.
     has_failed: bool,
+    silence: Duration,
 }
 
 impl axum::serve::Listener for Listener {
@@ -48,7 +53,7 @@ impl axum::serve::Listener for Listener {
                 Ok((stream, peer)) => {
                     self.has_failed = false;
                     let mut stream = TimeoutStream::new(stream);
-                    stream.set_read_timeout(Some(SILENCE));
+                    stream.set_read_timeout(Some(self.silence));
                     return (Box::pin(stream), peer);
                 }
                 // The peer has already closed the connection.
@@ -106,7 +111,7 @@ mod tests {
     async fn a_read_from_a_silent_connection_fails() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let _silent = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let mut listener = Listener { listener, has_failed: false };
+        let mut listener = Listener { listener, has_failed: false, silence: SILENCE };
         let (mut connection, _) = axum::serve::Listener::accept(&mut listener).await;
         let began = Instant::now();
         let read = timeout(2 * SILENCE, connection.read_u8()).await.expect("the read ends");

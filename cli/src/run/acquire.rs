@@ -28,8 +28,7 @@ pub async fn acquire(
     began: Instant,
 ) -> Result<Permit, Failure> {
     let builder = client.semaphore(&asked.name).lease(asked.permit_lease());
-    let semaphore =
-        with_limit(builder, asked.limit).map_err(|error| asked.names_per(error.into()))?;
+    let semaphore = with_limit(builder, asked.limit)?;
     let noted = timeout(asked.time_for_notes(began), report_limits(&semaphore, asked)).await;
     match noted {
         Ok(Ok(())) => {}
@@ -114,8 +113,10 @@ async fn attempt(
     // Connecting may have used up the whole timeout.
     let left = asked.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
     match left {
-        _ if !asked.waits() => request.try_acquire().await.transpose(),
-        Some(Duration::ZERO) => request.head_start(Duration::ZERO).try_acquire().await.transpose(),
+        // With a timeout of zero, the library ignores the head start.
+        _ if !asked.waits() || left == Some(Duration::ZERO) => {
+            request.try_acquire().await.transpose()
+        }
         Some(timeout) => Some(with_note(semaphore, request.timeout(timeout).acquire()).await),
         None => Some(with_note(semaphore, request.acquire()).await),
     }

@@ -45,7 +45,7 @@ impl Family {
     }
 
     /// Returns the family for a guard that replaces another guard.
-    pub fn left_to_tool(command: Pid) -> Self {
+    pub fn left_to_cli(command: Pid) -> Self {
         let heir = Entry::read(command).map(|(entry, _)| (getppid(), entry.started));
         Self { heir, ..Self::below(command, command) }
     }
@@ -119,8 +119,8 @@ impl Family {
     /// without /proc.
     fn entries(&self) -> Option<Vec<Entry>> {
         // The CLI may have other children, which started before the command.
-        let is_inherited = |entry: &Entry, (tool, started)| {
-            entry.parent == tool && entry.started >= started && entry.id != getpid()
+        let is_inherited = |entry: &Entry, (cli, started)| {
+            entry.parent == cli && entry.started >= started && entry.id != getpid()
         };
         let is_member = |entry: &Entry| {
             self.known.contains(&(entry.id, entry.started))

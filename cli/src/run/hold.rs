@@ -248,7 +248,7 @@ impl<'a> Hold<'a> {
     /// Replaces the guard if it was killed, and continues it if it was stopped. Other children need
     /// no action: this process inherited them, for example as the first process of a container.
     fn note_other(&mut self, process: Pid, change: Change) {
-        let Some(guard) = self.held.as_mut().map(|held| &mut *held.guard) else { return };
+        let Some(Held { name, guard, .. }) = &mut self.held else { return };
         match change {
             _ if guard.process() != process => {}
             Change::Stopped(_) => guard.go_on(),
@@ -263,7 +263,13 @@ impl<'a> Hold<'a> {
                 // The status is unknown, because the guard was killed before it could report the
                 // status.
                 if self.ended.is_none() && self.command.is_gone() {
-                    let signal = self.to_end.unwrap_or(Signal::SIGKILL);
+                    let signal = self.to_end.unwrap_or_else(|| {
+                        note(format_args!(
+                            "semaphore {name}: the guard was killed, so the exit status of the \
+                             command is unknown"
+                        ));
+                        Signal::SIGKILL
+                    });
                     self.ended = Some(Ended::Killed(signal as i32));
                 }
             }

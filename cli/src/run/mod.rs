@@ -44,7 +44,7 @@ use crate::server::{block_on, connect, read_files};
 use command::{Change, Ended, Running};
 use guard::Guard;
 use hold::{Held, Hold, Outcome};
-use options::{OUTAGE_TOLERANCE, Run};
+use options::{OUTAGE_TOLERANCE, Run, with_per};
 use signals::{Signals, die_of};
 use times::Times;
 
@@ -258,7 +258,7 @@ async fn let_expire(
                 None
             }
             Err(error) => {
-                let reason = with_options(&error.to_string()).replace("--lease", "--per");
+                let reason = with_per(&with_options(&error.to_string()));
                 note(format_args!("{reason}; more commands than the limit may start"));
                 Some(client)
             }

@@ -136,12 +136,6 @@ impl Run {
         self.per.unwrap_or(self.lease)
     }
 
-    /// Replaces `--lease` in an error message with `--per` if `--per` sets the lease.
-    pub fn names_per(&self, Failure { status, reason }: Failure) -> Failure {
-        let option = if self.per.is_some() { "--per" } else { "--lease" };
-        Failure { status, reason: reason.replace("--lease", option) }
-    }
-
     /// Returns how long to wait for an unavailable server.
     pub fn patience(&self) -> Duration {
         match self.waits() {
@@ -170,8 +164,14 @@ impl Run {
         asked.unwrap_or(usual)
     }
 
-    /// Sets the exit status, for `map_err`.
+    /// Sets the exit status, and names the option that sets the lease, for `map_err`.
     pub fn own(&self, Failure { status, reason }: Failure) -> Failure {
+        let reason = if self.per.is_some() { with_per(&reason) } else { reason };
         Failure { status: self.own_status(status), reason }
     }
+}
+
+/// Names `--per` instead of `--lease` in an error message.
+pub fn with_per(text: &str) -> String {
+    text.replace("--lease", "--per")
 }

@@ -35,8 +35,8 @@ pub fn read(option: &str, file: &Path) -> Result<Vec<u8>, Failure> {
     let not_opened = |error: io::Error| match has_place(file) || name != file.to_string_lossy() {
         true => wrong(error.to_string()),
         false => Failure::usage(format!(
-            "{option}: the file does not exist: give the path of a file (the value is not shown, \
-             because it may be a password)"
+            "{option}: the file cannot be read: {error}: give the path of a file (the value is not \
+             shown, because it may be a password)"
         )),
     };
     let mut kept = KEPT.lock().expect("no code panics while it holds the lock");
@@ -46,7 +46,9 @@ pub fn read(option: &str, file: &Path) -> Result<Vec<u8>, Failure> {
     let (sender, receiver) = mpsc::channel();
     let path = file.to_owned();
     // A thread reads, because opening a FIFO blocks until another process opens the other end.
-    thread::spawn(move || sender.send(read_all(&path)));
+    thread::Builder::new()
+        .spawn(move || sender.send(read_all(&path)))
+        .map_err(Failure::system("cannot read a file in another thread"))?;
     let content = match receiver.recv_timeout(PATIENCE) {
         Ok(read) => read.map_err(not_opened)?,
         Err(_) => return Err(wrong(too_slow(file))),

@@ -223,7 +223,7 @@ impl Watch {
                 self.send(&report);
             }
             Word::Started(command) => {
-                self.family = Some(Family::left_to_tool(command));
+                self.family = Some(Family::left_to_cli(command));
                 self.learn();
             }
             Word::MayRun(left) => {

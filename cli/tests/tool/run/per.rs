@@ -2,8 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use test_support::delay::Delay;
+use test_support::proxy::Proxy;
 
 use super::support::server::{await_held_and_queued, connect, shared_url};
 use super::support::tool::{Tool, children, is_alive, outcome, run, state};
@@ -109,6 +112,17 @@ fn a_per_option_outside_the_bounds_of_a_lease_is_rejected() {
         assert_eq!(status, 2, "{reported}");
         assert!(reported.contains("--per: must be"), "{reported}");
     }
+}
+
+/// Replies arrive after the end of each lease, so the advice names the option that sets the lease.
+#[test]
+fn an_error_about_a_short_lease_names_the_option_per() {
+    let server = Server::start();
+    let proxy = Proxy::start_with_delay(server.port, Delay::of(Duration::from_millis(100)));
+    let (status, reported) =
+        outcome(&mut run(&proxy.url(), &arguments("a", "20ms", &["--", "true"])));
+    assert_eq!(status, 69, "{reported}");
+    assert!(reported.contains("use a longer --per"), "{reported}");
 }
 
 #[test]
