@@ -159,7 +159,8 @@ final class Scripts
             $this->redis ??= $this->connect();
             $this->redis->clearLastError();
             $reply = $this->redis->rawCommand($command, ...$arguments);
-            $error = $this->redis->getLastError();
+            // The extension returns null if the connection is closed after the first byte of a reply.
+            $error = $this->redis->getLastError() ?? ($reply === null ? 'the reply is incomplete' : null);
         } catch (\RedisException $exception) { // The extension throws some errors of the server, and returns others.
             $error = $exception->getMessage();
         }

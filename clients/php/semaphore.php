@@ -326,7 +326,8 @@ final class Semaphore
                 $answer = $this->call('acquire', $arguments, self::PATIENCE, $until);
                 [, $wakeIn, $before, $code, $token] = $answer->reply;
                 if (!$this->declared && $before !== -1 && $before !== $this->limit) {
-                    trigger_error("semaphore $this->name: the limit $this->limit replaces the declared limit $before", E_USER_WARNING);
+                    // Many programs turn the errors of trigger_error into exceptions, which would end the acquire.
+                    error_log("semaphore $this->name: the limit $this->limit replaces the declared limit $before");
                 }
                 $this->declared = true;
                 if ($code === 0) {

@@ -58,24 +58,29 @@ pcntl_wait($status);
 expect(pcntl_wexitstatus($status) === 0, 'a forked child uses the connection of its parent');
 expect($scripts->command('CLIENT', 'ID') === $connection, 'the parent lost its connection to a child');
 
-// A release succeeds, but its reply is lost.
+// A release succeeds, but its reply is lost, or cut after its first byte.
 final class Unanswered extends Redis
 {
+    public ?RedisException $error = null;
+
     public function rawCommand($command, ...$arguments): mixed
     {
         parent::rawCommand($command, ...$arguments);
-        throw new RedisException('no reply');
+        return $this->error === null ? null : throw $this->error;
     }
 }
-$permit = $semaphore->acquire();
 $scripts = (new ReflectionProperty($semaphore, 'scripts'))->getValue($semaphore);
 $link = new ReflectionProperty($scripts, 'redis');
-$unanswered = new Unanswered();
-$unanswered->connect($to['host'], $to['port']);
-$to['login']->words() === [] || $unanswered->auth($to['login']->words());
-$unanswered->select($to['database']);
-$link->setValue($scripts, $unanswered);
-expect($semaphore->release($permit), 'a repeated release reports a loss');
+foreach ([null, new RedisException('no reply')] as $error) {
+    $permit = $semaphore->acquire();
+    $unanswered = new Unanswered();
+    $unanswered->error = $error;
+    $unanswered->connect($to['host'], $to['port']);
+    $to['login']->words() === [] || $unanswered->auth($to['login']->words());
+    $unanswered->select($to['database']);
+    $link->setValue($scripts, $unanswered);
+    expect($semaphore->release($permit), 'a repeated release reports a loss');
+}
 expect($permit->expiresIn() === 0, 'a released permit still expires');
 
 // The permit is lost, and the server closes the idle connection.
@@ -184,6 +189,19 @@ foreach (['outer' => [0, 1], 'inner' => [1, 0]] as $what => [$failing, $other]) 
     expect($permit !== null && $free->release($permit), "a failure to release the $what permit keeps the other permit");
     $scripts->command('DEL', "sem:{{$names[$failing]}}:permits");
 }
+
+// A changed limit is logged, and does not end an acquire of a program that turns warnings into exceptions.
+set_error_handler(fn ($level, $text) => throw new ErrorException($text));
+$log = tempnam(sys_get_temp_dir(), 'log');
+$before = ini_set('error_log', $log);
+$name = 'test-' . bin2hex(random_bytes(16));
+foreach ([2, 3] as $limit) {
+    (new RedisSemaphore\Semaphore($name, $limit))->withPermit(fn () => null);
+}
+ini_set('error_log', (string) $before);
+restore_error_handler();
+expect(str_contains(file_get_contents($log), 'the limit 3 replaces the declared limit 2'), 'a changed limit is not logged');
+unlink($log);
 
 function refusal(callable $make): string
 {

@@ -528,9 +528,9 @@ class RedisSemaphore
       @changed = ConditionVariable.new
       @events = []
       @closed = false
-      # Keep-alives end the connection if the server's machine has failed.
-      @redis = Redis.new(url: url, timeout: RESPONSE_SECONDS, reconnect_attempts: 0,
-                         tcp_keepalive: { time: 5, intvl: 5, probes: 2 })
+      # Keep-alives end the connection if the server's machine has failed. A Unix socket has none.
+      keep_alive = url.start_with?("unix:") ? 0 : { time: 5, intvl: 5, probes: 2 }
+      @redis = Redis.new(url: url, timeout: RESPONSE_SECONDS, reconnect_attempts: 0, tcp_keepalive: keep_alive)
     end
 
     # Returns itself when the server has confirmed the subscription.

@@ -2,6 +2,9 @@
 
 # tests.rb: tests that only Ruby needs, on the server of REDIS_URL.
 
+require "fileutils"
+require "tmpdir"
+
 require_relative "semaphore"
 
 def expect(met, what)
@@ -250,14 +253,24 @@ end
 
 # A server that does not know AUTH quotes the arguments of AUTH in its error.
 port = TCPServer.open("127.0.0.1", 0) { |socket| socket.addr[1] }
+folder = Dir.mktmpdir
+at_exit { FileUtils.rm_rf(folder) }
 server = Process.spawn(ENV.fetch("REDIS_SERVER_BIN", "redis-server"), "--port", port.to_s, "--save", "",
-                       "--rename-command", "AUTH", "", out: File::NULL)
+                       "--unixsocket", "#{folder}/socket", "--rename-command", "AUTH", "", out: File::NULL)
 at_exit { Process.kill(:KILL, server) }
 eventually("the server accepts connections") do
   TCPSocket.new("127.0.0.1", port).close || true
 rescue Errno::ECONNREFUSED
   false
 end
+# A request waits for a permit over a Unix socket.
+at_socket = RedisSemaphore.new(name, limit: 1, url: "unix://#{folder}/socket")
+held = at_socket.acquire
+waiter = Thread.new { RedisSemaphore.new(name, limit: 1, url: "unix://#{folder}/socket").with_permit { :granted } }
+queue = Redis.new(path: "#{folder}/socket")
+eventually("a request waits at a Unix socket") { queue.zcard("sem:{#{name}}:queue") == 1 }
+expect(at_socket.release(held) && waiter.value == :granted, "a request at a Unix socket is not granted")
+
 %w[bob:s3cret :s3cret bob:s3cret%FF].each do |credentials|
   url = "redis://#{credentials}@127.0.0.1:#{port}"
   waiting = RedisSemaphore.new(name, limit: 1, url: url)
