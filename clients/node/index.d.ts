@@ -88,7 +88,7 @@ export interface TryOptions {
 export interface AcquireOptions extends TryOptions {
   /**
    * Rejects with AcquireTimeout after this many ms, rounded up. With 0 or less, the request does not wait. So the
-   * timeout may be the remaining time until a deadline. Default: no bound.
+   * timeout may be the remaining time until a deadline. At most 604,800,000. Default: no bound.
    */
   timeout?: number | undefined;
 }

@@ -52,6 +52,31 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(self.server.script_calls(), before + 1)  # only the release
         await permit.release()
 
+    async def test_a_request_that_the_server_rejected_at_once_needs_no_release(self):
+        self.server.connection.set(self.keys.queue, "something else")
+        semaphore = await self.semaphore()
+        before = self.server.script_calls()
+        with self.assertRaisesRegex(Rejected, "SEM_TYPE"):
+            await semaphore.acquire()
+        await semaphore._client.close()
+        self.assertEqual(self.server.script_calls(), before + 1)
+
+    async def test_a_busy_server_is_unavailable_to_connect(self):
+        self.server.connection.config_set("lua-time-limit", 50)
+        busy = asyncio.create_task(asyncio.to_thread(self.server.connection.eval, "while true do end", 0))
+        client = SemaphoreClient(self.server.url)
+        with redis.Redis.from_url(self.server.url) as other:
+            try:
+                with self.assertRaisesRegex(Unavailable, "BUSY"):
+                    while True:  # until the script is busy
+                        await client.connect()
+                        await client.close()
+                        client = SemaphoreClient(self.server.url)
+            finally:
+                other.script_kill()
+        with self.assertRaises(redis.ResponseError):
+            await busy
+
     async def test_one_call_refreshes_all_permits(self):
         semaphore = await self.semaphore(limit=50, lease=3)
         permits = await asyncio.gather(*(semaphore.acquire() for _ in range(50)))

@@ -77,8 +77,14 @@ function named(error, address, step) {
 
 const origin = (error) => (error instanceof Failed ? error.cause : error);
 
-/** Returns whether the server has rejected the call, so that it executed nothing. */
+/** Returns whether the server rejected the call. */
 const isReply = (error) => origin(error) instanceof ErrorReply;
+
+/**
+ * Returns whether the server rejected the call before its script changed anything. The text of an error within a script
+ * names the script.
+ */
+const changedNothing = (error) => isReply(error) && /^SEM_|^(?!.*script)/.test(origin(error).message);
 
 const because = (error) => error && { cause: origin(error) };
 
@@ -218,5 +224,5 @@ const warn = (error) => error instanceof Closed || process.emitWarning(error);
 
 module.exports = {
   SemaphoreError, TooHeavy, AcquireTimeout, PermitLost, Unavailable, Rejected, Unsupported, Closed, named, shown, discreet,
-  notRedis, unreadable, established, isOfReplica, isFull, isPassing, isReply, cluster, failure, failureOfConnect, warn,
+  notRedis, unreadable, established, isOfReplica, isFull, isPassing, isReply, changedNothing, cluster, failure, failureOfConnect, warn,
 };

@@ -1,6 +1,8 @@
 "use strict";
 
-const { AcquireTimeout, failure, isFull, isPassing, SemaphoreError, TooHeavy, Unavailable, warn } = require("./errors");
+const {
+  AcquireTimeout, changedNothing, failure, isFull, isPassing, SemaphoreError, TooHeavy, Unavailable, warn,
+} = require("./errors");
 const { Pauses } = require("./pauses");
 const { Waiter } = require("./waiter");
 
@@ -151,7 +153,9 @@ class Queue {
     const mayPass = (waiter) => isPassing(error) || (waiter.ticket && isFull(error));
     for (const waiter of waiting) {
       waiter.failure = error;
+      waiter.mayBeKnown ||= Boolean(waiter.ticket) || waiter.lateGrants > 0 || !changedNothing(error);
       if (!mayPass(waiter)) {
+        waiter.isSent = waiter.mayBeKnown; // Otherwise, there is nothing to release.
         this.giveUp(waiter, failure(this.name, "acquire", error));
       } else if (performance.now() - Math.max(waiter.since, since) > this.#server.outageTolerance) {
         this.giveUp(waiter, new Unavailable(this.name, "acquire", error));

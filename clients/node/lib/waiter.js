@@ -15,8 +15,10 @@ class Waiter {
   lateGrants = 0;
   /** Why the last call failed. */
   failure;
-  /** Whether the server may know the request. */
+  /** Whether the server may know the request, as long as no call was rejected. */
   isSent = false;
+  /** Whether a call that failed may have queued it. */
+  mayBeKnown = false;
   isWaiting = true;
   /** Given up, released or lost: a permit that the server still grants is released. */
   isOver = false;

@@ -66,6 +66,19 @@ test("a permit that is lost while the server passes through a state without writ
   assert.equal(await released, false);
 });
 
+test("a request that the server rejected at once needs no release", async (t) => {
+  const server = await startServer(t);
+  const [name, send, semaphores] = [newName(), await admin(t, server.url), await connect(t, server)];
+  await send("SET", keyOf(name, "queue"), "something else");
+  const calls = await scriptCalls(send);
+  await assert.rejects(semaphores.semaphore(name, { limit: 1 }).acquire(), { name: "Rejected", message: /SEM_TYPE/ });
+  await send("CONFIG", "SET", "requirepass", "changed");
+  await send("CLIENT", "KILL", "SKIPME", "yes", "TYPE", "normal");
+  await assert.rejects(semaphores.semaphore(`${name}-2`, { limit: 1 }).acquire(), { name: "Rejected", message: /NOAUTH/ });
+  await semaphores.close();
+  assert.equal(await scriptCalls(send), calls + 1);
+});
+
 test("a callback does not fail if its permit cannot be released yet", async (t) => {
   const name = newName();
   const jobs = await startJobs(t, name);

@@ -27,6 +27,7 @@ class Claim:
         self.queued_at = 0  # the server's time in that reply, ms
         self.answered_at = time.monotonic()
         self.late_grants = 0  # late replies with a grant
+        self.may_be_known = False  # a call that failed may have queued it
 
     @property
     def ticket(self) -> float:

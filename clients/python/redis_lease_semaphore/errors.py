@@ -16,8 +16,10 @@ _NO_ANSWER = (redis.ConnectionError, redis.TimeoutError, OSError)
 # prefix that Redis 6.2 adds.
 _OF_REPLICA = (redis.exceptions.ReadOnlyError, redis.exceptions.MasterDownError)
 _CANNOT_NOW = (redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError)
-_REPLICA = re.compile(r"(^|-)(MASTERDOWN|READONLY)\b")
-_PASSING = re.compile(r"(^|-)(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|NOREPLICAS)\b")
+# An error of a connection begins with the address and the step.
+_START = r"(^|-|, \w+: )"
+_REPLICA = re.compile(rf"{_START}(MASTERDOWN|READONLY)\b")
+_PASSING = re.compile(rf"{_START}(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|NOREPLICAS)\b")
 _NO_COMMAND = re.compile(r"NOPERM|no permissions|the user executing the script can't|unknown.* command", re.IGNORECASE)
 
 
@@ -100,6 +102,15 @@ def _is_passing(error: Exception) -> bool:
     if isinstance(error, redis.AuthenticationError):  # for redis-py, this is a ConnectionError
         return False
     return isinstance(error, _NO_ANSWER + _CANNOT_NOW) or _PASSING.search(str(error)) is not None
+
+
+def has_changed_nothing(error: SemaphoreError) -> bool:
+    """Returns whether the server rejected a call before the script of the call changed anything."""
+    reply = error.__cause__
+    if not isinstance(reply, (redis.ResponseError, redis.AuthenticationError)):
+        return False
+    # The text of an error within a script names the script.
+    return str(reply).startswith("SEM_") or "script" not in str(reply)
 
 
 def from_redis(error: Exception, address: str, step: str) -> SemaphoreError:

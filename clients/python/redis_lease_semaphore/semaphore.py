@@ -154,7 +154,7 @@ class Semaphore(Unique):
         self._refuse(claim, error)
 
     def _unavailable(self, what: str) -> Unavailable:
-        error = Unavailable(f"semaphore {self.name}: {what}: {self._error or 'no reply yet'}")
+        error = Unavailable(f"semaphore {self.name}: {what}: {self._error or 'no reply'}")
         error.__cause__ = self._error and self._error.__cause__
         return error
 

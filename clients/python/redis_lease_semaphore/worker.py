@@ -261,8 +261,11 @@ class Worker:
     def _not_answered(self, claims: Sequence[Claim], error: SemaphoreError) -> None:
         for claim in claims:
             claim.is_due = True
+            claim.may_be_known |= claim.late_grants > 0 or not errors.has_changed_nothing(error)
             # A queued request survives temporary rejections, for example while the server's memory is full.
             if claim.ticket == math.inf and not isinstance(error, Unavailable):
+                if not claim.may_be_known:
+                    claim.asked_at = None  # there is nothing to release
                 self._semaphore._refuse(claim, errors.of_semaphore(self._semaphore.name, error))
 
     def _plan_wake(self, wake_in: int, is_asked: bool = False) -> None:
