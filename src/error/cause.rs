@@ -120,8 +120,8 @@ const DETAILS: [Known; 8] = [
     (
         "without any password configured",
         Kind::Authentication,
-        "a password was sent, but the server has none",
-        "remove the password, or set it on the server (requirepass)",
+        "a password was sent without a user, but the default user has none",
+        "name the user of the password, remove the password, or set it on the server (requirepass)",
     ),
     (
         "max number of clients",
@@ -160,7 +160,7 @@ const STRANGE_AUTH: &str = "Redis server refused to authenticate, returns";
 /// server.
 const NONE_IS_PRIMARY: &str = "no server in the list is a primary";
 /// The text of `server/source/mod.rs` for two primaries in a list. The detail contains both.
-pub(crate) const TWO_PRIMARIES: &str = "two servers in the list are primaries";
+pub(crate) const TWO_PRIMARIES: &str = "two addresses in the list lead to primaries";
 /// The text of `server/link/mod.rs` for an attempt to connect whose runtime has ended.
 pub(crate) const RUNTIME_ENDED: &str = "the runtime ended while the client connected";
 /// The text of `server/source/mod.rs` for a replica that must be a primary.
@@ -327,7 +327,9 @@ fn of_client(error: &RedisError) -> Cause {
             },
         ),
         ErrorKind::Io if what == TWO_PRIMARIES => {
-            (Kind::NoPrimary, text().into(), "make one of them a replica of the other (REPLICAOF)")
+            let advice = "if both are the same server, list it once; otherwise make one of them a \
+                          replica of the other (REPLICAOF)";
+            (Kind::NoPrimary, text().into(), advice)
         }
         ErrorKind::Io if what.starts_with(NONE_IS_PRIMARY) => (
             Kind::NoPrimary,

@@ -56,8 +56,8 @@ fn of_server(error: &CertificateError) -> Trouble {
             "connect to a name that the certificate contains",
         ),
         Its::UnknownIssuer => (
-            "the server's certificate is not signed by an authority that this machine trusts",
-            "pass the authority to the client, or name it in SSL_CERT_FILE",
+            "the server's certificate is not signed by an authority that this client trusts",
+            "pass the authority to the client, or name it in SSL_CERT_FILE if none is passed",
         ),
         Its::BadSignature => (
             "a signature of the server's certificate is wrong",

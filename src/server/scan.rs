@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redis::RedisError;
 
 use super::link::Link;
-use crate::error::lacks_right;
+use crate::error::{is_unknown_command, lacks_right};
 
 /// The number of keys that the server scans in one step, which blocks other calls for about 0.2 ms.
 /// With ten times as many keys, a step takes ten times as long, and the whole scan is hardly
@@ -60,11 +60,16 @@ impl Link {
         }
     }
 
-    /// Returns the number of keys, or `None` if the user lacks the permission.
+    /// Returns the number of keys, or `None` if the user lacks the permission, or the server does not
+    /// know the command.
     pub(crate) async fn count_keys(self: &Arc<Self>) -> Result<Option<u64>, QueryError> {
         match self.query(&redis::cmd("DBSIZE")).await {
             Ok(count) => Ok(Some(count)),
-            Err(error) if lacks_right(&error.to_string()) => Ok(None),
+            Err(error)
+                if lacks_right(&error.to_string()) || is_unknown_command(&error.to_string()) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(self.query_error("dbsize", error)),
         }
     }

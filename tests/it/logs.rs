@@ -365,3 +365,20 @@ async fn an_outage_of_a_cluster_is_logged_once_with_its_end() {
     assert_eq!(count("Redis is unavailable"), 1, "{log:?}");
     assert_eq!(count("Redis is available again"), 1, "{log:?}");
 }
+
+/// This server may be a second primary, which would grant the same permits.
+#[tokio::test]
+async fn a_listed_server_that_rejects_the_user_is_logged() {
+    let (log, _logged) = Log::here();
+    let (primary, other) = (Server::start(), Server::start());
+    primary.grant("+role");
+    let mut password = redis::cmd("CONFIG");
+    password.arg(&["SET", "requirepass", "another"]).exec(&mut other.connect()).unwrap();
+    let list = [primary.url(), format!("redis://127.0.0.1:{}/", other.port)];
+    // On a busy machine, the client may connect before the other server has replied.
+    let warned = async || {
+        SemaphoreClient::builder().connect_primary_of(&list).await.unwrap();
+        log.count(&["WARN", "the role of a server is unknown", "requires a password"])
+    };
+    eventually("a warning", warned, |warnings| *warnings > 0).await;
+}

@@ -86,7 +86,10 @@ impl FromStr for Cap {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "clear" => Ok(Self(None)),
-            _ => Ok(Self(Some(number(0..=u32::MAX)(text)?))),
+            _ => match number(0..=u32::MAX)(text) {
+                Ok(cap) => Ok(Self(Some(cap))),
+                Err(wrong) => Err(format!("{wrong}, or \"clear\"")),
+            },
         }
     }
 }

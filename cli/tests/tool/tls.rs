@@ -38,7 +38,7 @@ async fn tls_authority_and_client_certificate_are_read_from_files() {
     for (options, words) in [
         (
             &pair[..],
-            "authority that this machine trusts: pass the authority with --tls-ca, or name it in \
+            "authority that this client trusts: pass the authority with --tls-ca, or name it in \
              SSL_CERT",
         ),
         (&[ca], "requires a client certificate: pass one with --tls-cert and --tls-key"),

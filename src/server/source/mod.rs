@@ -15,6 +15,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Client, ConnectionInfo, ErrorKind, RedisError, Value};
 use tokio::time::timeout;
 
+use super::LOG_TARGET;
 use super::dialer::{Dialed, Dialer};
 use crate::error::{ConnectErrorKind, IS_REPLICA, TWO_PRIMARIES, cause_of};
 
@@ -141,26 +142,31 @@ async fn primary_of(clients: &[Client], dialer: &Dialer) -> Result<(Client, Dial
     let attempts = clients.iter().map(async |client| {
         connect_to_primary(client, dialer).await.map_err(|error| (address(client), error))
     });
-    let mut attempts: FuturesUnordered<_> = attempts.collect();
-    let first = next_ok(&mut attempts).await.map_err(|errors| {
-        let reason = |(server, error): &_| format!("{server}: {}", cause_of(error).found);
-        let reasons: Vec<_> = errors.iter().map(reason).collect();
-        // An error about the user or the certificates is returned alone, because a person must fix
-        // it.
-        if let Some((server, error)) = errors.into_iter().find(|(_, error)| is_to_be_mended(error))
-        {
-            return Unconnected { server: Some(server), error };
-        }
-        let found = "no server in the list is a primary that can be reached";
-        Unconnected::from(RedisError::from((ErrorKind::Io, found, reasons.join("; "))))
-    })?;
-    match timeout(SECOND_PRIMARY, next_ok(&mut attempts)).await {
-        Ok(Ok((second, _))) => {
-            let both = format!("{} and {}", address(&first.0), address(&second));
-            Err(RedisError::from((ErrorKind::Io, TWO_PRIMARIES, both)).into())
-        }
-        Ok(Err(_)) | Err(_) => Ok(first),
+    let (mut attempts, mut errors): (FuturesUnordered<_>, _) = (attempts.collect(), Vec::new());
+    let Some(first) = next_ok(&mut attempts, &mut errors).await else {
+        return Err(no_primary(errors));
+    };
+    let second = timeout(SECOND_PRIMARY, next_ok(&mut attempts, &mut errors)).await;
+    if let Ok(Some((second, _))) = second {
+        let both = format!("{} and {}", address(&first.0), address(&second));
+        return Err(RedisError::from((ErrorKind::Io, TWO_PRIMARIES, both)).into());
     }
+    for (server, error) in errors.iter().filter(|(_, error)| is_to_be_mended(error)) {
+        let error = cause_of(error).reason();
+        tracing::warn!(target: LOG_TARGET, server, error, "the role of a server is unknown");
+    }
+    Ok(first)
+}
+
+fn no_primary(errors: Vec<(String, RedisError)>) -> Unconnected {
+    let reason = |(server, error): &_| format!("{server}: {}", cause_of(error).found);
+    let reasons: Vec<_> = errors.iter().map(reason).collect();
+    // An error about the user or the certificates is returned alone, because a person must fix it.
+    if let Some((server, error)) = errors.into_iter().find(|(_, error)| is_to_be_mended(error)) {
+        return Unconnected { server: Some(server), error };
+    }
+    let found = "no server in the list is a primary that can be reached";
+    Unconnected::from(RedisError::from((ErrorKind::Io, found, reasons.join("; "))))
 }
 
 /// Makes up to `at_once` attempts at the same time. Returns the first success or, if all attempts
@@ -169,20 +175,23 @@ pub(super) async fn first_ok<T, E>(
     at_once: usize,
     attempts: Vec<impl Future<Output = Result<T, E>>>,
 ) -> Result<T, Vec<E>> {
-    next_ok(&mut stream::iter(attempts).buffer_unordered(at_once)).await
+    let mut errors = Vec::new();
+    let mut attempts = stream::iter(attempts).buffer_unordered(at_once);
+    next_ok(&mut attempts, &mut errors).await.ok_or(errors)
 }
 
+/// Returns the next success, or `None` if all attempts have failed. Adds the errors to `errors`.
 async fn next_ok<T, E>(
     attempts: &mut (impl Stream<Item = Result<T, E>> + Unpin),
-) -> Result<T, Vec<E>> {
-    let mut errors = Vec::new();
+    errors: &mut Vec<E>,
+) -> Option<T> {
     while let Some(response) = attempts.next().await {
         match response {
-            Ok(success) => return Ok(success),
+            Ok(success) => return Some(success),
             Err(error) => errors.push(error),
         }
     }
-    Err(errors)
+    None
 }
 
 /// Whether the error is about the user or the certificates.

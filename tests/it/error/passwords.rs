@@ -15,7 +15,8 @@ async fn connecting_reports_unneeded_missing_and_wrong_passwords() {
     let url = |user: &str| format!("redis://{user}@127.0.0.1:{}/", server.port);
     // The server has no password.
     let refused = refusal(&url(":geheim")).await;
-    let words = ["a password was sent, but the server has none: remove the password"];
+    let words =
+        ["a password was sent without a user, but the default user has none: name the user"];
     assert_says(&refused, ConnectErrorKind::Authentication, &words);
     assert!(!format!("{refused:?} {}", whole(&refused)).contains("geheim"), "{refused:?}");
 

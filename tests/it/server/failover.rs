@@ -245,7 +245,10 @@ async fn two_primaries_in_a_list_are_refused() {
         let refused = builder(HEARTBEAT_TIMEOUT).connect_primary_of(pair.urls()).await;
         let Err(Error::Connect { reason, kind, .. }) = refused else { panic!("{refused:?}") };
         assert_eq!(kind, ConnectErrorKind::NoPrimary);
-        assert!(reason.contains("two servers in the list are primaries: 127.0.0.1:"), "{reason}");
+        assert!(
+            reason.contains("two addresses in the list lead to primaries: 127.0.0.1:"),
+            "{reason}"
+        );
     }
     build(&client).acquire().await.unwrap().release().await.unwrap();
     pair.demote(1, 0);

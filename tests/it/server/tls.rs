@@ -67,7 +67,7 @@ async fn an_unknown_certificate_authority_is_reported_with_advice() {
     let Some(server) = TlsServer::start("127.0.0.1", &["--tls-auth-clients", "no"]) else { return };
     let refused = in_time("a reply", SemaphoreClient::connect(&server.url())).await.unwrap_err();
     assert_eq!(kind_of(&refused), Some(Tls), "{refused}");
-    let advice = "pass the authority to the client, or name it in SSL_CERT_FILE";
+    let advice = "pass the authority to the client, or name it in SSL_CERT_FILE if none is passed";
     assert!(refused.to_string().contains(advice), "{refused}");
     assert!(whole(&refused).contains("UnknownIssuer"), "{}", whole(&refused));
 }
@@ -170,7 +170,7 @@ async fn every_way_to_connect_reports_which_sides_certificate_is_invalid() {
         (
             stranger,
             good,
-            "the server's certificate is not signed by an authority that this machine trusts",
+            "the server's certificate is not signed by an authority that this client trusts",
         ),
         (
             namesake,

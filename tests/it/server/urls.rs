@@ -287,7 +287,7 @@ async fn a_user_without_a_password_is_logged_in_or_rejected() {
     for (user, words) in [
         ("nobody@", "the server rejects the user of the URL without a password"),
         ("nobody:wrong@", "the server rejects the user \"nobody\" with this password"),
-        (":wrong-as-well@", "a password was sent, but the server has none"),
+        (":wrong-as-well@", "a password was sent without a user"),
     ] {
         for query in ["", "?protocol=3"] {
             let url = format!("redis://{user}127.0.0.1:{}/{query}", server.port);
