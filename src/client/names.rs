@@ -59,8 +59,9 @@ impl SemaphoreClient {
     ///
     /// # Errors
     ///
-    /// - [`Error::Connect`]: a server was unreachable, or interrupted the scan repeatedly, for about
-    ///   three times the response timeout, the user lacks a permission, or a slot of the cluster has no node.
+    /// - [`Error::Connect`]: for about three times the response timeout, a server was unreachable or
+    ///   interrupted the scan repeatedly; or the user lacks a permission, or a slot of the cluster has
+    ///   no node.
     /// - [`Error::Shutdown`]: the I/O runtime has ended.
     ///
     /// # Cancel safety

@@ -39,19 +39,19 @@ impl Change<'_> {
     /// Returns the error for the caller. The caller has checked all arguments, except those that
     /// only the server can check.
     fn named(self, error: Error) -> Error {
-        let (what, reason) = match (&error, self) {
-            (Error::Rejected { source, .. }, _) if source.code() != Some("SEM_ARG") => {
-                return error;
+        let is_about_an_argument = matches!(
+            &error,
+            Error::Rejected { source, .. } if source.code() == Some("SEM_ARG")
+        );
+        match self {
+            Self::Add(_) if is_about_an_argument => {
+                Error::invalid("n", format!("the limit would exceed {}", u32::MAX))
             }
-            (Error::Rejected { .. }, Self::Add(_)) => {
-                ("n", format!("the limit would exceed {}", u32::MAX))
+            Self::Cap(..) if is_about_an_argument => {
+                Error::invalid("group", "100 other groups have runtime caps: clear one of them")
             }
-            (Error::Rejected { .. }, Self::Cap(..)) => {
-                ("group", "100 other groups have runtime caps: clear one of them".to_owned())
-            }
-            _ => return error,
-        };
-        Error::invalid(what, reason)
+            _ => error,
+        }
     }
 }
 
