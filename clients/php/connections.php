@@ -21,7 +21,11 @@ final class Texts
     {
         if (strlen($secret) >= 4) { // A shorter password is part of many words, such as the codes of errors.
             $byte = fn ($byte) => '(?:' . preg_quote($byte, '/') . '|%' . bin2hex($byte) . ')';
-            self::$secrets[$secret] = '/' . implode(array_map($byte, str_split($secret))) . '/i';
+            // A pattern for a long password would be too large, so it has several patterns.
+            $parts = str_split($secret, (int) ceil(strlen($secret) / ceil(strlen($secret) / 500)));
+            foreach ($parts as $part) {
+                self::$secrets[$part] = '/' . implode(array_map($byte, str_split($part))) . '/i';
+            }
         }
     }
 

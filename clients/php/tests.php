@@ -236,6 +236,10 @@ foreach ($wrong as $url => $found) {
         "$url: $message");
     expect(preg_match('/secret|sec.ret/', $message) === 0, "$url: $message");
 }
+$long = str_repeat('A b/9', 20_000);
+RedisSemaphore\parseUrl('redis://:' . rawurlencode($long) . '@h');
+expect(!str_contains(RedisSemaphore\Texts::shown("ERR $long"), 'b/9'), 'a long password is shown');
+
 $right = [
     'redis://h' => ['h', 6379, false, [], 0], 'rediss://u:a+b%20%C3@h:65535/' => ['h', 65535, true, ['u', "a+b \xc3"], 0],
     'redis://:p:q@[::1]:1/15' => ['::1', 1, false, ['p:q'], 15], 'redis://:@h:/' => ['h', 6379, false, [], 0],

@@ -63,15 +63,16 @@ class Faults(unittest.IsolatedAsyncioTestCase):
 
     async def test_a_busy_server_is_unavailable_to_connect(self):
         self.server.connection.config_set("lua-time-limit", 50)
+        self.server.connection.execute_command("ACL", "SETUSER", "u", "on", ">pw", "~*", "&*", "+@all")
         busy = asyncio.create_task(asyncio.to_thread(self.server.connection.eval, "while true do end", 0))
-        client = SemaphoreClient(self.server.url)
         with redis.Redis.from_url(self.server.url) as other:
             try:
-                with self.assertRaisesRegex(Unavailable, "BUSY"):
-                    while True:  # until the script is busy
-                        await client.connect()
-                        await client.close()
-                        client = SemaphoreClient(self.server.url)
+                for url in (self.server.url, self.server.url.replace("//", "//u:pw@")):
+                    with self.assertRaisesRegex(Unavailable, "BUSY"):
+                        while True:  # until the script is busy
+                            client = SemaphoreClient(url)
+                            await client.connect()
+                            await client.close()
             finally:
                 other.script_kill()
         with self.assertRaises(redis.ResponseError):

@@ -1,6 +1,6 @@
 import unittest
 
-from redis_lease_semaphore import message
+from redis_lease_semaphore import message, scripts
 
 
 class Parse(unittest.TestCase):
@@ -21,6 +21,23 @@ class Parse(unittest.TestCase):
             b"printer\n" + b"a" * (1 << 20) + b" 1 2",
         ):
             self.assertIsNone(message.parse(data), data[:40])
+
+
+class Replies(unittest.TestCase):
+    def test_a_reply_has_one_result_for_each_request_or_one_for_all(self):
+        one, two = ["declare", 1, 1, "a", "try"], ["declare", 1, 1, "a", "try", "b", "wait"]
+        for script, arguments, lengths in (
+            ("acquire", one, {6}),
+            ("acquire", two, {6, 9}),
+            ("refresh", ["a", 1], {3}),
+            ("refresh", ["a", 1, "b", 1], {4}),
+            ("release", ["return", "a", "b"], {3, 4}),
+            ("wake", [], {3}),
+        ):
+            right = {length for length in range(12) if scripts.is_reply(script, arguments, [1] * length)}
+            self.assertEqual(right, lengths, script)
+            self.assertFalse(scripts.is_reply(script, arguments, ["1"] * max(lengths)))
+        self.assertFalse(scripts.is_reply("wake", [], 1))
 
 
 if __name__ == "__main__":

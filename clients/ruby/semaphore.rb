@@ -3,6 +3,7 @@
 # A thin client of redis-semaphore. README.md describes its use.
 
 require "cgi"
+require "forwardable"
 require "json"
 require "openssl"
 require "redis"
@@ -37,14 +38,24 @@ class RedisSemaphore
   # Returns the time of the monotonic clock in ms.
   def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :millisecond)
 
-  Permit = Struct.new(:id, :fencing_token, :ends, :name) do
-    # Whether an earlier release got no reply, so the server may have released the permit.
-    attr_accessor :release_sent
+  # A permit. It equals only itself, so a Set or Hash finds it after its release, too.
+  class Permit
+    extend Forwardable
 
-    def initialize(...)
-      super
+    # This changes even if the program freezes the permit. `ends` is until when the permit is certainly held: a confirmed
+    # release sets it to 0. `release_sent`: an earlier release got no reply, so the server may have released the permit.
+    State = Struct.new(:ends, :release_sent)
+
+    attr_reader :id, :fencing_token, :name
+
+    def_delegators :@state, :ends, :ends=, :release_sent, :release_sent=
+
+    def initialize(id, fencing_token, ends, name)
+      @id = id
+      @fencing_token = fencing_token
+      @name = name
       @pid = Process.pid
-      @release_sent = false
+      @state = State.new(ends, false)
     end
 
     # Returns false in a forked child, which has only a copy of its parent's permit.
@@ -536,7 +547,12 @@ class RedisSemaphore
     # Returns itself when the server has confirmed the subscription.
     def start
       # The thread stores itself, because a signal may arrive before this method could store the thread.
-      Thread.new { run if @mutex.synchronize { @thread = Thread.current unless @closed } }
+      Thread.new do
+        # A new thread inherits the mask of `undisturbed`, which would block `close` forever.
+        Thread.handle_interrupt(Object => :immediate) do
+          run if @mutex.synchronize { @thread = Thread.current unless @closed }
+        end
+      end
       listens = self.next(RedisSemaphore.now + (1000 * RESPONSE_SECONDS)) == :listening
       raise @error || Redis::TimeoutError unless listens
 

@@ -83,6 +83,21 @@ rescue ArgumentError => e
 end
 expect(RedisSemaphore.new(name, limit: 1).release(permit), "a second object of the semaphore cannot release its permit")
 
+permit = semaphore.acquire.freeze
+held = { permit => true }
+expect(semaphore.release(permit) && held[permit], "a frozen permit is not released, or is another one afterwards")
+
+# A thread that starts during a release waits for a permit.
+permit = semaphore.acquire
+waiter = nil
+semaphore.send(:undisturbed) do
+  waiter = Thread.new { RedisSemaphore.new(name, limit: 1).with_permit { true } }
+end
+waits = -> { other.zcard("sem:{#{name}}:queue") == 1 }
+eventually("it waits", &waits)
+expect(semaphore.release(permit), "a permit is lost")
+expect(waiter.join(60)&.value, "a thread that started during a release gets no permit")
+
 # The main thread ends while another thread holds a permit.
 if fork.nil?
   held = Queue.new

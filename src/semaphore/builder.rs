@@ -227,10 +227,10 @@ impl SemaphoreBuilder {
     /// round trips. Each semaphore with this setting uses one more connection.
     ///
     /// While too few replicas follow the primary, each acquire fails when `within` has passed since
-    /// its grant. Waiters fail one after the other, because the next waiter is granted a permit
-    /// only after the failed waiter's release. With ten waiters, a limit of 1 and a `within` of 300
-    /// ms, the last waiter fails after 3 s. A waiter behind these ten waiters also waits for 3 s,
-    /// even if its process does not use this setting. Choose a short `within`, and set an
+    /// its grant, or up to twice that time: the `WAIT` commands of a semaphore share a connection.
+    /// Waiters fail one after the other, because the next waiter is granted a permit only after the
+    /// failed waiter's release. With ten waiters, a limit of 1 and a `within` of 300 ms, the last
+    /// waiter fails after at least 3 s. A waiter behind these ten waiters also waits for 3 s, even if its process does not use this setting. Choose a short `within`, and set an
     /// [`acquire_timeout`](Self::acquire_timeout).
     ///
     /// # Examples

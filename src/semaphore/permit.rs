@@ -108,10 +108,13 @@ impl Permit {
         let settings = &core.settings;
         let hold = core.meter.granted(origin, acquisition.weight, acquisition.created);
         let lease = Lease::new(grant, settings.first_lease(), settings.max_hold, hold);
-        acquisition.begin_lease(lease);
-        tracing::debug!(semaphore = core.name, id = acquisition.id, token = grant.token, "granted");
         let on_drop = Some(settings.ending_on_drop());
-        Self { core, acquisition, on_drop }
+        acquisition.begin_lease(lease);
+        // If a subscriber panics, the permit is dropped.
+        let permit = Self { core, acquisition, on_drop };
+        let (semaphore, id) = (&permit.core.name, &permit.acquisition.id);
+        tracing::debug!(semaphore, id, token = grant.token, "granted");
+        permit
     }
 
     pub(super) fn lease(&self) -> &Lease {

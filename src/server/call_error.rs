@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{ErrorKind, RedisError};
 use tokio::time::timeout;
 
-use crate::error::{Error, is_transient};
+use crate::error::{ConnectErrorKind, Error, cause_of, is_transient};
 
 #[derive(Clone)]
 pub(crate) struct CallError {
@@ -22,6 +22,10 @@ pub(crate) struct CallError {
 
 impl From<RedisError> for CallError {
     fn from(error: RedisError) -> Self {
+        // Since the connection was made, the server requires a password. So no call is accepted.
+        if cause_of(&error).kind == ConnectErrorKind::Authentication {
+            return Self::unsent(error);
+        }
         // If a reply was cut off, redis-rs returns a parse error.
         let may_have_run = matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse);
         Self { error, server: None, may_have_run, was_cut_short: false, was_sent: true }

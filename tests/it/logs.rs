@@ -6,6 +6,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use redis_semaphore::{Error, SemaphoreClient};
 use tokio::time::timeout;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use test_support::cluster::Cluster;
@@ -36,19 +37,26 @@ impl fmt::Debug for Log {
     }
 }
 
+/// Writes the log lines of this thread while the guards exist.
+pub fn log_here<W: Write + 'static>(
+    level: LevelFilter,
+    writer: impl Fn() -> W + Send + Sync + 'static,
+) -> [impl Sized; 2] {
+    // With only one subscriber, `tracing` asks only the thread that first reaches a log line whether
+    // the line is enabled. If that thread belongs to another test, the line stays disabled for all
+    // threads.
+    let not_the_only_one = tracing_subscriber::fmt().with_writer(io::sink).finish();
+    let not_the_only_one = not_the_only_one.set_default();
+    let subscriber = tracing_subscriber::fmt().with_max_level(level).with_writer(writer);
+    [subscriber.with_ansi(false).finish().set_default(), not_the_only_one]
+}
+
 impl Log {
     /// Collects the log lines of this thread while the guards exist.
     fn here() -> (Self, [impl Sized; 2]) {
         let log = Self::default();
         let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
-        // With only one subscriber, `tracing` asks only the thread that first reaches a log line
-        // whether the line is enabled. If that thread belongs to another test, the line stays
-        // disabled for all threads.
-        let not_the_only_one = tracing_subscriber::fmt().with_writer(io::sink).finish();
-        let not_the_only_one = not_the_only_one.set_default();
-        let logged_here = subscriber.with_ansi(false).finish().set_default();
-        (log, [logged_here, not_the_only_one])
+        (log, log_here(LevelFilter::INFO, move || writer.clone()))
     }
 
     fn count(&self, words: &[&str]) -> usize {

@@ -8,7 +8,7 @@ use redis_semaphore::{Check, Diagnosis, SemaphoreClient, ServerReport, Verdict};
 use serde_json::{Value, json};
 
 use crate::escape;
-use crate::failure::Failure;
+use crate::failure::{Failure, with_options};
 use crate::format::Format;
 use crate::output::{note, say_json, write};
 use crate::paint::Paint;
@@ -65,7 +65,7 @@ fn as_json(diagnosis: &Diagnosis) -> Value {
             "name": check.name,
             "verdict": check.verdict.to_string(),
             "finding": check.finding,
-            "fix": check.fix,
+            "fix": check.fix.as_deref().map(with_options),
         })
     };
     let server = |server: &ServerReport| {
@@ -87,7 +87,7 @@ fn as_text(mut diagnosis: Diagnosis) -> String {
         let checks = server.checks.iter_mut();
         let texts = checks.flat_map(|check| [Some(&mut check.finding), check.fix.as_mut()]);
         let texts = texts.flatten().chain([&mut server.address, &mut server.version]);
-        texts.for_each(|text| *text = escape::line(text));
+        texts.for_each(|text| *text = escape::line(&with_options(text)));
     }
     let (text, paint) = (diagnosis.to_string(), Paint::on(&stdout()));
     let colored = [

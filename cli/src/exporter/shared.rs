@@ -137,9 +137,7 @@ impl Looks {
     /// would fill the log.
     pub fn report_changes(&self, reason: Option<String>) {
         let mut failing = self.lock_failing();
-        // Elapsed times in the text differ from scrape to scrape.
-        let is_digit = |c: char| c.is_ascii_digit();
-        let now = reason.as_ref().map(|reason| reason.replace(is_digit, ""));
+        let now = reason.as_deref().map(kind_of);
         if *failing == now {
             return;
         }
@@ -149,6 +147,13 @@ impl Looks {
         }
         *failing = now;
     }
+}
+
+/// Returns the part of a reason that stays the same from scrape to scrape: elapsed times change, and
+/// so does the system's error for a lost connection.
+fn kind_of(reason: &str) -> String {
+    let start = reason.split("the connection was lost").next().unwrap_or_default();
+    start.replace(|c: char| c.is_ascii_digit() || c == '.', "")
 }
 
 fn too_slow(patience: Duration) -> String {

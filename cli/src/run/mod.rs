@@ -192,12 +192,13 @@ async fn permitted(
             }
         }
         Ok(Err(signal)) => {
-            give_up(&client, &asked.name).await;
+            give_up(&client, asked, unconfirmed).await;
             Ok(End::Of(signal))
         }
         Err(failure) => {
             let status = asked.own(failure).report();
-            give_up(&client, &asked.name).await;
+            // The failure already has the reason.
+            give_up(&client, asked, no_reply).await;
             Ok(End::Reported(status))
         }
     }
@@ -205,19 +206,28 @@ async fn permitted(
 
 /// Leaves the queue, and releases a permit that was granted at the last moment. The calls are sent
 /// when the wait ends. This function waits only briefly for the replies.
-async fn give_up(client: &SemaphoreClient, name: &str) {
+async fn give_up(client: &SemaphoreClient, asked: &Run, reason: fn() -> String) {
     if timeout(PATIENCE, client.shutdown()).await.is_err() {
+        let leaves = match asked.waits() {
+            true => "the request leaves the queue after the heartbeat timeout, and ",
+            false => "",
+        };
         note(format_args!(
-            "semaphore {name}: {}: the request leaves the queue after the heartbeat timeout, and a \
-             permit that was just granted may stay taken until its lease expires",
-            unconfirmed()
+            "semaphore {}: {}: {leaves}a permit that was just granted may stay taken until its \
+             lease expires",
+            asked.name,
+            reason()
         ));
     }
 }
 
 /// Returns why the outcome of a call is unknown.
 fn unconfirmed() -> String {
-    outages::reason().unwrap_or_else(|| format!("no confirmation from Redis within {PATIENCE:?}"))
+    outages::reason().unwrap_or_else(no_reply)
+}
+
+fn no_reply() -> String {
+    format!("no confirmation from Redis within {PATIENCE:?}")
 }
 
 /// Does the remaining work with Redis after the command has ended. After a fatal signal, this

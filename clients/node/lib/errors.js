@@ -78,13 +78,13 @@ function named(error, address, step) {
 const origin = (error) => (error instanceof Failed ? error.cause : error);
 
 /** Returns whether the server rejected the call. */
-const isReply = (error) => origin(error) instanceof ErrorReply;
+const isRejection = (error) => origin(error) instanceof ErrorReply;
 
 /**
  * Returns whether the server rejected the call before its script changed anything. The text of an error within a script
  * names the script.
  */
-const changedNothing = (error) => isReply(error) && /^SEM_|^(?!.*script)/.test(origin(error).message);
+const changedNothing = (error) => isRejection(error) && /^SEM_|^(?!.*(?:script|not of a Redis server))/.test(origin(error).message);
 
 const because = (error) => error && { cause: origin(error) };
 
@@ -190,7 +190,7 @@ function lacks(error) {
 
 /** Returns whether to retry a call after this error: a failed connection, or a temporary state of the server. */
 function isPassing(error) {
-  if (isReply(error)) return says(error, PASSING);
+  if (isRejection(error)) return says(error, PASSING);
   return !(error instanceof SemaphoreError || isAboutArgument(error));
 }
 
@@ -224,5 +224,5 @@ const warn = (error) => error instanceof Closed || process.emitWarning(error);
 
 module.exports = {
   SemaphoreError, TooHeavy, AcquireTimeout, PermitLost, Unavailable, Rejected, Unsupported, Closed, named, shown, discreet,
-  notRedis, unreadable, established, isOfReplica, isFull, isPassing, isReply, changedNothing, cluster, failure, failureOfConnect, warn,
+  notRedis, unreadable, established, isOfReplica, isFull, isPassing, isRejection, changedNothing, cluster, failure, failureOfConnect, warn,
 };

@@ -1,6 +1,6 @@
 "use strict";
 
-const { Closed, failure, isPassing, isReply, warn } = require("./errors");
+const { Closed, failure, isPassing, isRejection, warn } = require("./errors");
 const { Pauses } = require("./pauses");
 
 const MOST = 1000;
@@ -37,7 +37,7 @@ class Release {
   /** Returns whether to retry. */
   failed(error) {
     this.#error = error;
-    this.isRepeated ||= isPassing(error) && !isReply(error);
+    this.isRepeated ||= isPassing(error) && !isRejection(error);
     const isOver = error instanceof Closed || performance.now() >= this.#until;
     if (isOver) this.settle();
     return !isOver;

@@ -19,7 +19,23 @@ const keysOf = (prefix, name) =>
 const run = (connection, script, keys, args, timeout) =>
   connection.run(scripts.get(script), [String(keys.length), ...keys, ...args.map(String)], timeout);
 
+/**
+ * The number of arguments before those of the requests, and of each request. Then the number of values before the results,
+ * and of each result.
+ */
+const SHAPES = new Map(Object.entries({ acquire: [3, 2, 3, 3], refresh: [0, 2, 2, 1], release: [1, 1, 2, 1] }));
+
+/** Returns whether a reply can be of this script: one result for each request, or one result for all. */
+function isReply(script, args, reply) {
+  if (!Array.isArray(reply)) return false;
+  if (script === "probe") return reply.every((part) => typeof part === "string");
+  const [before, each, first, values] = SHAPES.get(script) ?? [0, 1, 3, 0];
+  const count = (args.length - before) / each;
+  const isRight = reply.length === first + values * count || (script !== "refresh" && reply.length === first + values);
+  return isRight && reply.every((part) => typeof part === "number");
+}
+
 /** The number of keys that a call has if the semaphore has no groups. */
 const WITHOUT_GROUPS = 4;
 
-module.exports = { run, keysOf, WITHOUT_GROUPS };
+module.exports = { run, isReply, keysOf, WITHOUT_GROUPS };

@@ -12,7 +12,7 @@ const {
 } = require("./errors");
 const { Listener } = require("./listener");
 const { Releases } = require("./releases");
-const { WITHOUT_GROUPS, keysOf, run } = require("./scripts");
+const { WITHOUT_GROUPS, isReply, keysOf, run } = require("./scripts");
 const { Semaphore } = require("./semaphore");
 const { leaseOf, newClient, newId } = require("./ids");
 
@@ -210,9 +210,8 @@ class Server {
   async call(semaphore, script, args, timeout = this.responseTimeout) {
     try {
       const called = await this.#run(semaphore, script, args, timeout);
-      const type = script === "probe" ? "string" : "number";
-      if (Array.isArray(called.reply) && called.reply.every((part) => typeof part === type)) return called;
-      throw notRedis(`it has no list for ${script}`);
+      if (isReply(script, args, called.reply)) return called;
+      throw notRedis(`its reply to ${script} is no list with the right number of results`);
     } catch (error) {
       if (isOfReplica(error)) {
         // Another server may be the primary now.

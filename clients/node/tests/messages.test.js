@@ -2,6 +2,7 @@
 
 const assert = require("node:assert/strict");
 const { newId } = require("../lib/ids.js");
+const { isReply } = require("../lib/scripts.js");
 const { admin, callAcquire, connect, empty, held, keyOf, newName, queued, queueLength, test } = require("./support.js");
 
 /** Sends a request as if it had reached the server after its release. Returns the ID of the request. */
@@ -79,4 +80,17 @@ test("messages of other clients and stale messages are ignored", async (t) => {
   await granted.release();
   await (await other).release();
   await empty(send, name);
+});
+
+test("a reply has one result for each request, or one for all", () => {
+  const [one, two] = [["declare", 1, 1, "a", "try"], ["declare", 1, 1, "a", "try", "b", "wait"]];
+  for (const [script, args, lengths] of [
+    ["acquire", one, [6]], ["acquire", two, [6, 9]], ["refresh", ["a", 1], [3]], ["refresh", ["a", 1, "b", 1], [4]],
+    ["release", ["return", "a", "b"], [3, 4]], ["wake", [], [3]],
+  ]) {
+    const right = [...Array(12).keys()].filter((length) => isReply(script, args, Array(length).fill(1)));
+    assert.deepEqual(right, lengths, script);
+    assert.equal(isReply(script, args, Array(lengths[0]).fill("1")), false);
+  }
+  assert.equal(isReply("wake", [], 1), false);
 });

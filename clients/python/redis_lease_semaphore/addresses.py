@@ -273,6 +273,7 @@ def named(error: Exception, connections: redis.asyncio.Redis, step: str) -> Exce
     if str(error) == "Connection not ready":  # the pool of redis-py discards the reason
         where += ": the server sent an error before the first command, for example because of maxclients"
     if isinstance(error, redis.RedisError):
+        error.original = str(error)  # type: ignore[attr-defined]  # errors.py reads it
         error.args = (f"{where}: {error}",)
     else:
         error = redis.ConnectionError(f"{where}: {error}")

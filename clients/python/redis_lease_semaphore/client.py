@@ -292,8 +292,8 @@ class SemaphoreClient(Unique):
         original = self._original
         try:
             loop = asyncio.get_running_loop()
-        except RuntimeError:  # the loop was running when the process was forked
-            raise Closed("this forked process has no event loop: call asyncio.run()") from None
+        except RuntimeError:  # for example, the loop was running when the process was forked
+            raise Closed("no event loop of asyncio is running here: call asyncio.run()") from None
         client = original if original._home is None else self._of_loop(loop)
         if client is not None and client._is_forked():
             raise Closed("this event loop belongs to the parent process: call asyncio.run()")
@@ -388,8 +388,8 @@ class SemaphoreClient(Unique):
                     raise
                 keys.has_groups = True
                 reply = await call(execute, script, keys.named, arguments)
-            if not isinstance(reply, list) or (script != "probe" and not all(isinstance(part, int) for part in reply)):
-                raise addresses.not_redis(f"it has no list of numbers for {script}")
+            if not scripts.is_reply(script, arguments, reply):
+                raise addresses.not_redis(f"its reply to {script} is no list with the right number of results")
             return reply
         except (redis.RedisError, OSError) as error:
             if errors.is_of_replica(error):

@@ -16,10 +16,8 @@ _NO_ANSWER = (redis.ConnectionError, redis.TimeoutError, OSError)
 # prefix that Redis 6.2 adds.
 _OF_REPLICA = (redis.exceptions.ReadOnlyError, redis.exceptions.MasterDownError)
 _CANNOT_NOW = (redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError)
-# An error of a connection begins with the address and the step.
-_START = r"(^|-|, \w+: )"
-_REPLICA = re.compile(rf"{_START}(MASTERDOWN|READONLY)\b")
-_PASSING = re.compile(rf"{_START}(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|NOREPLICAS)\b")
+_REPLICA = re.compile(r"(^|-)(MASTERDOWN|READONLY)\b")
+_PASSING = re.compile(r"(^|-)(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|NOREPLICAS)\b")
 _NO_COMMAND = re.compile(r"NOPERM|no permissions|the user executing the script can't|unknown.* command", re.IGNORECASE)
 
 
@@ -89,19 +87,24 @@ def wrong_server(mode: str, details: str) -> SemaphoreError:
     return SemaphoreError(f"{details}: the server is {what}")
 
 
+def _original(error: Exception) -> str:
+    """Returns the text of the server. `addresses.named` adds the address and the step to the text of an error."""
+    return getattr(error, "original", str(error))
+
+
 def is_of_replica(error: Exception) -> bool:
-    return isinstance(error, _OF_REPLICA) or _REPLICA.search(str(error)) is not None
+    return isinstance(error, _OF_REPLICA) or _REPLICA.search(_original(error)) is not None
 
 
 def lacks_permission(error: Exception) -> bool:
-    return isinstance(error, redis.exceptions.NoPermissionError) or _NO_COMMAND.search(str(error)) is not None
+    return isinstance(error, redis.exceptions.NoPermissionError) or _NO_COMMAND.search(_original(error)) is not None
 
 
 def _is_passing(error: Exception) -> bool:
     """Returns whether to retry a call after this error: no reply, or a temporary state of the server."""
     if isinstance(error, redis.AuthenticationError):  # for redis-py, this is a ConnectionError
         return False
-    return isinstance(error, _NO_ANSWER + _CANNOT_NOW) or _PASSING.search(str(error)) is not None
+    return isinstance(error, _NO_ANSWER + _CANNOT_NOW) or _PASSING.search(_original(error)) is not None
 
 
 def has_changed_nothing(error: SemaphoreError) -> bool:
@@ -110,7 +113,7 @@ def has_changed_nothing(error: SemaphoreError) -> bool:
     if not isinstance(reply, (redis.ResponseError, redis.AuthenticationError)):
         return False
     # The text of an error within a script names the script.
-    return str(reply).startswith("SEM_") or "script" not in str(reply)
+    return _original(reply).startswith("SEM_") or "script" not in _original(reply)
 
 
 def from_redis(error: Exception, address: str, step: str) -> SemaphoreError:

@@ -43,6 +43,23 @@ def channel(prefix: str, client: str) -> str:
     return f"{prefix}:wake:{client}"
 
 
+# The first of the arguments for the requests, and how many each request has. Then the first result, and how many
+# numbers it has.
+_SHAPES = {"acquire": (3, 2, 3, 3), "refresh": (0, 2, 2, 1), "release": (1, 1, 2, 1)}
+
+
+def is_reply(script: str, arguments: Sequence[Argument], reply: Any) -> bool:
+    """Returns whether a reply can be of this script: one result for each request, or one result for all."""
+    if not isinstance(reply, list) or script == "probe":
+        return isinstance(reply, list)
+    if script not in _SHAPES:
+        return len(reply) == 3 and all(isinstance(part, int) for part in reply)
+    first_argument, arguments_each, first, each = _SHAPES[script]
+    count = (len(arguments) - first_argument) // arguments_each
+    for_all = script != "refresh" and len(reply) == first + each
+    return (for_all or len(reply) == first + each * count) and all(isinstance(part, int) for part in reply)
+
+
 Execute = Callable[..., Awaitable[Any]]  # sends one command and returns its reply
 
 

@@ -75,6 +75,7 @@ impl Link {
             // The check replaces a broken connection. The result of the check is not needed.
             let _ = self.check_over(&connected).await;
         }
+        let began = Instant::now();
         match self.connection().await {
             // If this check succeeds, the outage ends, unless the server rejected a script within
             // the last minute.
@@ -82,7 +83,10 @@ impl Link {
                 let _ = self.check_over(&connected).await;
             }
             Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "connecting again failed"),
+            Err(error) => {
+                self.outages.failed(began, None, self.server(), &error);
+                tracing::debug!(%error, "connecting again failed");
+            }
         }
     }
 

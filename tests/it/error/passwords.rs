@@ -1,12 +1,14 @@
 //! Tests of wrong, missing and unavailable passwords. The errors describe the problem, and show no
 //! password.
 
+use std::time::Duration;
+
 use redis_semaphore::{ConnectErrorKind, SemaphoreClient};
 
 use super::{PATIENCE, assert_says, refusal};
 use test_support::acl;
 use test_support::errors::whole;
-use test_support::observer::in_time;
+use test_support::observer::{eventually, in_time};
 use test_support::server::{Server, unique_name};
 
 #[tokio::test]
@@ -43,17 +45,45 @@ async fn connecting_reports_unneeded_missing_and_wrong_passwords() {
 #[tokio::test]
 async fn a_call_reports_a_password_that_was_set_after_connecting() {
     let server = Server::start();
-    let client = SemaphoreClient::builder().response_timeout(PATIENCE);
+    let client = SemaphoreClient::builder().response_timeout(Duration::from_millis(300));
     let client = client.connect(&server.admin_url()).await.unwrap();
     let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
-    let mut admin = server.connect();
-    redis::cmd("CONFIG").arg(&["SET", "requirepass", "geheim"]).exec(&mut admin).unwrap();
-    redis::cmd("CLIENT").arg(&["KILL", "TYPE", "normal"]).exec(&mut admin).unwrap();
+    require_password(&mut server.connect());
     let refused = in_time("a reply", semaphore.try_acquire()).await.unwrap_err();
     assert!(
         whole(&refused).contains("the server requires a password, but none was sent"),
         "{refused:?}"
     );
+}
+
+fn require_password(admin: &mut redis::Connection) {
+    redis::cmd("CONFIG").arg(&["SET", "requirepass", "geheim"]).exec(admin).unwrap();
+    redis::cmd("CLIENT").arg(&["KILL", "TYPE", "normal"]).exec(admin).unwrap();
+}
+
+/// Like a wrong password, which may be right again after the next rotation.
+#[tokio::test]
+async fn a_wait_survives_a_password_that_is_required_for_a_while() {
+    let server = Server::start();
+    let client = SemaphoreClient::builder().heartbeat_timeout(Duration::from_secs(3));
+    let client = client.connect(&server.admin_url()).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
+    let held = semaphore.acquire().await.unwrap();
+    let waiting = tokio::spawn(semaphore.request().acquire());
+    let queued = async || semaphore.inspect().await.unwrap().queued;
+    eventually("it waits", queued, |queued| *queued == 1).await;
+    let mut admin = server.connect();
+    require_password(&mut admin);
+    let mut connections = || {
+        let stats: redis::InfoDict = redis::cmd("INFO").arg("stats").query(&mut admin).unwrap();
+        stats.get::<u64>("total_connections_received").unwrap()
+    };
+    // The server closes the connection after each call without a login.
+    let before = connections();
+    eventually("attempts", async || connections(), |now| *now > before + 3).await;
+    redis::cmd("CONFIG").arg(&["SET", "requirepass", ""]).exec(&mut admin).unwrap();
+    held.release().await.unwrap();
+    in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ mod let_expire;
 mod limits;
 mod lost_replies;
 mod order;
+mod panics;
 mod permit_watch;
 mod permits;
 mod processes;

@@ -1,6 +1,7 @@
 //! Tests the exporter while Redis is unavailable or slow.
 
 use nix::sys::signal::Signal;
+use test_support::proxy::Proxy;
 use tokio::task::JoinSet;
 
 use super::metrics::Metrics;
@@ -110,6 +111,24 @@ async fn a_scrape_with_too_short_a_timeout_is_not_logged_as_an_outage() {
     server.signal(Signal::SIGCONT);
     assert_eq!(Metrics::read(&patient.await.unwrap().body).one("up"), 1.0);
     exporter.logs_nothing();
+}
+
+/// The system has several errors for a lost connection, and elapsed times differ.
+#[tokio::test]
+async fn a_reason_that_differs_only_in_details_is_logged_once() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let url = format!("redis://127.0.0.1:{}/", proxy.port());
+    let exporter = Exporter::start(&url, &FAST).await;
+    exporter.await_up(1.0).await;
+    proxy.refuse_connections(true);
+    proxy.cut_all();
+    exporter.scrape_until_logged("the connection was lost").await;
+    let reported = exporter.reported();
+    for _ in 0..20 {
+        assert_eq!(exporter.scrape().await.one("up"), 0.0);
+    }
+    assert_eq!(exporter.reported(), reported);
 }
 
 /// A reason that no longer holds would mislead the reader of the log.

@@ -119,8 +119,8 @@ fn a_per_option_outside_the_bounds_of_a_lease_is_rejected() {
 fn an_error_about_a_short_lease_names_the_option_per() {
     let server = Server::start();
     let proxy = Proxy::start_with_delay(server.port, Delay::of(Duration::from_millis(100)));
-    let (status, reported) =
-        outcome(&mut run(&proxy.url(), &arguments("a", "20ms", &["--", "true"])));
+    let url = format!("redis://127.0.0.1:{}/", proxy.port());
+    let (status, reported) = outcome(&mut run(&url, &arguments("a", "20ms", &["--", "true"])));
     assert_eq!(status, 69, "{reported}");
     assert!(reported.contains("use a longer --per"), "{reported}");
 }
