@@ -87,6 +87,23 @@ async fn a_run_whose_server_ends_while_the_run_connects_waits_for_the_server() {
     assert_reported_once(&tool.errors(), &name);
 }
 
+/// The subscription finds the reason before the next heartbeat, which would find it, too.
+#[test]
+fn the_end_of_a_wait_names_the_newest_reason_of_an_outage() {
+    eventually("an outage before the end of the wait", || {
+        let mut server = Server::start();
+        let (_holder, mut waiting) = two(&server, &unique_name(), &["--timeout", "4s"]);
+        server.kill();
+        // On a busy machine, the wait may end before the outage.
+        let is_outage = waiting.ended().code() == Some(69);
+        let reported = waiting.errors();
+        let end = reported.lines().find(|line| line.contains("no permit within"));
+        is_outage.then(|| {
+            assert!(end.is_some_and(|end| end.contains("nothing listens there")), "{reported}");
+        })
+    });
+}
+
 /// A run waits while the memory is full or the last save has failed. The report names the state.
 #[test]
 fn a_run_waits_until_the_server_accepts_writes() {
