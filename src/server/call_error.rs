@@ -22,13 +22,10 @@ pub(crate) struct CallError {
 
 impl From<RedisError> for CallError {
     fn from(error: RedisError) -> Self {
-        // Since the connection was made, the server requires a password. So no call is accepted.
-        if cause_of(&error).kind == ConnectErrorKind::Authentication {
-            return Self::unsent(error);
-        }
         // If a reply was cut off, redis-rs returns a parse error.
         let may_have_run = matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse);
-        Self { error, server: None, may_have_run, was_cut_short: false, was_sent: true }
+        let failure = Self { may_have_run, was_sent: true, ..Self::unsent(error) };
+        Self { was_sent: !failure.requires_login(), ..failure }
     }
 }
 
@@ -55,6 +52,11 @@ impl CallError {
     /// The call was not sent, because its time was over.
     pub(super) fn unsent_in_time() -> Self {
         Self { was_cut_short: true, ..Self::unsent(took_too_long()) }
+    }
+
+    /// Whether the server requires a login now, so that it accepts no call over this connection.
+    pub(super) fn requires_login(&self) -> bool {
+        cause_of(&self.error).kind == ConnectErrorKind::Authentication
     }
 
     /// Whether a retry may help. A call that was not sent can always be retried, even if the login

@@ -160,7 +160,8 @@ impl Link {
         let is_repeated = fails && self.outages.failed(sent, script, server.clone(), error);
         // READONLY: the server has become a replica. A new connection to the same address may reach
         // the new primary.
-        if timeouts >= MAX_TIMEOUTS || is_broken || says(error, "READONLY") {
+        let is_useless = is_broken || says(error, "READONLY") || failure.requires_login();
+        if timeouts >= MAX_TIMEOUTS || is_useless {
             self.give_up(connected.number, error, is_repeated);
         }
         Err(failure.at(server))
