@@ -81,8 +81,8 @@ impl Display for Error {
             }
             Self::Shutdown => f.write_str(
                 "the client was shut down, the runtime in which it connected has ended, or a task \
-                 of the client panicked (for example in the program's log): \
-                 connect again, in a runtime that keeps running",
+                 of the client panicked (for example in a log subscriber): connect again, in a \
+                 runtime that keeps running",
             ),
             Self::Script(what) => write!(f, "script: {what}"),
             Self::Redis(error) => f.write_str(&cause_of(error).reason()),

@@ -231,7 +231,7 @@ pub enum Error {
         semaphore: String,
     },
     /// The client was shut down ([`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown)),
-    /// or the I/O runtime has ended.
+    /// the I/O runtime has ended, or a task of the client panicked, for example in a log subscriber.
     ///
     /// A retry does not help: connect again.
     Shutdown,

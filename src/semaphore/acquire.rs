@@ -83,7 +83,11 @@ impl<'a> Pending<'a> {
         if self.core.closing.is_ended() || !self.acquisition.hold() {
             return Err(self.core.ended());
         }
-        Ok(Permit::new(self.core.clone(), self.acquisition.clone(), grant, origin))
+        let (core, acquisition) = (self.core, self.acquisition);
+        let permit = Permit::new(core.clone(), acquisition.clone(), grant, origin);
+        // If a subscriber panics here, the permit is dropped, and so is released.
+        tracing::debug!(semaphore = core.name, id = acquisition.id, token = grant.token, "granted");
+        Ok(permit)
     }
 }
 
@@ -283,7 +287,7 @@ impl Core {
                     let outcome = Box::pin(Self::outcome(acquisition));
                     match was_subscribed {
                         true => outcome.await?,
-                        false => self.outcome_or_silence(outcome, patience).await?,
+                        false => self.outcome_while_subscribing(outcome, patience).await?,
                     }
                 }
                 Acquired::NotGranted => {
@@ -324,7 +328,7 @@ impl Core {
 
     /// Waits for the outcome, and fails if this client cannot subscribe. A heartbeat may grant the
     /// permit before this client has subscribed.
-    async fn outcome_or_silence(
+    async fn outcome_while_subscribing(
         self: &Arc<Self>,
         mut outcome: impl Future<Output = Result<Grant, Error>> + Unpin,
         patience: Duration,

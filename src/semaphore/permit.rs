@@ -4,8 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use crate::error::Error;
 use crate::metrics::Origin;
 use crate::protocol::ReleaseMode;
@@ -108,13 +106,8 @@ impl Permit {
         let settings = &core.settings;
         let hold = core.meter.granted(origin, acquisition.weight, acquisition.created);
         let lease = Lease::new(grant, settings.first_lease(), settings.max_hold, hold);
-        let on_drop = Some(settings.ending_on_drop());
         acquisition.begin_lease(lease);
-        // If a subscriber panics, the permit is dropped.
-        let permit = Self { core, acquisition, on_drop };
-        let (semaphore, id) = (&permit.core.name, &permit.acquisition.id);
-        tracing::debug!(semaphore, id, token = grant.token, "granted");
-        permit
+        Self { on_drop: Some(core.settings.ending_on_drop()), core, acquisition }
     }
 
     pub(super) fn lease(&self) -> &Lease {
@@ -167,8 +160,7 @@ impl Permit {
     /// # Errors
     ///
     /// Returns the errors of [`release`](Self::release). After [`Error::Lost`], the limit is
-    /// unchanged, unless a reply was lost and the lease expired before the retry: then the limit may
-    /// be reduced.
+    /// unchanged, but if a reply was lost and the lease expired before the retry, it may be reduced.
     ///
     /// # Cancel safety
     ///
@@ -222,12 +214,11 @@ impl Permit {
             let was_found = match ending {
                 // If the first reply was lost, the second attempt returns "unknown". The lease had
                 // not expired at the first attempt, so the first attempt found the permit, unless
-                // another client had revoked it, or it did not reach the server and the lease has
-                // expired since. Then a permit is free as intended, but its weight is not forgotten.
-                Ending::Release(mode) => {
-                    let ends = self.lease().term().ends();
-                    let is_certain = mode == ReleaseMode::Return || Instant::now() < ends;
-                    response.reply || response.is_repeated && is_certain
+                // another client had revoked it.
+                Ending::Release(ReleaseMode::Return) => response.reply || response.is_repeated,
+                // If the lease has expired since, the first attempt may not have reached the server.
+                Ending::Release(ReleaseMode::Forget) => {
+                    response.reply || response.is_repeated && !self.expires_in().is_zero()
                 }
                 Ending::LetExpire => {
                     core.part_with(&self.acquisition);

@@ -17,6 +17,7 @@ pub(crate) struct CallError {
     /// Whether the caller's deadline ended the attempt. The error of such an attempt gives less
     /// information than the error of an earlier attempt.
     pub(crate) was_cut_short: bool,
+    /// Whether the call reached a server that could execute it.
     was_sent: bool,
 }
 
@@ -24,8 +25,7 @@ impl From<RedisError> for CallError {
     fn from(error: RedisError) -> Self {
         // If a reply was cut off, redis-rs returns a parse error.
         let may_have_run = matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse);
-        let failure = Self { may_have_run, was_sent: true, ..Self::unsent(error) };
-        Self { was_sent: !failure.requires_login(), ..failure }
+        Self { may_have_run, was_sent: !requires_login(&error), ..Self::unsent(error) }
     }
 }
 
@@ -54,17 +54,17 @@ impl CallError {
         Self { was_cut_short: true, ..Self::unsent(took_too_long()) }
     }
 
-    /// Whether the server requires a login now, so that it accepts no call over this connection.
-    pub(super) fn requires_login(&self) -> bool {
-        cause_of(&self.error).kind == ConnectErrorKind::Authentication
-    }
-
     /// Whether a retry may help. A call that was not sent can always be retried, even if the login
     /// was rejected: the server accepted an earlier login, so a login may succeed again after the
     /// password is changed.
     pub(crate) fn is_transient(&self) -> bool {
         !self.was_sent || is_transient(&self.error)
     }
+}
+
+/// Whether the server requires a login now. It then accepts no call over the connection.
+pub(super) fn requires_login(error: &RedisError) -> bool {
+    cause_of(error).kind == ConnectErrorKind::Authentication
 }
 
 pub(crate) async fn within<T, E: From<RedisError>>(

@@ -20,6 +20,7 @@ use rustix::process::{
 use super::family;
 use super::options::Run;
 use crate::failure::{Failure, with_remedy};
+use crate::output::note;
 use crate::role;
 
 /// The interval between checks whether all processes of an ending command have ended.
@@ -79,6 +80,19 @@ pub enum Ended {
 }
 
 impl Ended {
+    /// Returns the end of a command whose guard was killed before it could report the status.
+    /// `forwarded` is the signal that the CLI forwarded to the command, and probably ended it.
+    pub fn unreported(name: &str, forwarded: Option<Signal>) -> Self {
+        let signal = forwarded.unwrap_or_else(|| {
+            note(format_args!(
+                "semaphore {name}: the guard was killed, so the exit status of the command is \
+                 unknown"
+            ));
+            Signal::SIGKILL
+        });
+        Self::Killed(signal as i32)
+    }
+
     pub fn is_interrupt(self) -> bool {
         matches!(self, Self::Killed(signal) if signal == Signal::SIGINT as i32)
     }

@@ -260,17 +260,8 @@ impl<'a> Hold<'a> {
                         guard.send(Word::Ending(at.saturating_duration_since(Instant::now())));
                     }
                 }
-                // The status is unknown, because the guard was killed before it could report the
-                // status.
                 if self.ended.is_none() && self.command.is_gone() {
-                    let signal = self.to_end.unwrap_or_else(|| {
-                        note(format_args!(
-                            "semaphore {name}: the guard was killed, so the exit status of the \
-                             command is unknown"
-                        ));
-                        Signal::SIGKILL
-                    });
-                    self.ended = Some(Ended::Killed(signal as i32));
+                    self.ended = Some(Ended::unreported(name, self.to_end));
                 }
             }
         }

@@ -84,7 +84,10 @@ const isRejection = (error) => origin(error) instanceof ErrorReply;
  * Returns whether the server rejected the call before its script changed anything. The text of an error within a script
  * names the script.
  */
-const changedNothing = (error) => isRejection(error) && /^SEM_|^(?!.*(?:script|not of a Redis server))/.test(origin(error).message);
+function changedNothing(error) {
+  const { message } = origin(error);
+  return isRejection(error) && (message.startsWith("SEM_") || !/script|not of a Redis server/.test(message));
+}
 
 const because = (error) => error && { cause: origin(error) };
 
@@ -224,5 +227,6 @@ const warn = (error) => error instanceof Closed || process.emitWarning(error);
 
 module.exports = {
   SemaphoreError, TooHeavy, AcquireTimeout, PermitLost, Unavailable, Rejected, Unsupported, Closed, named, shown, discreet,
-  notRedis, unreadable, established, isOfReplica, isFull, isPassing, isRejection, changedNothing, cluster, failure, failureOfConnect, warn,
+  notRedis, unreadable, established, isOfReplica, isFull, isPassing, isRejection, changedNothing, cluster, failure,
+  failureOfConnect, warn,
 };

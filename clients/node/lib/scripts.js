@@ -20,8 +20,8 @@ const run = (connection, script, keys, args, timeout) =>
   connection.run(scripts.get(script), [String(keys.length), ...keys, ...args.map(String)], timeout);
 
 /**
- * The number of arguments before those of the requests, and of each request. Then the number of values before the results,
- * and of each result.
+ * For each script: how many arguments come before the requests, and how many arguments each request has. Then the same for
+ * the values of the reply: how many come before the results, and how many each result has.
  */
 const SHAPES = new Map(Object.entries({ acquire: [3, 2, 3, 3], refresh: [0, 2, 2, 1], release: [1, 1, 2, 1] }));
 

@@ -15,9 +15,9 @@ class Waiter {
   lateGrants = 0;
   /** Why the last call failed. */
   failure;
-  /** Whether the server may know the request, as long as no call was rejected. */
+  /** Whether the request was sent. False again if the server certainly does not know it. */
   isSent = false;
-  /** Whether a call that failed may have queued it. */
+  /** Whether the server may know the request although its last call failed. */
   mayBeKnown = false;
   isWaiting = true;
   /** Given up, released or lost: a permit that the server still grants is released. */

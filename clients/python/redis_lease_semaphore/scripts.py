@@ -43,8 +43,8 @@ def channel(prefix: str, client: str) -> str:
     return f"{prefix}:wake:{client}"
 
 
-# The first of the arguments for the requests, and how many each request has. Then the first result, and how many
-# numbers it has.
+# For each script: how many arguments come before the requests, and how many arguments each request has. Then the same
+# for the numbers of the reply: how many come before the results, and how many each result has.
 _SHAPES = {"acquire": (3, 2, 3, 3), "refresh": (0, 2, 2, 1), "release": (1, 1, 2, 1)}
 
 
@@ -54,8 +54,8 @@ def is_reply(script: str, arguments: Sequence[Argument], reply: Any) -> bool:
         return isinstance(reply, list)
     if script not in _SHAPES:
         return len(reply) == 3 and all(isinstance(part, int) for part in reply)
-    first_argument, arguments_each, first, each = _SHAPES[script]
-    count = (len(arguments) - first_argument) // arguments_each
+    before, arguments_each, first, each = _SHAPES[script]
+    count = (len(arguments) - before) // arguments_each
     for_all = script != "refresh" and len(reply) == first + each
     return (for_all or len(reply) == first + each * count) and all(isinstance(part, int) for part in reply)
 

@@ -12,7 +12,7 @@ use crate::error::{Error, is_full, is_missing_function, says};
 use crate::releases::GivenUpBefore;
 use crate::server::asking::MaybeAsking;
 use crate::server::backoff::Backoff;
-use crate::server::call_error::{CallError, within};
+use crate::server::call_error::{CallError, requires_login, within};
 use crate::server::earlier::{Way, run_in_order};
 
 /// The number of consecutive timeouts after which a connection is given up.
@@ -160,7 +160,7 @@ impl Link {
         let is_repeated = fails && self.outages.failed(sent, script, server.clone(), error);
         // READONLY: the server has become a replica. A new connection to the same address may reach
         // the new primary.
-        let is_useless = is_broken || says(error, "READONLY") || failure.requires_login();
+        let is_useless = is_broken || says(error, "READONLY") || requires_login(error);
         if timeouts >= MAX_TIMEOUTS || is_useless {
             self.give_up(connected.number, error, is_repeated);
         }

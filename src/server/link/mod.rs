@@ -159,6 +159,7 @@ impl Link {
         };
         let connected = attempt.clone().await;
         if let Err(error) = &connected {
+            // The task has not recorded the failure if it panicked or its runtime has ended.
             let mut state = self.state.lock();
             if matches!(&*state, State::Connecting { attempt: its, .. } if its.ptr_eq(&attempt)) {
                 *state = self.refused(error);
@@ -206,7 +207,8 @@ impl Link {
         let connected = connecting.await.unwrap_or_else(|_| Err(took_too_long().into()));
         let (client, dialed) = connected.map_err(|Unconnected { server, error }| {
             self.name_server(server);
-            // All callers may have given up. A later call must not get this error.
+            // All callers may have given up, so this task records the end of the attempt. Otherwise,
+            // a call an hour later would get this error.
             let mut state = self.state.lock();
             if matches!(&*state, State::Connecting { .. }) {
                 *state = self.refused(&error);

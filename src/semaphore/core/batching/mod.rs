@@ -309,7 +309,7 @@ impl<R: Request> State<R> {
             let Some(next) = self.waiting.pop_front() else { break };
             let calls = next.request.calls();
             if next.request.is_unneeded(core) {
-                // While it is under way, its own release would wait.
+                // If it began, the release of its ID would be kept back until it ends.
                 unneeded.push(next);
             } else if !calls.begin(R::KIND, R::AFTER) {
                 kept.push(next);
